@@ -1,0 +1,34 @@
+"""Hygiene for every test: environment, seeds, signals and process groups are as they were before."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+@pytest.fixture(autouse=True)
+def _clean_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    environment = dict(os.environ)
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    # No test writes into the developer's own data directory.
+    monkeypatch.setenv("DET_STORAGE", str(tmp_path / "storage"))
+    yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    os.environ.clear()
+    os.environ.update(environment)
