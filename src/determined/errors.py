@@ -1,0 +1,113 @@
+"""Every exception that a user of this package may want to catch.
+
+All of them derive from `DeterminedError`, and that from `Exception`, so `except Exception` sees them.
+Wrong arguments are plain `ValueError` and `TypeError`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DeterminedError(Exception):
+    """Base of every exception defined by this package."""
+
+
+class InvalidHP(DeterminedError):
+    """Raise this in trial code to say: these hyperparameters cannot work, do not try them again."""
+
+    def __init__(self, msg: str = "these hyperparameters cannot be trained") -> None:
+        if not isinstance(msg, str):
+            raise TypeError(f"`msg` of InvalidHP must be a str, got {type(msg).__name__}: {msg!r}.")
+        super().__init__(msg)
+        self.msg = msg
+
+
+class InvalidExperimentException(DeterminedError):
+    """The trial code or its configuration uses the API in a way that cannot work."""
+
+
+class InvalidDataTypeException(InvalidExperimentException):
+    """A data loader or dataset has a type that cannot be used here."""
+
+    def __init__(self, typ: Any, message: str = "") -> None:
+        super().__init__(f"{message} (got type {typ})" if message else f"invalid data type: {typ}")
+        self.typ = typ
+
+
+class InvalidConfigurationException(InvalidExperimentException):
+    """The experiment configuration holds a value that cannot be used."""
+
+    def __init__(self, config: Any, message: str = "") -> None:
+        super().__init__(f"{message} (in configuration {config!r})")
+        self.config = config
+
+
+class InvalidModelException(InvalidExperimentException):
+    """The model cannot be trained as it is."""
+
+
+class InternalException(DeterminedError):
+    """Something was asked for before it exists, or after it ended."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class DistributedError(DeterminedError):
+    """Another process of this job failed, vanished or did not answer in time."""
+
+
+class CheckpointError(DeterminedError):
+    """A checkpoint could not be written, read or found."""
+
+
+class InvalidCheckpointException(CheckpointError):
+    """A checkpoint exists, but it is damaged or of a kind that cannot be loaded."""
+
+    def __init__(self, message: str = "the checkpoint cannot be loaded") -> None:
+        super().__init__(message)
+
+
+class CheckpointNotFound(CheckpointError):
+    """There is no checkpoint of this name."""
+
+    def __init__(self, message: str = "the checkpoint does not exist") -> None:
+        super().__init__(message)
+
+
+class CheckpointStateException(CheckpointError):
+    """The checkpoint's record is in a state that forbids what was asked."""
+
+
+class NoDirectStorageAccess(DeterminedError):
+    """The storage refuses our credentials, or there are none."""
+
+
+class ProxiedDownloadFailed(DeterminedError):
+    """A download through an intermediate server failed."""
+
+
+class MultipleDownloadsFailed(DeterminedError):
+    """Every way to download was tried and failed."""
+
+
+class StopLoadingImplementation(DeterminedError):
+    """Ends the loading of trial code early; old trial code may catch it."""
+
+
+class WorkerError(DeterminedError):
+    """A worker process failed."""
+
+
+class WorkerFinishedGracefully(DeterminedError):
+    """A worker process ended as it should, before it was waited for."""
+
+
+class SkipWorkloadException(DeterminedError):
+    """Ends the current piece of work without an error."""
+
+
+class EnterpriseOnlyError(DeterminedError):
+    """The feature does not exist in this edition."""
