@@ -1,5 +1,42 @@
-"""Train PyTorch models. Light to import: `determined.pytorch` brings torch, this does not."""
+"""Train PyTorch models. Light to import: `determined.pytorch` brings torch, this does not.
 
+`core` holds the services of a training process, `errors` what can go wrong.
+"""
+
+from determined import core, errors, util
+from determined._distributed_backend import _DistributedBackend
+from determined._experiment_config import ExperimentConfig
+from determined._import_from_path import import_from_path
+from determined._info import (
+    ClusterInfo,
+    RendezvousInfo,
+    ResourcesInfo,
+    TrialInfo,
+    get_cluster_info,
+)
+from determined._trial_context import EnvContext, LegacyTrial, TrialContext, TrialController
 from determined._version import __version__
+from determined.errors import InvalidHP
 
-__all__ = ["__version__"]
+LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
+
+__all__ = [
+    "LOG_FORMAT",
+    "ClusterInfo",
+    "EnvContext",
+    "ExperimentConfig",
+    "InvalidHP",
+    "LegacyTrial",
+    "RendezvousInfo",
+    "ResourcesInfo",
+    "TrialContext",
+    "TrialController",
+    "TrialInfo",
+    "_DistributedBackend",
+    "__version__",
+    "core",
+    "errors",
+    "get_cluster_info",
+    "import_from_path",
+    "util",
+]

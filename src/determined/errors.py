@@ -1,6 +1,6 @@
 """Every exception that a user of this package may want to catch.
 
-All of them derive from `DeterminedError`, and that from `Exception`, so `except Exception` sees them.
+All derive from `DeterminedError`, and that from `Exception`, so `except Exception` sees them.
 Wrong arguments are plain `ValueError` and `TypeError`.
 """
 
@@ -31,16 +31,24 @@ class InvalidDataTypeException(InvalidExperimentException):
     """A data loader or dataset has a type that cannot be used here."""
 
     def __init__(self, typ: Any, message: str = "") -> None:
-        super().__init__(f"{message} (got type {typ})" if message else f"invalid data type: {typ}")
+        super().__init__(typ, message)
         self.typ = typ
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.message or 'this type of data cannot be used'} (got {self.typ})"
 
 
 class InvalidConfigurationException(InvalidExperimentException):
     """The experiment configuration holds a value that cannot be used."""
 
     def __init__(self, config: Any, message: str = "") -> None:
-        super().__init__(f"{message} (in configuration {config!r})")
+        super().__init__(config, message)
         self.config = config
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.message or 'this configuration cannot be used'} (in {self.config!r})"
 
 
 class InvalidModelException(InvalidExperimentException):

@@ -1,0 +1,153 @@
+"""Names that older trial code and its tools import from `determined`: thin, and free of torch."""
+
+from __future__ import annotations
+
+import abc
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from determined import gpu
+from determined._experiment_config import ExperimentConfig
+from determined._hparams import sample_hparams
+
+if TYPE_CHECKING:
+    from determined.core._context import Context
+    from determined.core._distributed import DistributedContext
+
+logger = logging.getLogger("determined")
+
+
+@dataclass(frozen=True)
+class EnvContext:
+    """What a trial was started with."""
+
+    experiment_config: ExperimentConfig
+    hparams: dict[str, Any]
+    trial_seed: int
+    container_gpus: list[str] = field(default_factory=list)
+    experiment_id: int = 0
+    trial_id: int = 0
+    steps_completed: int = 0
+    latest_checkpoint: str | None = None
+    managed_training: bool = False
+    test_mode: bool = False
+    on_cluster: bool = False
+    debug: bool = False
+
+    @property
+    def use_gpu(self) -> bool:
+        return bool(self.container_gpus)
+
+
+class TrialContext:
+    """Base of trial contexts: read access to what the trial was started with."""
+
+    def __init__(self, core_context: Context, env: EnvContext) -> None:
+        self._core = core_context
+        self.env = env
+        self.distributed: DistributedContext = core_context.distributed
+        self._stop_requested = False
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> TrialContext:
+        """Make a context by hand, to try trial code without training.
+
+        Hyperparameter ranges are sampled, and at most one GPU is used.
+        """
+        from determined.core._context import _dummy_init
+
+        return cls(_dummy_init(), build_local_env(config, limit_gpus=1))
+
+    def get_experiment_config(self) -> dict[str, Any]:
+        return self.env.experiment_config
+
+    def get_data_config(self) -> dict[str, Any]:
+        """The free-form `data` section of the experiment configuration."""
+        return self.env.experiment_config.get("data") or {}
+
+    def get_experiment_id(self) -> int:
+        return self.env.experiment_id
+
+    def get_trial_id(self) -> int:
+        return self.env.trial_id
+
+    def get_trial_seed(self) -> int:
+        return self.env.trial_seed
+
+    def get_initial_batch(self) -> int:
+        return self.env.steps_completed
+
+    def get_hparams(self) -> dict[str, Any]:
+        return self.env.hparams
+
+    def get_hparam(self, name: str) -> Any:
+        if name not in self.env.hparams:
+            raise ValueError(
+                f"There is no hyperparameter {name!r}; known are: "
+                f"{', '.join(sorted(self.env.hparams)) or 'none'}."
+            )
+        if name == "global_batch_size":
+            logger.warning(
+                "`global_batch_size` is the size over all slots; a data loader wants "
+                "`context.get_per_slot_batch_size()`."
+            )
+        return self.env.hparams[name]
+
+    def get_stop_requested(self) -> bool:
+        return self._stop_requested
+
+    def set_stop_requested(self, stop_requested: bool) -> None:
+        """Ask training to end: it finishes the current step, saves a checkpoint and returns."""
+        assert isinstance(stop_requested, bool), (
+            f"`stop_requested` must be a bool, got {stop_requested!r}."
+        )
+        logger.info("A stop of this trial was requested: %s.", stop_requested)
+        self._stop_requested = stop_requested
+
+    def get_tensorboard_path(self) -> Path:
+        return self._core.train.get_tensorboard_path()
+
+
+class LegacyTrial(abc.ABC):
+    """Base of every trial class."""
+
+    trial_controller_class: type[TrialController] | None = None
+    trial_context_class: type[Any] | None = None
+
+    @abc.abstractmethod
+    def __init__(self, context: Any) -> None:
+        """Build what training needs; subclasses need not call this one."""
+
+
+class TrialController(abc.ABC):
+    """Runs a trial from start to end."""
+
+    @abc.abstractmethod
+    def run(self) -> None:
+        """Train until the trial is done."""
+
+
+def build_local_env(
+    config: dict[str, Any] | None,
+    *,
+    hparams: dict[str, Any] | None = None,
+    managed_training: bool = False,
+    test_mode: bool = False,
+    limit_gpus: int | None = None,
+) -> EnvContext:
+    """Describe a trial that runs on this machine, outside any platform."""
+    experiment_config = ExperimentConfig(config or {})
+    seed = experiment_config.experiment_seed()
+    if hparams is None:
+        hparams = sample_hparams(experiment_config.get("hyperparameters") or {}, seed)
+    return EnvContext(
+        experiment_config=experiment_config,
+        hparams=hparams,
+        trial_seed=seed,
+        container_gpus=gpu.get_gpu_uuids()[:limit_gpus],
+        managed_training=managed_training,
+        test_mode=test_mode,
+        debug=experiment_config.debug_enabled(),
+    )

@@ -1,0 +1,180 @@
+"""Copy the user's code into a checkpoint: what is needed to load it, and little else.
+
+Left out: what the built-in rules and `.detignore` files name (gitignore syntax; a nested file rules
+its own directory and overrides those above), directories that the caller excludes (the checkpoint
+store, TensorBoard files), special files, and what cannot be read. When the rest is larger than the
+cap, the largest files go first; Python files always stay.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+logger = logging.getLogger("determined")
+
+IGNORE_FILE = ".detignore"
+SIZE_VARIABLE = "DET_CODE_MAX_BYTES"
+_DEFAULT_MAX_BYTES = 100 * 2**20
+_BUILT_IN_RULES = (
+    "__pycache__/",
+    "*.py[co]",
+    "*$py.class",
+    "terraform",
+    "terraform_data",
+    "terraform.tfstate*",
+    "terraform.tfvars*",
+    ".terraform*",
+    ".git/",
+    ".vscode/",
+    ".idea/",
+    ".mypy_cache/",
+    "/shared_fs",
+    # Ours: never code, often huge.
+    ".venv/",
+    ".pytest_cache/",
+    ".ruff_cache/",
+    ".ipynb_checkpoints/",
+)
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    target: Path
+    size: int
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """The rules of one directory, over those of the directory above."""
+
+    spec: GitIgnoreSpec
+    directory: str
+    above: _Rules | None = None
+
+    def ignore(self, relative: str) -> bool:
+        """Decide on a path relative to the source (directories end in `/`)."""
+        verdict = self.spec.check_file(relative.removeprefix(self.directory)).include
+        if verdict is None and self.above is not None:
+            return self.above.ignore(relative)
+        return bool(verdict)
+
+
+def copy_user_code(source: Path, destination: Path, exclude: Iterable[Path] = ()) -> None:
+    """Copy the code below `source` into a new directory `destination` with mode 0755."""
+    source = source.resolve()
+    excluded = {_real(directory) for directory in (*exclude, destination)}
+    root_rules = _read_rules(source, "", None, _BUILT_IN_RULES)
+    assert root_rules is not None
+    files = list(_collect(source, "", root_rules, excluded, frozenset({_real(source)})))
+    _make_directory(destination)
+    for file in _within_limit(files, source):
+        target = destination / file.target
+        _make_directory(target.parent)
+        try:
+            shutil.copy(file.path, target)
+        except OSError as error:
+            target.unlink(missing_ok=True)
+            if file.path.exists() and os.access(file.path, os.R_OK):
+                raise  # the destination failed, not the source: a full disk must not pass unseen
+            logger.warning("Left out of the code copy: %s (%s).", file.path, error)
+
+
+def _collect(
+    directory: Path, prefix: str, rules: _Rules, excluded: set[str], parents: frozenset[str]
+) -> Iterator[_File]:
+    try:
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+    except OSError as error:
+        logger.warning("Left out of the code copy: %s (%s).", directory, error)
+        return
+    for entry in entries:
+        path, relative = Path(entry.path), f"{prefix}{entry.name}"
+        if entry.name == IGNORE_FILE:
+            continue
+        try:
+            status = entry.stat()
+        except OSError as error:  # a dangling link, or gone since it was listed
+            logger.warning("Left out of the code copy: %s (%s).", path, error)
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            real = _real(path)
+            if real in excluded or rules.ignore(f"{relative}/"):
+                continue
+            if real in parents:
+                logger.warning("Left out of the code copy: %s links back to %s.", path, real)
+                continue
+            inner = _read_rules(path, f"{relative}/", rules) or rules
+            yield from _collect(path, f"{relative}/", inner, excluded, parents | {real})
+        elif rules.ignore(relative):
+            continue
+        elif not stat.S_ISREG(status.st_mode):
+            logger.warning("Left out of the code copy: %s is no regular file.", path)
+        else:
+            yield _File(path, Path(relative), status.st_size)
+
+
+def _read_rules(
+    directory: Path, prefix: str, above: _Rules | None, built_in: Iterable[str] = ()
+) -> _Rules | None:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        lines = (directory / IGNORE_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    lines = [*built_in, *lines]
+    return _Rules(GitIgnoreSpec.from_lines(lines), prefix, above) if lines else None
+
+
+def _within_limit(files: list[_File], source: Path) -> list[_File]:
+    limit = int(os.environ.get(SIZE_VARIABLE, _DEFAULT_MAX_BYTES))
+    total = sum(file.size for file in files)
+    if total <= limit:
+        return files
+    kept, left_out = total, []
+    for file in sorted(files, key=lambda file: file.size, reverse=True):
+        if kept <= limit:
+            break
+        if file.target.suffix != ".py":
+            left_out.append(file)
+            kept -= file.size
+    _warn_size(source, total, limit, len(left_out), str(left_out[0].target) if left_out else "none")
+    skipped = {file.target for file in left_out}
+    return [file for file in files if file.target not in skipped]
+
+
+@functools.lru_cache(maxsize=64)  # once per directory, not at every checkpoint
+def _warn_size(source: Path, total: int, limit: int, count: int, largest: str) -> None:
+    logger.warning(
+        "The code below %s has %d bytes, over the limit of %d (%s): checkpoints go without its "
+        "%d largest files, from %s on. Name data directories in a %s file.",
+        source,
+        total,
+        limit,
+        SIZE_VARIABLE,
+        count,
+        largest,
+        IGNORE_FILE,
+    )
+
+
+def _make_directory(directory: Path) -> None:
+    if not directory.is_dir():
+        directory.mkdir(parents=True)
+        directory.chmod(0o755)
+
+
+def _real(path: Path) -> str:
+    return os.path.realpath(path)

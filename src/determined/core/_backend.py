@@ -1,0 +1,210 @@
+"""Where the contexts of core send what they are told, and where they ask.
+
+A context never asks whether it runs under a platform: it is given another backend.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from determined.core._enums import EarlyExitReason
+from determined.util import is_numerical_scalar
+
+logger = logging.getLogger("determined.core")
+
+TRAINING = "training"
+VALIDATION = "validation"
+
+Selector = Callable[[Path], bool]
+Mangler = Callable[[Path, int], Path]
+
+
+class Backend(Protocol):
+    """The services that surround a training process. Arguments were checked by the contexts."""
+
+    restarts_trials: bool
+    """Whether a supervisor reads our exit code: then InvalidHP leaves with status 0."""
+
+    def report_metrics(
+        self,
+        group: str,
+        steps_completed: int,
+        metrics: dict[str, Any],
+        batch_metrics: list[dict[str, Any]] | None = None,
+    ) -> None: ...
+
+    def report_system_metrics(self, group: str, metrics: dict[str, Any]) -> None: ...
+
+    def report_progress(self, progress: float) -> None: ...
+
+    def set_status(self, status: str) -> None: ...
+
+    def report_early_exit(self, reason: EarlyExitReason) -> None:
+        """Any rank may call this; the first reason counts."""
+
+    def set_best_tracking(
+        self, metric: str | None, smaller_is_better: bool, best: float | None = None
+    ) -> None:
+        """A run starts: which validation metric decides what is best, and the best value so far."""
+
+    def best_validation(self) -> float | None: ...
+
+    def last_validation(self) -> int | None:
+        """`steps_completed` of the newest validation."""
+
+    def report_checkpoint(self, record: dict[str, Any]) -> None: ...
+
+    def checkpoint_deleted(self, storage_id: str) -> None: ...
+
+    def upload_tensorboard_files(
+        self, directory: Path, selector: Selector, mangler: Mangler
+    ) -> None: ...
+
+    def should_preempt(self) -> bool:
+        """Cheap: called for every batch."""
+
+    def acknowledge_preemption(self) -> None: ...
+
+    def get_metadata(self) -> dict[str, Any] | None: ...
+
+    def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None: ...
+
+    def alert(self, title: str | None, description: str | None, level: str) -> None: ...
+
+    def report_task_using(self, kind: str, identifier: str) -> None:
+        """This task works with a stored checkpoint or model version."""
+
+    def close(self) -> None:
+        """Send what is still pending."""
+
+
+class LocalBackend:
+    """A run on its own: reports become log lines, the rest is kept in memory."""
+
+    restarts_trials = False
+
+    def __init__(self) -> None:
+        self.system_metrics: deque[tuple[str, dict[str, Any]]] = deque(maxlen=1000)
+        self._preempt = threading.Event()
+        self._metadata: dict[str, Any] = {}
+        self._early_exit: EarlyExitReason | None = None
+        self._metric: str | None = None
+        self._smaller_is_better = True
+        self._best: float | None = None
+        self._last_validation: int | None = None
+
+    def report_metrics(
+        self,
+        group: str,
+        steps_completed: int,
+        metrics: dict[str, Any],
+        batch_metrics: list[dict[str, Any]] | None = None,
+    ) -> None:
+        if group in (TRAINING, VALIDATION):
+            call = f"report_{group}_metrics("
+        else:
+            call = f"report_metrics(group={group!r}, "
+        logger.info("%ssteps_completed=%d, metrics=%s)", call, steps_completed, _Readable(metrics))
+        if group == VALIDATION:
+            self._last_validation = steps_completed
+            self._remember_best(metrics)
+
+    def report_system_metrics(self, group: str, metrics: dict[str, Any]) -> None:
+        logger.debug("%s: %s", group, metrics)
+        self.system_metrics.append((group, metrics))
+
+    def report_progress(self, progress: float) -> None:
+        logger.info("report_progress(progress=%.6g)", progress)
+
+    def set_status(self, status: str) -> None:
+        logger.info("status: %s", status)
+
+    def report_early_exit(self, reason: EarlyExitReason) -> None:
+        if self._early_exit is None:
+            self._early_exit = reason
+            logger.info("report_early_exit(reason=%s)", reason.name)
+
+    def set_best_tracking(
+        self, metric: str | None, smaller_is_better: bool, best: float | None = None
+    ) -> None:
+        self._metric = metric
+        self._smaller_is_better = smaller_is_better
+        self._best = best
+        self._last_validation = None
+
+    def best_validation(self) -> float | None:
+        return self._best
+
+    def last_validation(self) -> int | None:
+        return self._last_validation
+
+    def report_checkpoint(self, record: dict[str, Any]) -> None:
+        logger.debug("report_checkpoint(%s)", record)
+
+    def checkpoint_deleted(self, storage_id: str) -> None:
+        logger.debug("checkpoint_deleted(storage_id=%r)", storage_id)
+
+    def upload_tensorboard_files(
+        self, directory: Path, selector: Selector, mangler: Mangler
+    ) -> None:
+        logger.debug("upload_tensorboard_files: the files stay in %s", directory)
+
+    def request_preemption(self) -> None:
+        """Ask the training of this process to stop as soon as it can; any thread may."""
+        self._preempt.set()
+
+    def should_preempt(self) -> bool:
+        return self._preempt.is_set()
+
+    def acknowledge_preemption(self) -> None:
+        logger.debug("acknowledge_preemption_signal()")
+
+    def get_metadata(self) -> dict[str, Any] | None:
+        return dict(self._metadata)
+
+    def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
+        self._metadata = dict(metadata)
+        return dict(metadata)
+
+    def alert(self, title: str | None, description: str | None, level: str) -> None:
+        text = ": ".join(part for part in (title, description) if part)
+        logger.log(logging.getLevelName(level.upper()), "alert: %s", text)
+
+    def report_task_using(self, kind: str, identifier: str) -> None:
+        logger.debug("report_task_using_%s(%r)", kind, identifier)
+
+    def close(self) -> None:
+        pass
+
+    def _remember_best(self, metrics: dict[str, Any]) -> None:
+        value: Any = None if self._metric is None else metrics.get(self._metric)
+        if not is_numerical_scalar(value) or math.isnan(value):
+            return
+        number = float(value)
+        if self._best is None or (
+            number < self._best if self._smaller_is_better else number > self._best
+        ):
+            self._best = number
+
+
+class _Readable:
+    """Metrics on one line with plain numbers; formatted only if the log line is wanted."""
+
+    def __init__(self, metrics: dict[str, Any]) -> None:
+        self._metrics = metrics
+
+    def __str__(self) -> str:
+        return str({name: self._plain(value) for name, value in self._metrics.items()})
+
+    @staticmethod
+    def _plain(value: Any) -> Any:
+        if not hasattr(value, "tolist"):
+            return value
+        size = math.prod(getattr(value, "shape", ()))
+        return value.tolist() if size <= 16 else f"<{size} values>"

@@ -1,0 +1,232 @@
+"""Context: the services of one training process, and `init()`, which puts them together."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from determined._info import ClusterInfo, get_cluster_info
+from determined.core._backend import Backend, LocalBackend
+from determined.core._checkpoint import CheckpointContext, build_local
+from determined.core._distributed import DistributedContext, DummyDistributedContext
+from determined.core._enums import EarlyExitReason, PreemptMode, TensorboardMode
+from determined.core._experimental import ExperimentalCoreContext
+from determined.core._preempt import PreemptContext
+from determined.core._profiler import ProfilerContext
+from determined.core._searcher import (
+    DummySearcherContext,
+    SearcherContext,
+    SearcherContextMissing,
+    parse_length,
+)
+from determined.core._stack_dump import install_stack_dump
+from determined.core._train import TrainContext, default_tensorboard_path
+from determined.errors import InvalidHP
+
+logger = logging.getLogger("determined.core")
+
+CheckpointStorage = str | os.PathLike[str] | dict[str, Any]
+
+_ALERT_LEVELS = ("debug", "info", "warn", "error")
+
+
+class Context:
+    """The services of one training process; use it as `with core.init() as core_context:`.
+
+    Parts that are not given are those of a run on its own.
+    """
+
+    def __init__(
+        self,
+        checkpoint: CheckpointContext,
+        distributed: DistributedContext | None = None,
+        preempt: PreemptContext | None = None,
+        train: TrainContext | None = None,
+        searcher: SearcherContext | SearcherContextMissing | None = None,
+        info: ClusterInfo | None = None,
+        experimental: ExperimentalCoreContext | None = None,
+        profiler: ProfilerContext | None = None,
+        backend: Backend | None = None,
+    ) -> None:
+        self._backend = backend or LocalBackend()
+        self.checkpoint = checkpoint
+        self.distributed = distributed or DummyDistributedContext()
+        self.preempt = preempt or PreemptContext(self._backend, self.distributed)
+        self.train = train or TrainContext(self._backend, self.distributed)
+        self.searcher = searcher or DummySearcherContext(self.distributed)
+        self.info = info
+        self.experimental = experimental or ExperimentalCoreContext(self._backend)
+        self.profiler = profiler or ProfilerContext(self._backend, self.distributed)
+        self._undo_stack_dump: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        self._undo_stack_dump = install_stack_dump()
+        self.preempt.start()
+
+    def close(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_val: BaseException | None = None,
+        exc_tb: TracebackType | None = None,
+    ) -> None:
+        """Close every part, also those after one that fails; then raise the first failure.
+
+        Pass the exception that ended training, if any: the other ranks are told about it.
+        """
+        parts: list[Callable[[], None]] = [
+            self.preempt.close,
+            lambda: self.distributed.close(exc_val),
+            self.train.close,
+            self.profiler.close,
+            self._undo_stack_dump,
+        ]
+        first: BaseException | None = None
+        for close in parts:
+            try:
+                close()
+            except BaseException as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def alert(
+        self, title: str | None = None, description: str | None = None, level: str = "info"
+    ) -> None:
+        """Draw attention to something; level is one of `debug`, `info`, `warn`, `error`."""
+        if level not in _ALERT_LEVELS:
+            raise ValueError(f"`level` must be one of {', '.join(_ALERT_LEVELS)}, got {level!r}.")
+        self._backend.alert(title, description, level)
+
+    def __enter__(self) -> Context:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        if isinstance(exc_val, InvalidHP):
+            self.train.report_early_exit(EarlyExitReason.INVALID_HP)
+        try:
+            self.close(exc_type, exc_val, exc_tb)
+        except BaseException as error:
+            if exc_val is None:
+                raise
+            logger.error("Closing after a failure failed too: %r", error)
+        if isinstance(exc_val, InvalidHP):
+            logger.info("The hyperparameters are invalid: %s", exc_val.msg)
+            if self._backend.restarts_trials:
+                raise SystemExit(0)
+
+
+def init(
+    *,
+    distributed: DistributedContext | None = None,
+    checkpoint_storage: CheckpointStorage | None = None,
+    preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+    tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
+    tensorboard_path: str | os.PathLike[str] | None = None,
+) -> Context:
+    """Build the services of this training process; every rank calls this.
+
+    `InvalidHP` that leaves the `with` block is reported as such. Under a supervisor the process
+    then exits with status 0; otherwise the exception goes on to the caller.
+
+    Args:
+        distributed: the ranks of this job; without it, this process is the only one.
+        checkpoint_storage: a path, a URL such as `s3://bucket/prefix`, or a configuration
+            dictionary. Default: the experiment's storage, else `DET_STORAGE`, else the user's data
+            directory.
+        preempt_mode: who calls `preempt.should_preempt()`.
+        tensorboard_mode: accepted for both values; files of a run on its own stay where they are.
+        tensorboard_path: where event files go. Default: beside the checkpoints.
+    """
+    TensorboardMode(tensorboard_mode)
+    info = get_cluster_info()
+    searcher_config: dict[str, Any] | None = None
+    if info is not None:
+        _check_slots(info, distributed)
+        if isinstance(checkpoint_storage, dict) and checkpoint_storage.get("type") == "shared_fs":
+            raise ValueError(
+                "`checkpoint_storage` of type shared_fs must be given as a path, not as a dict."
+            )
+        if info.task_type == "TRIAL":
+            config = info.trial._config
+            checkpoint_storage = checkpoint_storage or config.get("checkpoint_storage")
+            searcher_config = config.get("searcher") or {}
+    return _build(
+        info, searcher_config, distributed, checkpoint_storage, preempt_mode, tensorboard_path
+    )
+
+
+def _dummy_init(
+    *,
+    distributed: DistributedContext | None = None,
+    checkpoint_storage: CheckpointStorage | None = None,
+    tensorboard_path: str | os.PathLike[str] | None = None,
+    preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+) -> Context:
+    """Build the services of a run on its own, whatever surrounds this process."""
+    return _build(None, None, distributed, checkpoint_storage, preempt_mode, tensorboard_path)
+
+
+def _build(
+    info: ClusterInfo | None,
+    searcher_config: dict[str, Any] | None,
+    distributed: DistributedContext | None,
+    checkpoint_storage: CheckpointStorage | None,
+    preempt_mode: PreemptMode,
+    tensorboard_path: str | os.PathLike[str] | None,
+) -> Context:
+    backend = LocalBackend()
+    distributed = distributed or DummyDistributedContext()
+    preempt = PreemptContext(backend, distributed, preempt_mode)
+    searcher = _build_searcher(searcher_config, backend, distributed)
+    checkpoint = build_local(distributed, checkpoint_storage, backend)
+    directory = _agree_on_tensorboard_path(tensorboard_path, checkpoint.storage_base, distributed)
+    return Context(
+        checkpoint=checkpoint,
+        distributed=distributed,
+        preempt=preempt,
+        train=TrainContext(backend, distributed, directory),
+        searcher=searcher,
+        info=info,
+        profiler=ProfilerContext(backend, distributed, None if info is None else info.agent_id),
+        backend=backend,
+    )
+
+
+def _check_slots(info: ClusterInfo, distributed: DistributedContext | None) -> None:
+    num_containers, num_slots = len(info.container_addrs), len(info.slot_ids)
+    if distributed is None and (num_containers > 1 or num_slots > 1):
+        raise ValueError(
+            f"This task has {num_containers} container(s) and {num_slots} slot(s): pass a "
+            "`distributed` context, for example DistributedContext.from_torch_distributed()."
+        )
+
+
+def _build_searcher(
+    config: dict[str, Any] | None, backend: Backend, distributed: DistributedContext
+) -> SearcherContext | SearcherContextMissing:
+    if config is None:
+        return DummySearcherContext(distributed)
+    length = parse_length(config)
+    if length is None:
+        return SearcherContextMissing()
+    return SearcherContext(backend, distributed, *length)
+
+
+def _agree_on_tensorboard_path(
+    given: str | os.PathLike[str] | None,
+    storage_base: Path | None,
+    distributed: DistributedContext,
+) -> Path:
+    """The chief decides, so that all ranks of a run write below one directory."""
+    path = Path(given) if given is not None else default_tensorboard_path(storage_base)
+    return Path(distributed.broadcast(str(path.absolute())))

@@ -1,0 +1,177 @@
+"""TrainContext: what a training run tells about itself."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import numbers
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from determined.core._backend import TRAINING, VALIDATION, Backend, LocalBackend, Mangler, Selector
+from determined.core._enums import EarlyExitReason
+
+if TYPE_CHECKING:
+    from determined.core._distributed import DistributedContext
+
+logger = logging.getLogger("determined.core")
+
+
+class TrainContext:
+    """Reports metrics, progress and status of a training run, and knows its TensorBoard directory.
+
+    Reports come from the chief. Those of other ranks are dropped, with one warning; only
+    `report_early_exit` counts from any rank.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        distributed: DistributedContext | None = None,
+        tensorboard_path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._backend = backend
+        self._rank = 0 if distributed is None else distributed.rank
+        self._tensorboard_path = None if tensorboard_path is None else Path(tensorboard_path)
+        self._has_warned = False
+
+    def set_status(self, status: str) -> None:
+        """Show a short free text, such as "validating", as the state of the trial."""
+        if self._reports("set_status"):
+            self._backend.set_status(status)
+
+    def report_training_metrics(
+        self,
+        steps_completed: int,
+        metrics: dict[str, Any],
+        batch_metrics: list[dict[str, Any]] | None = None,
+    ) -> None:
+        """Report metrics of the training batches up to `steps_completed`."""
+        self._report(TRAINING, steps_completed, metrics, batch_metrics)
+
+    def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
+        """Report the result of a validation; a metric that is None raises RuntimeError."""
+        self._report(VALIDATION, steps_completed, metrics)
+
+    def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
+        """Report metrics of any group; `"training"` and `"validation"` are the built-in ones."""
+        self._report(group, steps_completed, metrics)
+
+    def report_progress(self, progress: float) -> None:
+        """Report how much is done, from 0 to 1."""
+        if not 0 <= progress <= 1:
+            raise ValueError(f"`progress` must be between 0 and 1, got {progress!r}.")
+        if self._reports("report_progress"):
+            self._backend.report_progress(float(progress))
+
+    def report_early_exit(self, reason: EarlyExitReason) -> None:
+        """Report why the trial ends early; only the first report counts."""
+        self._backend.report_early_exit(EarlyExitReason(reason))
+
+    def get_experiment_best_validation(self) -> float | None:
+        """The best value so far of the metric that decides, None before the first."""
+        return self._backend.best_validation()
+
+    def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
+        """Replace the free-form metadata of the trial."""
+        if not isinstance(metadata, dict):
+            raise TypeError(f"`metadata` must be a dict, got {type(metadata).__name__}.")
+        return self._backend.set_metadata(metadata)
+
+    def get_metadata(self) -> dict[str, Any] | None:
+        """The free-form metadata of the trial."""
+        return self._backend.get_metadata()
+
+    def get_tensorboard_path(self) -> Path:
+        """The directory for event files of this rank; it exists after this call."""
+        path = self._tensorboard_root()
+        if self._rank > 0:
+            path = path / f"rank_{self._rank}"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def upload_tensorboard_files(
+        self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path
+    ) -> None:
+        """Send the event files to where others see them; nothing to do for a run on its own."""
+        self._backend.upload_tensorboard_files(self._tensorboard_root(), selector, mangler)
+
+    def close(self) -> None:
+        """Send what is still pending."""
+        self._backend.close()
+
+    def _set_best_tracking(
+        self, metric: str | None, smaller_is_better: bool, best: float | None = None
+    ) -> None:
+        """A run starts: track the best value of `metric`, from `best` on if it continues one."""
+        self._backend.set_best_tracking(metric, smaller_is_better, best)
+
+    def _get_last_validation(self) -> int | None:
+        return self._backend.last_validation()
+
+    def _tensorboard_root(self) -> Path:
+        if self._tensorboard_path is None:
+            self._tensorboard_path = default_tensorboard_path(None)
+        return self._tensorboard_path
+
+    def _report(
+        self,
+        group: str,
+        steps_completed: int,
+        metrics: dict[str, Any],
+        batch_metrics: list[dict[str, Any]] | None = None,
+    ) -> None:
+        if not isinstance(group, str) or not group or "." in group:
+            raise ValueError(f"`group` must be a non-empty str without '.', got {group!r}.")
+        if not isinstance(steps_completed, numbers.Integral) or steps_completed < 0:
+            raise ValueError(
+                f"`steps_completed` must be a whole number >= 0, got {steps_completed!r}."
+            )
+        if not isinstance(metrics, dict):
+            raise TypeError(f"`metrics` must be a dict, got {type(metrics).__name__}.")
+        if self._reports(f"metrics of group {group!r}"):
+            if group == VALIDATION:
+                metrics = _checked_validation(metrics)
+            self._backend.report_metrics(group, int(steps_completed), metrics, batch_metrics)
+
+    def _reports(self, what: str) -> bool:
+        if self._rank > 0 and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "Reports come from the chief; dropped on rank %d: %s. Further ones are dropped "
+                "silently.",
+                self._rank,
+                what,
+            )
+        return self._rank == 0
+
+
+class DummyTrainContext(TrainContext):
+    """A TrainContext for a run on its own."""
+
+    def __init__(self, tensorboard_path: str | os.PathLike[str] | None = None) -> None:
+        super().__init__(LocalBackend(), tensorboard_path=tensorboard_path)
+
+
+def default_tensorboard_path(storage_base: Path | None) -> Path:
+    """A new directory name for the event files of this run, beside its checkpoints."""
+    if storage_base is None:
+        import platformdirs
+
+        storage_base = Path(platformdirs.user_data_dir("determined"))
+    now = datetime.datetime.now().strftime("%Y-%m-%dT%H-%M-%S-%f")
+    return storage_base / "tensorboard" / f"{now}-{os.getpid()}"
+
+
+def _checked_validation(metrics: dict[str, Any]) -> dict[str, Any]:
+    missing = [name for name, value in metrics.items() if value is None]
+    if missing:
+        raise RuntimeError(
+            f"A validation metric may not be None: {', '.join(map(repr, missing))}. "
+            "Leave the name out if there is no value."
+        )
+    binary = [name for name, value in metrics.items() if isinstance(value, (bytes, bytearray))]
+    if binary:
+        logger.warning("Dropped validation metrics that are bytes: %s.", ", ".join(binary))
+    return {name: value for name, value in metrics.items() if name not in binary}
