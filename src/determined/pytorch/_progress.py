@@ -1,0 +1,218 @@
+"""What a person sees of a run: a live display in a terminal or notebook, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import datetime
+import importlib.util
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from determined.util import is_numerical_scalar
+
+if TYPE_CHECKING:
+    from determined.pytorch._progress_live import LiveDisplay
+
+_RATE_WINDOW_SECONDS = 30.0
+_SECONDS_BETWEEN_LINES = 1.0
+_NOT_METRICS = ("batches", "epochs")  # counters that reports carry along
+
+
+class Frame(NamedTuple):
+    """One picture of the run. Equal pictures need no redrawing."""
+
+    batches_trained: int
+    max_length_batches: int | None
+    status: str
+    facts: tuple[tuple[str, str], ...]  # epoch, rate, left
+    training: tuple[tuple[str, str], ...]
+    validation: tuple[tuple[str, str], ...]
+    is_best: bool
+    checkpoint: str | None
+
+
+class Progress:
+    """Shows how a run goes, on standard error.
+
+    The loop stores `batches_trained` after each batch, which is all the display costs it; the
+    methods are for reports. Plain lines look like `training batch=300/900 epoch=1/3 rate=812/s
+    left=0:00:01 loss=0.25`, at most one training line a second. No method raises or prints
+    anything when standard error is closed.
+
+    Args:
+        enabled: Whether to show anything; by default yes, unless `DET_PROGRESS=off`.
+        max_length_batches: Length of the run, if known.
+        start: Batches trained before this run.
+        epoch_length: Batches per epoch, if known.
+    """
+
+    def __init__(
+        self,
+        enabled: bool | None = None,
+        max_length_batches: int | None = None,
+        start: int = 0,
+        epoch_length: int | None = None,
+    ) -> None:
+        self.batches_trained = start
+        self._max_length = max_length_batches
+        self._epoch_length = epoch_length
+        self._status = "starting"
+        self._training: dict[str, Any] = {}
+        self._validation: dict[str, Any] = {}
+        self._is_best = False
+        self._checkpoint: str | None = None
+        self._rate = _Rate(start)
+        self._live: LiveDisplay | None = None
+        self._line_due = -math.inf
+        self._has_unsaid = False
+        if enabled is None:
+            enabled = os.environ.get("DET_PROGRESS", "").lower() not in ("off", "0", "false", "no")
+        if enabled and _can_be_live():
+            from determined.pytorch._progress_live import LiveDisplay
+
+            with contextlib.suppress(OSError, ValueError):
+                self._live = LiveDisplay(self._frame)
+        self._is_plain = enabled and self._live is None
+
+    def training(self, batches_trained: int, metrics: Mapping[str, Any]) -> None:
+        """Show a training report."""
+        self.batches_trained = batches_trained
+        self._training = dict(metrics)
+        self._status = "training"
+        if self._is_plain:
+            self._has_unsaid = True
+            if time.monotonic() >= self._line_due:
+                self._say_training()
+
+    def status(self, text: str) -> None:
+        """Show what the run is doing now, where there is a place for it."""
+        self._status = text
+
+    def validated(self, metrics: Mapping[str, Any], best: bool = False) -> None:
+        """Show a validation; `best` says that none before was better."""
+        self._validation = dict(metrics)
+        self._is_best = best
+        self._say("validation", *_numbers(metrics), *([("best", "yes")] if best else []))
+
+    def checkpointed(self, uuid: str) -> None:
+        """Show that a checkpoint is complete."""
+        self._checkpoint = uuid
+        self._say("checkpoint", ("uuid", uuid))
+
+    def finish(self, summary: str = "") -> None:
+        """End the display; `summary` stays as the last lines."""
+        self._status = "finished"
+        is_silent = self._live is None and not self._is_plain
+        self.close()
+        if summary and not is_silent:
+            _write(summary if summary.endswith("\n") else f"{summary}\n")
+
+    def close(self) -> None:
+        """End the display as it is. May be called again."""
+        if self._live is not None:
+            if self._status != "finished":
+                self._status = "stopped"
+            self._live.close()
+            self._live = None
+        elif self._is_plain:
+            if self._has_unsaid:
+                self._say_training()
+            self._is_plain = False
+
+    def _frame(self) -> Frame:
+        return Frame(
+            self.batches_trained,
+            self._max_length,
+            self._status,
+            tuple(self._facts()),
+            tuple(_numbers(self._training)),
+            tuple(_numbers(self._validation)),
+            self._is_best,
+            self._checkpoint,
+        )
+
+    def _facts(self) -> list[tuple[str, str]]:
+        batches, facts = self.batches_trained, []
+        if self._epoch_length:
+            epoch = str(max(1, math.ceil(batches / self._epoch_length)))
+            if self._max_length is not None:
+                epoch += f"/{math.ceil(self._max_length / self._epoch_length)}"
+            facts.append(("epoch", epoch))
+        rate = self._rate.after(batches)
+        if rate:
+            facts.append(("rate", f"{rate:.3g}/s" if rate < 100 else f"{rate:.0f}/s"))
+            if self._max_length is not None:
+                seconds = math.ceil(max(0, self._max_length - batches) / rate)
+                facts.append(("left", str(datetime.timedelta(seconds=seconds))))
+        return facts
+
+    def _say_training(self) -> None:
+        self._has_unsaid = False
+        self._line_due = time.monotonic() + _SECONDS_BETWEEN_LINES
+        self._say("training", *self._facts(), *_numbers(self._training))
+
+    def _say(self, what: str, *pairs: tuple[str, str]) -> None:
+        if not self._is_plain:
+            return
+        if self._has_unsaid:
+            self._say_training()
+        of = "" if self._max_length is None else f"/{self._max_length}"
+        words = [what, f"batch={self.batches_trained}{of}"]
+        words += [f"{name}={value}" for name, value in pairs]
+        self._is_plain = _write(" ".join(words) + "\n")
+
+
+class _Rate:
+    """Batches per second over the last half minute, pauses included."""
+
+    def __init__(self, start: int) -> None:
+        self._samples = collections.deque([(time.monotonic(), start)])
+
+    def after(self, batches: int) -> float:
+        samples = self._samples
+        if batches != samples[-1][1]:
+            samples.append((time.monotonic(), batches))
+            while len(samples) > 2 and samples[1][0] < samples[-1][0] - _RATE_WINDOW_SECONDS:
+                samples.popleft()
+        (begin, first), (end, last) = samples[0], samples[-1]
+        return (last - first) / (end - begin) if end > begin else 0.0
+
+
+def _numbers(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (name, f"{value:.4g}" if isinstance(value, float) else f"{float(value):.6g}")
+        for name, value in metrics.items()
+        if name not in _NOT_METRICS and is_numerical_scalar(value)
+    ]
+
+
+def _can_be_live() -> bool:
+    if "ipykernel" in sys.modules:
+        return importlib.util.find_spec("ipywidgets") is not None
+    try:
+        is_terminal = sys.stderr.isatty()  # None without standard error, ValueError once closed
+    except (AttributeError, ValueError):
+        return False
+    return is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _write(text: str) -> bool:
+    """Write to standard error; False when there is nobody to read it."""
+    stream = sys.stderr
+    is_real = stream is sys.__stderr__
+    try:
+        if is_real:
+            # Past Python's buffer: text stuck there after a broken pipe makes the exit code 120.
+            stream.flush()
+            os.write(stream.fileno(), text.encode(stream.encoding, errors="replace"))
+        else:
+            stream.write(text)
+            stream.flush()
+    except (AttributeError, OSError, ValueError):
+        return False
+    return True

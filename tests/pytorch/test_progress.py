@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from determined.pytorch._progress import Progress
+
+_DEADLINE_SECONDS = 60.0
+_CONTROLS = re.compile(r"\x1b\[\??([\d;]*)([A-Za-z])")
+
+
+def _command(script: str) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(script)]
+
+
+def _environment(changes: Mapping[str, str]) -> dict[str, str]:
+    size = {"COLUMNS": "120", "LINES": "40", "TERM": "xterm-256color"}
+    kept = {k: v for k, v in os.environ.items() if k not in ("DET_PROGRESS", "NO_COLOR")}
+    return {**kept, **size, **changes}
+
+
+def _run_in_pipes(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        _command(script),
+        capture_output=True,
+        text=True,
+        timeout=_DEADLINE_SECONDS,
+        env=_environment(environment),
+        check=False,
+    )
+
+
+def _run_in_terminal(script: str, stdout: int | None = None, **environment: str) -> str:
+    """Run a script with a real terminal and return everything it sent there."""
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        _command(script),
+        stdin=terminal,
+        stdout=terminal if stdout is None else stdout,
+        stderr=terminal,
+        env=_environment(environment),
+    )
+    os.close(terminal)
+    output = b""
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    try:
+        while select.select([controller], [], [], max(0, deadline - time.monotonic()))[0]:
+            try:
+                chunk = os.read(controller, 65536)
+            except OSError:  # how Linux says that nobody holds the terminal any more
+                break
+            if not chunk:
+                break
+            output += chunk
+        assert process.wait(max(1, deadline - time.monotonic())) == 0, output.decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(controller)
+    return output.decode()
+
+
+def _screen(output: str) -> list[str]:
+    """Return the lines a person would see at the end: follows returns, cursor moves and erasing."""
+    lines, row, column = [""], 0, 0
+    position = 0
+    while position < len(output):
+        control = _CONTROLS.match(output, position)
+        if control:
+            position = control.end()
+            count = int(control[1]) if control[1].isdigit() else 1
+            if control[2] == "A":
+                row -= count
+            elif control[2] == "K":
+                lines[row] = ""
+            continue
+        character = output[position]
+        position += 1
+        if character == "\r":
+            column = 0
+        elif character == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        else:
+            line = lines[row].ljust(column)
+            lines[row] = line[:column] + character + line[column + 1 :]
+            column += 1
+    return [line.rstrip() for line in lines]
+
+
+_RUN = """
+    import logging, time
+    logging.basicConfig(level=logging.INFO)
+    from determined.pytorch._progress import Progress
+
+    progress = Progress(None, max_length_batches=40, start=0, epoch_length=10)
+    for batch in range(1, 41):
+        time.sleep(0.01)
+        progress.batches_trained = batch
+        if batch % 10 == 0:
+            progress.training(batch, {"loss": 1 / batch, "batches": batch, "name": "text"})
+            print(f"printed {batch}")
+            logging.info("logged %d", batch)
+    progress.status("validating")
+    progress.validated({"val_loss": 0.125}, best=True)
+    progress.checkpointed("0a1b")
+    progress.finish("40 batches in all")
+    print("after")
+"""
+
+
+def test_a_pipe_gets_plain_lines_that_can_be_grepped() -> None:
+    result = _run_in_pipes(_RUN)
+    assert result.returncode == 0
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("INFO")]
+    assert re.fullmatch(
+        r"training batch=10/40 epoch=1/4 rate=\S+/s left=0:00:\d\d loss=0.1", lines[0]
+    )
+    assert lines[-4].startswith("training batch=40/40 epoch=4/4 ")
+    assert lines[-3:] == [
+        "validation batch=40/40 val_loss=0.125 best=yes",
+        "checkpoint batch=40/40 uuid=0a1b",
+        "40 batches in all",
+    ]
+    assert "\x1b" not in result.stderr
+
+
+def test_a_terminal_shows_the_run_with_prints_and_logs_above() -> None:
+    output = _run_in_terminal(_RUN)
+    screen = [line for line in _screen(output) if line]
+    expected = [
+        line for n in (10, 20, 30, 40) for line in (f"printed {n}", f"INFO:root:logged {n}")
+    ]
+    assert screen[:8] == expected
+    assert "finished  batch 40/40 100%  epoch 4/4  rate " in screen[8]
+    assert screen[9:] == [
+        "training    loss 0.025",
+        "validation  val_loss 0.125  best so far",
+        "checkpoint  0a1b",
+        "40 batches in all",
+        "after",
+    ]
+
+
+def test_a_terminal_is_refreshed_while_the_loop_only_stores_numbers() -> None:
+    output = _run_in_terminal("""
+        import time
+        from determined.pytorch._progress import Progress
+
+        progress = Progress(None, max_length_batches=150, start=0, epoch_length=None)
+        for batch in range(1, 151):
+            time.sleep(0.01)
+            progress.batches_trained = batch
+        progress.close()
+        progress.close()
+    """)
+    shown = [int(number) for number in re.findall(r"batch (\d+)/150", output)]
+    assert len(set(shown)) > 2
+    assert len(shown) < 100
+    assert "stopped  batch 150/150 100%" in _screen(output)[0]
+
+
+def test_the_cursor_is_never_left_hidden() -> None:
+    output = _run_in_terminal("""
+        import os
+        from determined.pytorch._progress import Progress
+
+        progress = Progress(None, max_length_batches=None, start=5, epoch_length=None)
+        progress.training(6, {"loss": 0.5})
+        os._exit(0)
+    """)
+    assert "batch 5" in output
+    assert output.rindex("\x1b[?25h") > output.rfind("\x1b[?25l")
+
+
+def test_prints_go_to_their_file_when_only_standard_error_is_a_terminal() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as pipe:
+        output = _run_in_terminal(_RUN, stdout=writer)
+        os.close(writer)
+        assert pipe.read().splitlines() == [*(f"printed {n}" for n in (10, 20, 30, 40)), "after"]
+    assert "printed" not in output
+    assert "finished" in output
+
+
+def test_a_forked_worker_prints_for_itself() -> None:
+    output = _run_in_terminal("""
+        import os, sys
+        from determined.pytorch._progress import Progress
+
+        progress = Progress(None, max_length_batches=3, start=0, epoch_length=None)
+        lock = progress._live._live._lock
+        lock.acquire()  # the worst moment to fork
+        child = os.fork()
+        if child == 0:
+            print("from the worker")
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        lock.release()
+        assert sys.stdout is not sys.__stdout__
+        progress.close()
+        assert sys.stdout is sys.__stdout__
+    """)
+    assert output.count("from the worker") == 1
+    assert output.count("stopped") == 1
+
+
+def test_a_stream_kept_from_during_the_run_still_works_afterwards() -> None:
+    output = _run_in_terminal("""
+        import logging
+        from determined.pytorch._progress import Progress
+
+        progress = Progress(None, max_length_batches=3, start=0, epoch_length=None)
+        logging.basicConfig(level=logging.INFO)
+        logging.info("during")
+        progress.finish()
+        logging.info("afterwards")
+    """)
+    screen = [line for line in _screen(output) if line]
+    assert screen[0] == "INFO:root:during"
+    assert screen[-1] == "INFO:root:afterwards"
+
+
+@pytest.mark.parametrize("value", ["off", "OFF", "0"])
+def test_it_can_be_switched_off(value: str) -> None:
+    result = _run_in_pipes(
+        _RUN.replace("basicConfig(level=logging.INFO)", "root"), DET_PROGRESS=value
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_argument_wins_over_the_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_PROGRESS", "off")
+    progress = Progress(True, max_length_batches=None, start=0, epoch_length=None)
+    progress.checkpointed("0a1b")
+    progress.close()
+    assert capsys.readouterr().err == "checkpoint batch=0 uuid=0a1b\n"
+    silent = Progress(False, max_length_batches=None, start=0, epoch_length=None)
+    silent.training(1, {"loss": 1.0})
+    silent.finish("nobody reads this")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_dumb_terminal_gets_plain_lines() -> None:
+    output = _run_in_terminal(_RUN, TERM="dumb")
+    assert "validation batch=40/40 val_loss=0.125 best=yes" in output
+    assert "\x1b" not in output
+
+
+def test_many_reports_a_second_give_few_lines_and_the_last_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = Progress(True, max_length_batches=1000, start=0, epoch_length=None)
+    for batch in range(1, 1001):
+        progress.training(batch, {})
+    progress.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) < 20
+    assert lines[-1].startswith("training batch=1000/1000")
+
+
+_SURVIVES = """
+    import sys
+    from determined.pytorch._progress import Progress
+
+    {before}
+    progress = Progress(True, max_length_batches=2, start=0, epoch_length=1)
+    progress.training(1, {{"loss": 0.5}})
+    {during}
+    progress.validated({{"val": 1}}, best=False)
+    progress.training(2, {{"loss": 0.5}})
+    progress.finish("end")
+    print("survived")
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "during"),
+    [
+        ("sys.stderr = None", ""),
+        ("sys.stderr.close()", ""),
+        ("", "sys.stderr.close()"),
+        ("import os; os.close(2)", ""),
+        ("import os; r, w = os.pipe(); os.dup2(w, 2); os.close(w); os.close(r)", ""),
+    ],
+)
+def test_a_run_survives_without_standard_error(before: str, during: str) -> None:
+    result = _run_in_pipes(_SURVIVES.format(before=before, during=during))
+    assert (result.returncode, result.stdout) == (0, "survived\n")
+
+
+def test_a_run_survives_its_terminal(tmp_path: Path) -> None:
+    script = """
+        import pathlib, signal, time
+        from determined.pytorch._progress import Progress
+
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        progress = Progress(None, max_length_batches=2, start=0, epoch_length=1)
+        print("ready", flush=True)
+        path = pathlib.Path({path!r})
+        while not path.exists():
+            time.sleep(0.02)
+        progress.training(1, {{"loss": 0.5}})
+        time.sleep(0.3)
+        progress.finish("end")
+        path.write_text("survived")
+    """
+    controller, terminal = pty.openpty()
+    path = tmp_path / "gone"
+    process = subprocess.Popen(
+        _command(script.format(path=str(path))),
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        env=_environment({}),
+    )
+    os.close(terminal)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        os.close(controller)
+        path.touch()
+        assert process.wait(_DEADLINE_SECONDS) == 0
+    assert path.read_text() == "survived"
+
+
+def test_it_knows_where_it_started(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(True, max_length_batches=30, start=20, epoch_length=10)
+    progress.training(21, {"loss": 2, "flag": True})
+    progress.close()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"training batch=21/30 epoch=3/3 rate=\S+/s left=\d:\d\d:\d\d loss=2 flag=1", line
+    )
