@@ -80,15 +80,19 @@ def copy_user_code(source: Path, destination: Path, exclude: Iterable[Path] = ()
     files = list(_collect(source, "", root_rules, excluded, frozenset({_real(source)})))
     _make_directory(destination)
     for file in _within_limit(files, source):
-        target = destination / file.target
-        _make_directory(target.parent)
-        try:
-            shutil.copy(file.path, target)
-        except OSError as error:
-            target.unlink(missing_ok=True)
-            if file.path.exists() and os.access(file.path, os.R_OK):
-                raise  # the destination failed, not the source: a full disk must not pass unseen
-            logger.warning("Left out of the code copy: %s (%s).", file.path, error)
+        _make_directory((destination / file.target).parent)
+        _copy(file.path, destination / file.target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    try:
+        reader = source.open("rb")
+    except OSError as error:
+        logger.warning("Left out of the code copy: %s (%s).", source, error)
+        return
+    with reader, target.open("wb") as writer:
+        shutil.copyfileobj(reader, writer, 2**20)
+        os.fchmod(writer.fileno(), stat.S_IMODE(os.fstat(reader.fileno()).st_mode))
 
 
 def _collect(

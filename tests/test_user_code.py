@@ -1,0 +1,150 @@
+"""The copy of the user's code in a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from determined import util
+from determined._user_code import copy_user_code
+
+
+def write(root: Path, *files: str, size: int = 1) -> None:
+    for name in files:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * size)
+
+
+def copied(source: Path, destination: Path, *exclude: Path) -> set[str]:
+    copy_user_code(source, destination, exclude)
+    return {str(path.relative_to(destination)) for path in destination.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    directory = tmp_path / "source"
+    directory.mkdir()
+    return directory
+
+
+def test_code_is_copied_without_the_usual_litter(source: Path, tmp_path: Path) -> None:
+    write(source, "train.py", "pkg/__init__.py", "pkg/data.csv", "sub/shared_fs/a.py")
+    write(source, "pkg/__pycache__/a.pyc", ".git/config", "a.pyo", ".idea/x", "shared_fs/ckpt")
+    assert copied(source, tmp_path / "code") == {
+        "train.py",
+        "pkg/__init__.py",
+        "pkg/data.csv",
+        "sub/shared_fs/a.py",
+    }
+
+
+def test_ignore_files_follow_gitignore_rules(source: Path, tmp_path: Path) -> None:
+    write(source, "a.py", "a.csv", "keep.csv", "data/x.bin", "sub/data/y.bin")
+    (source / ".detignore").write_text("*.csv\n!keep.csv\n/data/\n# a comment\n")
+    assert copied(source, tmp_path / "code") == {"a.py", "keep.csv", "sub/data/y.bin"}
+
+
+def test_nested_ignore_files_rule_their_directory_and_override(
+    source: Path, tmp_path: Path
+) -> None:
+    write(source, "a.log", "sub/a.log", "sub/b.txt", "sub/deep/b.txt", "other/b.txt")
+    (source / ".detignore").write_text("*.log\n")
+    (source / "sub" / ".detignore").write_text("!a.log\n/b.txt\n")
+    assert copied(source, tmp_path / "code") == {"sub/a.log", "sub/deep/b.txt", "other/b.txt"}
+
+
+def test_the_checkpoint_store_is_never_copied_into_itself(source: Path) -> None:
+    write(source, "train.py", "store/old/code/train.py", "runs/events")
+    destination = source / "store" / "new" / "code"
+    assert copied(source, destination, source / "store", source / "runs") == {"train.py"}
+
+
+def test_a_destination_below_the_source_is_left_out(source: Path) -> None:
+    write(source, "train.py")
+    assert copied(source, source / "out") == {"train.py"}
+
+
+def test_links_are_followed_but_not_in_circles(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(source, "pkg/a.py")
+    write(tmp_path / "library", "lib.py")
+    (source / "library").symlink_to(tmp_path / "library")
+    (source / "pkg" / "up").symlink_to(source)
+    (source / "alias.py").symlink_to(source / "pkg" / "a.py")
+    (source / "dangling.py").symlink_to(source / "absent")
+    assert copied(source, tmp_path / "code") == {"pkg/a.py", "library/lib.py", "alias.py"}
+    assert "links back" in caplog.text
+    assert "dangling.py" in caplog.text
+
+
+def test_special_and_unreadable_files_are_left_out_with_a_warning(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(source, "a.py", "locked/b.py", "c.py")
+    os.mkfifo(source / "pipe")
+    (source / "locked").chmod(0)
+    (source / "c.py").chmod(0)
+    try:
+        found = copied(source, tmp_path / "code")
+    finally:
+        (source / "locked").chmod(0o755)
+    assert "a.py" in found
+    assert "pipe" not in found
+    assert "pipe is no regular file" in caplog.text
+    if os.geteuid() != 0:  # root reads everything
+        assert found == {"a.py"}
+
+
+def test_the_largest_files_go_when_the_copy_is_too_large(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DET_CODE_MAX_BYTES", "1000")
+    write(source, "big.py", size=900)
+    write(source, "huge.bin", size=5000)
+    write(source, "small.txt", size=50)
+    assert copied(source, tmp_path / "one") == {"big.py", "small.txt"}
+    assert copied(source, tmp_path / "two") == {"big.py", "small.txt"}
+    warnings = [record.message for record in caplog.records if "over the limit" in record.message]
+    assert len(warnings) == 1
+    assert "huge.bin" in warnings[0]
+    assert "DET_CODE_MAX_BYTES" in warnings[0]
+
+
+def test_a_full_disk_is_an_error(source: Path, tmp_path: Path) -> None:
+    write(source, "a.py", size=5000)
+    script = f"""
+import pathlib, resource
+from determined._user_code import copy_user_code
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+copy_user_code(pathlib.Path({str(source)!r}), pathlib.Path({str(tmp_path / "code")!r}))
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert answer.returncode == 1
+    assert "File too large" in answer.stderr
+
+
+def test_write_user_code_replaces_the_old_copy(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source)
+    write(source, "a.py", "pkg/b.py")
+    write(tmp_path / "checkpoint" / "code", "stale.py")
+    (source / "a.py").chmod(0o755)
+    util.write_user_code(tmp_path / "checkpoint", on_cluster=False)
+    code = tmp_path / "checkpoint" / "code"
+    assert sorted(str(path.relative_to(code)) for path in code.rglob("*.py")) == [
+        "a.py",
+        "pkg/b.py",
+    ]
+    assert stat.S_IMODE(code.stat().st_mode) == 0o755
+    assert stat.S_IMODE((code / "pkg").stat().st_mode) == 0o755
+    assert os.access(code / "a.py", os.X_OK)
