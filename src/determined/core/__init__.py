@@ -4,6 +4,7 @@ Nothing below imports torch at import time; the training library sits in `determ
 Start reading at `_context.py`.
 """
 
+from determined.core._distributed import DistributedContext, DummyDistributedContext
 from determined.core._enums import (
     EarlyExitReason,
     PreemptMode,
@@ -12,15 +13,35 @@ from determined.core._enums import (
     Unit,
 )
 from determined.core._experimental import DummyExperimentalCoreContext, ExperimentalCoreContext
+from determined.core._preempt import DummyPreemptContext, PreemptContext
+from determined.core._profiler import DummyProfilerContext, ProfilerContext
+from determined.core._searcher import (
+    DummySearcherContext,
+    DummySearcherOperation,
+    SearcherContext,
+    SearcherContextMissing,
+    SearcherOperation,
+)
 from determined.core._train import DummyTrainContext, TrainContext
 
 __all__ = [
+    "DistributedContext",
+    "DummyDistributedContext",
     "DummyExperimentalCoreContext",
+    "DummyPreemptContext",
+    "DummyProfilerContext",
+    "DummySearcherContext",
+    "DummySearcherOperation",
     "DummyTrainContext",
     "EarlyExitReason",
     "ExperimentalCoreContext",
+    "PreemptContext",
     "PreemptMode",
+    "ProfilerContext",
+    "SearcherContext",
+    "SearcherContextMissing",
     "SearcherMode",
+    "SearcherOperation",
     "TensorboardMode",
     "TrainContext",
     "Unit",

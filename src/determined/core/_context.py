@@ -77,9 +77,10 @@ class Context:
 
         Pass the exception that ended training, if any: the other ranks are told about it.
         """
+        failure = None if isinstance(exc_val, SystemExit) and not exc_val.code else exc_val
         parts: list[Callable[[], None]] = [
             self.preempt.close,
-            lambda: self.distributed.close(exc_val),
+            lambda: self.distributed.close(failure),
             self.train.close,
             self.profiler.close,
             self._undo_stack_dump,
