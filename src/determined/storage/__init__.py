@@ -1,0 +1,51 @@
+"""Where checkpoint bytes live: local folders with atomic saves, object stores through fsspec.
+
+What a checkpoint means to a trainer is not here (see `determined.pytorch`), nor who calls when
+(`determined.core`). Read `_base.py` first, then `_local.py`.
+"""
+
+from determined.storage._base import (
+    CheckpointInUse,
+    Selector,
+    StorageManager,
+    StoredCheckpoint,
+    check_storage_id,
+)
+from determined.storage._build import (
+    build,
+    default_location,
+    from_string,
+    validate_config,
+    validate_manager,
+)
+from determined.storage._clouds import AzureStorageManager, GCSStorageManager, S3StorageManager
+from determined.storage._durable import FileDigest, HashingFile
+from determined.storage._fsspec import FsspecStorageManager
+from determined.storage._local import DirectoryStorageManager, SharedFSStorageManager
+from determined.storage._manifest import Contents, Manifest
+from determined.storage._retention import RetentionPolicy, apply_retention
+
+__all__ = [
+    "AzureStorageManager",
+    "CheckpointInUse",
+    "Contents",
+    "DirectoryStorageManager",
+    "FileDigest",
+    "FsspecStorageManager",
+    "GCSStorageManager",
+    "HashingFile",
+    "Manifest",
+    "RetentionPolicy",
+    "S3StorageManager",
+    "Selector",
+    "SharedFSStorageManager",
+    "StorageManager",
+    "StoredCheckpoint",
+    "apply_retention",
+    "build",
+    "check_storage_id",
+    "default_location",
+    "from_string",
+    "validate_config",
+    "validate_manager",
+]

@@ -1,0 +1,344 @@
+"""The interface of every checkpoint storage, and what does not depend on where the bytes are."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
+from determined.storage._durable import FileDigest, for_each
+from determined.storage._manifest import (
+    MANIFEST_NAME,
+    METADATA_NAME,
+    Contents,
+    Manifest,
+    compare,
+    load_json,
+)
+
+logger = logging.getLogger("determined.storage")
+
+Selector = Callable[[str], bool]
+StrPath = str | os.PathLike[str]
+
+
+class CheckpointInUse(CheckpointError):
+    """The checkpoint is being restored by a live process and cannot be deleted now."""
+
+
+@dataclass(frozen=True)
+class StoredCheckpoint:
+    """One whole checkpoint of a storage, as its manifest and metadata describe it."""
+
+    storage_id: str
+    manifest: Manifest
+    metadata: Mapping[str, Any]
+    extra_files: tuple[str, ...] = ()
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that wrote it, if it said so in its metadata."""
+        run_id = self.metadata.get("run_id")
+        return run_id if isinstance(run_id, str) else None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Later saves sort higher; no clock is involved."""
+        return (self.manifest.steps_completed or 0, self.manifest.sequence)
+
+    def metric(self, name: str) -> float | None:
+        """The validation metric of that name at the time of the save, None if there was none."""
+        metrics = self.metadata.get("metrics")
+        value = metrics.get(name) if isinstance(metrics, Mapping) else None
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return float(value) if is_number and value is not None else None
+
+
+def by_metric(
+    checkpoints: Iterable[StoredCheckpoint], name: str, smaller_is_better: bool
+) -> list[StoredCheckpoint]:
+    """Return the checkpoints that have the metric, best first; NaN last; ties: earlier first."""
+
+    def rank(item: tuple[float, StoredCheckpoint]) -> tuple[bool, float, int]:
+        value, checkpoint = item
+        is_nan = math.isnan(value)
+        signed = value if smaller_is_better else -value
+        return (is_nan, 0.0 if is_nan else signed, checkpoint.manifest.sequence)
+
+    measured = [(value, c) for c in checkpoints if (value := c.metric(name)) is not None]
+    return [checkpoint for _, checkpoint in sorted(measured, key=rank)]
+
+
+def is_storage_id(name: object) -> bool:
+    """Whether `name` is plain text, safe to join to a folder or a URL."""
+    return (
+        isinstance(name, str)
+        and name.isprintable()
+        and 0 < len(name.encode()) <= 200
+        and not name.startswith(".")
+        and not any(character in name for character in "/\\?#*[]:")
+    )
+
+
+def check_storage_id(storage_id: str) -> str:
+    """Return `storage_id`, or raise ValueError if it could lead out of the storage."""
+    if not is_storage_id(storage_id):
+        raise ValueError(
+            f"`storage_id` must be a plain name such as a UUID, without separators, wildcards "
+            f"or a leading dot, and at most 200 bytes long; got {str(storage_id)[:300]!r}."
+        )
+    return storage_id
+
+
+def list_directory(root: StrPath) -> dict[str, int]:
+    """Return path to size of everything below `root`; directories end in `/` and have size 0."""
+    base = Path(root)
+    if not base.exists():
+        raise FileNotFoundError(f"There is no directory {base}.")
+    if not base.is_dir():
+        raise NotADirectoryError(f"{base} is not a directory.")
+    found: dict[str, int] = {}
+    for folder, folder_names, file_names in os.walk(base):
+        prefix = Path(folder).relative_to(base)
+        for name in folder_names:
+            found[(prefix / name).as_posix() + "/"] = 0
+        for name in file_names:
+            found[(prefix / name).as_posix()] = (Path(folder) / name).stat().st_size
+    return found
+
+
+def with_parents(paths: Iterable[str]) -> set[str]:
+    """Add the directories that lead to each path."""
+    result = set(paths)
+    for path in list(result):
+        parts = path.rstrip("/").split("/")[:-1]
+        result.update("/".join(parts[: i + 1]) + "/" for i in range(len(parts)))
+    return result
+
+
+class StorageManager(abc.ABC):
+    """Where checkpoints live. A checkpoint is whole, with a manifest, or it is not there.
+
+    A save goes through a stage: `begin` opens it, `put` brings files in (from several processes
+    if need be), `commit` makes it the checkpoint in one step, `abort` drops it. `upload` and
+    `store_path` do all of that for one process.
+    """
+
+    _sequences: dict[str, int]
+
+    def __init__(self) -> None:
+        self._sequences = {}
+        self._reported_damage: set[str] = set()
+
+    # Saving.
+
+    @abc.abstractmethod
+    def begin(self, dst: str) -> str:
+        """Open a stage for checkpoint `dst`; the returned name is valid in all processes."""
+
+    @abc.abstractmethod
+    def put(
+        self,
+        src: Path,
+        stage: str,
+        paths: Iterable[str] | None = None,
+        known: Mapping[str, FileDigest] | None = None,
+    ) -> Contents:
+        """Bring the files of `src` (those in `paths`, if given) into the stage, durably.
+
+        Files with an entry in `known` that still describes them are not read again for their hash.
+        """
+
+    @abc.abstractmethod
+    def commit(
+        self, stage: str, dst: str, contents: Contents, metadata: Mapping[str, Any] | None = None
+    ) -> Manifest:
+        """Write `metadata.json` (if given) and the manifest; the checkpoint exists from then on."""
+
+    @abc.abstractmethod
+    def abort(self, stage: str) -> None:
+        """Drop a stage and all that is in it."""
+
+    @abc.abstractmethod
+    def pre_store_path(self, dst: str) -> Path:
+        """Return an empty directory to write checkpoint `dst` into."""
+
+    @abc.abstractmethod
+    def post_store_path(
+        self,
+        src: StrPath,
+        dst: str,
+        paths: Iterable[str] | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        known: Mapping[str, FileDigest] | None = None,
+    ) -> Manifest:
+        """Make the directory that `pre_store_path` returned the checkpoint `dst`."""
+
+    @abc.abstractmethod
+    def discard(self, path: Path) -> None:
+        """Drop the directory that `pre_store_path` returned."""
+
+    @abc.abstractmethod
+    def store_path_is_direct_access(self) -> bool:
+        """Whether `pre_store_path` lies inside the storage, where every rank can write into it."""
+
+    @contextlib.contextmanager
+    def store_path(self, dst: str) -> Iterator[Path]:
+        """Yield a directory that becomes checkpoint `dst` when the body ends without an error."""
+        path = self.pre_store_path(dst)
+        try:
+            yield path
+            self.post_store_path(path, dst)
+        except BaseException:
+            self.discard(path)
+            raise
+
+    def upload(self, src: StrPath, dst: str, paths: Iterable[str] | None = None) -> None:
+        """Save the directory `src` (only the names in `paths`, if given) as checkpoint `dst`."""
+        stage = self.begin(dst)
+        try:
+            self.commit(stage, dst, self.put(Path(src), stage, paths))
+        except BaseException:
+            self.abort(stage)
+            raise
+
+    # Reading.
+
+    @abc.abstractmethod
+    def restore_path(
+        self, src: StrPath, selector: Selector | None = None, *, verify: bool = True
+    ) -> contextlib.AbstractContextManager[Path]:
+        """Yield a directory with the files of checkpoint `src`, valid inside the `with` block."""
+
+    @abc.abstractmethod
+    def download(
+        self,
+        src: StrPath,
+        dst: StrPath,
+        selector: Selector | None = None,
+        *,
+        verify: bool = True,
+    ) -> None:
+        """Copy checkpoint `src` (only the selected paths, if given) into the directory `dst`."""
+
+    @abc.abstractmethod
+    def delete(self, tgt: str, globs: list[str]) -> dict[str, int]:
+        """Delete what the patterns match (`**/*`: everything); return the resources that remain."""
+
+    @abc.abstractmethod
+    def verify(self, src: StrPath) -> bool:
+        """Check every file of a checkpoint; False if it has no manifest to check against."""
+
+    @abc.abstractmethod
+    def sweep(self) -> None:
+        """Remove what crashed saves and deletions left behind; never the work of a live process."""
+
+    @property
+    @abc.abstractmethod
+    def location(self) -> str:
+        """Path or URL of the storage, for people."""
+
+    @property
+    def base_path(self) -> Path | None:
+        """The folder that holds the checkpoints, None if it is not on a local file system."""
+        return None
+
+    # Primitives by which the listing below works on every storage.
+
+    @abc.abstractmethod
+    def _names(self) -> list[str]:
+        """Names that may be checkpoints."""
+
+    @abc.abstractmethod
+    def _read(self, name: StrPath, file: str) -> bytes | None:
+        """Content of a small file of a checkpoint, None if there is none."""
+
+    @abc.abstractmethod
+    def _sizes(self, name: StrPath) -> dict[str, int]:
+        """Path to size of all that is stored under a checkpoint; CheckpointNotFound if nothing."""
+
+    def resources(self, src: StrPath) -> dict[str, int]:
+        """Return path to size of a checkpoint's files; directories end in `/` and have size 0."""
+        sizes = self._sizes(src)
+        sizes.pop(MANIFEST_NAME, None)
+        return dict(sorted(sizes.items()))
+
+    def get_metadata(self, src: StrPath) -> dict[str, Any]:
+        """Return what `metadata.json` of a checkpoint holds, `{}` if it has none."""
+        text = self._read(src, METADATA_NAME)
+        if text is None:
+            self._sizes(src)
+            return {}
+        return load_json(text, f"{METADATA_NAME} of checkpoint {src}")
+
+    def list(self, run_id: str | None = None) -> list[StoredCheckpoint]:
+        """Return the whole checkpoints (of one run, if given), oldest first.
+
+        Names and sizes are compared with the manifest, contents are not read: see `verify`.
+        """
+        found = [c for c in for_each(self._look_up, self._names()) if c is not None]
+        selected = [c for c in found if run_id is None or c.run_id == run_id]
+        return sorted(selected, key=lambda c: (*c.order, c.storage_id))
+
+    def _look_up(self, name: str) -> StoredCheckpoint | None:
+        try:
+            text = self._read(name, MANIFEST_NAME)
+            if text is None:
+                return None
+            manifest = Manifest.from_json(text, name)
+            extra = compare(manifest, self._sizes(name), None, name)
+            checkpoint = StoredCheckpoint(name, manifest, self.get_metadata(name), extra)
+        except CheckpointNotFound:
+            return None  # deleted while we looked
+        except InvalidCheckpointException as error:
+            self._report_damage(name, error)
+            return None
+        self._sequences[name] = manifest.sequence
+        return checkpoint
+
+    def _report_damage(self, name: str, error: Exception) -> None:
+        if name not in self._reported_damage:
+            self._reported_damage.add(name)
+            logger.warning("Skipping a damaged checkpoint in %s. %s", self.location, error)
+
+    def latest(self, run_id: str | None = None) -> StoredCheckpoint | None:
+        """Return the newest checkpoint whose every byte is as it was written, None if none is."""
+        return self._first_intact(reversed(self.list(run_id)))
+
+    def best(
+        self, metric_name: str, smaller_is_better: bool = True, run_id: str | None = None
+    ) -> StoredCheckpoint | None:
+        """Return the intact checkpoint with the best recorded metric, None if none has it."""
+        return self._first_intact(by_metric(self.list(run_id), metric_name, smaller_is_better))
+
+    def _first_intact(self, candidates: Iterable[StoredCheckpoint]) -> StoredCheckpoint | None:
+        for checkpoint in candidates:
+            try:
+                self.verify(checkpoint.storage_id)
+                return checkpoint
+            except (InvalidCheckpointException, CheckpointNotFound) as error:
+                self._report_damage(checkpoint.storage_id, error)
+        return None
+
+    def _next_sequence(self) -> int:
+        """One more than any checkpoint here has; manifests already seen are not read again."""
+        unseen = [name for name in self._names() if name not in self._sequences]
+        for name, text in zip(
+            unseen, for_each(lambda name: self._read(name, MANIFEST_NAME), unseen), strict=True
+        ):
+            with contextlib.suppress(InvalidCheckpointException):
+                if text is not None:
+                    self._sequences[name] = Manifest.from_json(text, name).sequence
+        return max(self._sequences.values(), default=0) + 1
+
+    def _manifest_for(self, contents: Contents, metadata: Mapping[str, Any] | None) -> Manifest:
+        steps = (metadata or {}).get("steps_completed")
+        return Manifest(contents, self._next_sequence(), steps)

@@ -1,0 +1,67 @@
+"""Bring a checkpoint into a folder of the user: checked, then moved into place in one go."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from determined.storage._base import Selector, with_parents
+from determined.storage._durable import FileDigest, explained, for_each
+from determined.storage._manifest import (
+    MANIFEST_NAME,
+    METADATA_NAME,
+    Manifest,
+    check_digest,
+    compare,
+)
+
+
+def fetch_into(
+    folder: Path,
+    sizes: Mapping[str, int],
+    manifest: Manifest | None,
+    selector: Selector | None,
+    fetch: Callable[[str, Path], FileDigest],
+    checkpoint: str,
+) -> None:
+    """Fetch the selected paths of `sizes` into `folder`.
+
+    Everything arrives in a hidden folder inside first, is compared with the manifest (if there is
+    one) and then moved out, `metadata.json` last: an aborted download never looks complete. The
+    manifest itself comes along only with all files.
+    """
+    available = set(sizes)
+    if manifest is not None:
+        compare(manifest, sizes, None, checkpoint)
+        available = set(manifest.contents.files) | manifest.contents.directories | {MANIFEST_NAME}
+    if selector is not None:
+        available = {path for path in available if path != MANIFEST_NAME and selector(path)}
+    if not available:
+        return
+    chosen = with_parents(available)
+    folders = sorted(path for path in chosen if path.endswith("/"))
+    files = sorted(path for path in chosen if not path.endswith("/"))
+    stage = folder / f".download-{uuid.uuid4().hex}"
+
+    def fetch_one(path: str) -> None:
+        digest = fetch(path, stage / path)
+        if manifest is not None and path in manifest.contents.files:
+            check_digest(checkpoint, path, digest, manifest.contents.files[path])
+
+    is_new = not folder.exists()
+    try:
+        with explained("download into", folder, sum(sizes.get(path, 0) for path in files)):
+            stage.mkdir(parents=True)
+            for path in folders:
+                (stage / path).mkdir(exist_ok=True)
+            for_each(fetch_one, files)
+            for path in folders:
+                (folder / path).mkdir(exist_ok=True)
+            for path in sorted(files, key=lambda path: (path == METADATA_NAME, path)):
+                (stage / path).replace(folder / path)
+    except BaseException:
+        shutil.rmtree(folder if is_new else stage, ignore_errors=True)
+        raise
+    shutil.rmtree(stage, ignore_errors=True)

@@ -1,0 +1,408 @@
+"""Checkpoints as folders of a file system: staged, flushed to disk, then renamed into view."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
+from determined.storage._base import (
+    CheckpointInUse,
+    Selector,
+    StorageManager,
+    StrPath,
+    check_storage_id,
+    is_storage_id,
+    list_directory,
+    with_parents,
+)
+from determined.storage._crash_points import reach
+from determined.storage._durable import (
+    FileDigest,
+    copy_file,
+    digest_file,
+    explained,
+    for_each,
+    sync_path,
+    write_file,
+)
+from determined.storage._fetch import fetch_into
+from determined.storage._locks import FolderLock
+from determined.storage._manifest import (
+    MANIFEST_NAME,
+    METADATA_NAME,
+    Contents,
+    Manifest,
+    check_folder,
+    read_json_file,
+    read_manifest,
+    walk,
+)
+from determined.storage._patterns import remaining
+
+logger = logging.getLogger("determined.storage")
+
+_LOCKS = ".det-locks"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+_STAGE = re.compile(r"\.[^/]+\.tmp-[0-9a-f]{32}")
+_TRASH = re.compile(r"\.[^/]+\.del-[0-9a-f]{32}")
+
+
+class SharedFSStorageManager(StorageManager):
+    """Checkpoints as folders below one base folder, `<base_path>/<storage_id>/`."""
+
+    def __init__(self, base_path: StrPath, *, world_writable: bool = False) -> None:
+        super().__init__()
+        self._base = Path(base_path).expanduser().absolute()
+        self._world_writable = world_writable
+        self._is_prepared = False
+        self._stage_locks: dict[str, FolderLock] = {}
+
+    @property
+    def location(self) -> str:
+        return str(self._base)
+
+    @property
+    def base_path(self) -> Path:
+        return self._base
+
+    def store_path_is_direct_access(self) -> bool:
+        return True
+
+    # Saving.
+
+    def begin(self, dst: str) -> str:
+        check_storage_id(dst)
+        stage = f".{dst}.tmp-{uuid.uuid4().hex}"
+        self._prepare()
+        reach("before_tmp")
+        with explained("create the folder", self._base / stage):
+            if (self._base / dst).exists():
+                raise CheckpointError(f"Checkpoint {dst} already exists in {self._base}.")
+            # Locked before it exists, so that no other process ever takes it for stale.
+            lock = self._lock_stage(stage)
+            if lock is not None:
+                self._stage_locks[stage] = lock
+            try:
+                (self._base / stage).mkdir()
+            except BaseException:
+                self._unlock_stage(stage)
+                raise
+        return stage
+
+    def _prepare(self) -> None:
+        """Create the base folder once; if it vanishes later, say so instead of starting anew."""
+        if self._is_prepared:
+            return
+        with explained("create the checkpoint folder", self._base):
+            if not self._base.is_dir():
+                self._base.mkdir(parents=True, exist_ok=True)
+                sync_path(self._base.parent)
+                if self._world_writable:
+                    (self._base / _LOCKS).mkdir(exist_ok=True)
+                    (self._base / _LOCKS).chmod(0o777)
+                    self._base.chmod(0o777)
+        self._is_prepared = True
+        self.sweep()
+
+    def _lock_stage(self, stage: str) -> FolderLock | None:
+        try:
+            return FolderLock.try_exclusive(self._base / _LOCKS / stage)
+        except OSError as error:
+            if not self._base.is_dir():
+                raise
+            logger.debug("No lock for %s: %s", stage, error)  # nobody else sweeps it then either
+            return None
+
+    def _unlock_stage(self, stage: str) -> None:
+        lock = self._stage_locks.pop(stage, None)
+        if lock is not None:
+            lock.release()
+
+    def put(
+        self,
+        src: Path,
+        stage: str,
+        paths: Iterable[str] | None = None,
+        known: Mapping[str, FileDigest] | None = None,
+    ) -> Contents:
+        target = self._base / stage
+        if Path(src) == target:
+            return self._seal(target, known or {})
+        sizes = list_directory(src)
+        sizes.pop(MANIFEST_NAME, None)
+        chosen = with_parents(sizes if paths is None else (p for p in sizes if p in set(paths)))
+        folders = sorted(path for path in chosen if path.endswith("/"))
+        files = sorted(path for path in chosen if not path.endswith("/"))
+        with explained("copy files into", target, sum(sizes[path] for path in files)):
+            for folder in folders:
+                (target / folder).mkdir(exist_ok=True)
+            digests = for_each(lambda path: copy_file(src / path, target / path), files)
+        return Contents(dict(zip(files, digests, strict=True)), frozenset(folders))
+
+    def _seal(self, target: Path, known: Mapping[str, FileDigest]) -> Contents:
+        """Hash and flush what was written straight into the stage."""
+
+        def seal(path: str) -> FileDigest:
+            digest = known.get(path)
+            if digest is not None and digest.still_describes(target / path):
+                return digest
+            return digest_file(target / path, sync=True)
+
+        with explained("finish writing", target):
+            for link in [path for path in target.rglob("*") if path.is_symlink()]:
+                _replace_link(link)
+            sizes = dict(walk(target, target.name))
+            sizes.pop(MANIFEST_NAME, None)
+            files = [path for path in sizes if not path.endswith("/")]
+            digests = for_each(seal, files)
+        folders = frozenset(path for path in sizes if path.endswith("/"))
+        return Contents(dict(zip(files, digests, strict=True)), folders)
+
+    def commit(
+        self, stage: str, dst: str, contents: Contents, metadata: Mapping[str, Any] | None = None
+    ) -> Manifest:
+        source, target = self._base / stage, self._base / check_storage_id(dst)
+        if metadata is not None:
+            path = source / METADATA_NAME
+            with explained("write", path):
+                path.unlink(missing_ok=True)
+            digest = write_file(path, json.dumps(metadata, indent=2).encode())
+            contents = contents.merged_with(Contents({METADATA_NAME: digest}))
+        for_each(lambda folder: sync_path(source / folder), contents.directories)
+        reach("before_manifest")
+        manifest = self._manifest_for(contents, metadata)
+        write_file(source / MANIFEST_NAME, manifest.to_json())
+        sync_path(source)
+        reach("before_rename")
+        with explained(f"rename {source.name} to", target):
+            source.rename(target)
+        reach("after_rename")
+        sync_path(self._base)
+        self._sequences[dst] = manifest.sequence
+        self._unlock_stage(stage)
+        return manifest
+
+    def abort(self, stage: str) -> None:
+        _remove_tree(self._base / stage)
+        self._unlock_stage(stage)
+
+    def pre_store_path(self, dst: str) -> Path:
+        return self._base / self.begin(dst)
+
+    def post_store_path(
+        self,
+        src: StrPath,
+        dst: str,
+        paths: Iterable[str] | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        known: Mapping[str, FileDigest] | None = None,
+    ) -> Manifest:
+        stage = Path(src)
+        return self.commit(stage.name, dst, self.put(stage, stage.name, paths, known), metadata)
+
+    def discard(self, path: Path) -> None:
+        self.abort(path.name)
+
+    # Reading.
+
+    @contextlib.contextmanager
+    def restore_path(
+        self, src: StrPath, selector: Selector | None = None, *, verify: bool = True
+    ) -> Iterator[Path]:
+        """Yield the checkpoint's own folder, protected from deletion inside the `with` block."""
+        if selector is not None:
+            logger.warning("`selector` is ignored: all files are visible in %s.", self._base)
+        with self._in_use(src) as folder:
+            if verify:
+                self.verify(src)
+            yield folder
+
+    def download(
+        self,
+        src: StrPath,
+        dst: StrPath,
+        selector: Selector | None = None,
+        *,
+        verify: bool = True,
+    ) -> None:
+        with self._in_use(src) as folder:
+            sizes = dict(walk(folder, str(src)))
+            manifest = read_manifest(folder, str(src)) if verify else None
+            fetch_into(
+                Path(dst),
+                sizes,
+                manifest,
+                selector,
+                lambda path, target: copy_file(folder / path, target),
+                str(src),
+            )
+
+    def verify(self, src: StrPath) -> bool:
+        folder = self._locate(src)
+        extra = check_folder(folder, str(src))
+        if extra is None:
+            logger.info("Checkpoint %s has no %s: its files are unverified.", src, MANIFEST_NAME)
+        elif extra:
+            logger.warning("Checkpoint %s holds files of others: %s.", src, ", ".join(extra))
+        return extra is not None
+
+    def _locate(self, src: StrPath) -> Path:
+        """A storage id names a folder below the base; an absolute path stands for itself."""
+        folder = Path(src)
+        if not folder.is_absolute():
+            folder = self._base / check_storage_id(os.fspath(src))
+            if folder.is_symlink():
+                raise InvalidCheckpointException(f"Checkpoint {src}: {folder} is a symbolic link.")
+        if not folder.is_dir():
+            raise CheckpointNotFound(f"There is no checkpoint {src} in {self._base}.")
+        return folder
+
+    @contextlib.contextmanager
+    def _in_use(self, src: StrPath) -> Iterator[Path]:
+        folder = self._locate(src)
+        lock = None
+        locks = folder.parent / _LOCKS
+        if folder.parent == self._base or locks.is_dir():
+            with contextlib.suppress(OSError):  # a read-only storage: nobody deletes there
+                lock = FolderLock.share(locks / folder.name)
+        try:
+            yield self._locate(src)
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _names(self) -> list[str]:
+        try:
+            with os.scandir(self._base) as entries:
+                return sorted(
+                    entry.name
+                    for entry in entries
+                    if is_storage_id(entry.name) and entry.is_dir(follow_symlinks=False)
+                )
+        except FileNotFoundError:
+            return []
+
+    def _read(self, name: StrPath, file: str) -> bytes | None:
+        folder = self._locate(name)
+        return read_json_file(folder / file, f"Checkpoint {name}: {folder / file}")
+
+    def _sizes(self, name: StrPath) -> dict[str, int]:
+        try:
+            return dict(walk(self._locate(name), str(name)))
+        except FileNotFoundError as error:
+            raise CheckpointNotFound(f"Checkpoint {name} was deleted meanwhile.") from error
+
+    # Deleting.
+
+    def delete(self, tgt: str, globs: list[str]) -> dict[str, int]:
+        try:
+            folder = self._locate(check_storage_id(tgt))
+        except CheckpointNotFound:
+            return {}
+        with self._alone_with(tgt), explained("delete", folder):
+            before = self.resources(tgt)
+            left = remaining(before, globs)
+            if not left:
+                trash = self._base / f".{tgt}.del-{uuid.uuid4().hex}"
+                folder.rename(trash)
+                sync_path(self._base)
+                reach("mid_gc")
+                _remove_tree(trash)
+                self._sequences.pop(tgt, None)
+            elif left != before:
+                self._shrink(folder, before, left)
+        return left
+
+    def _shrink(self, folder: Path, before: Mapping[str, int], left: Mapping[str, int]) -> None:
+        """Forget the files first, then remove them: a crash between leaves files too many."""
+        manifest = read_manifest(folder, folder.name)
+        if manifest is not None:
+            smaller = manifest.limited_to(left)
+            fresh = folder / f"{MANIFEST_NAME}.new"
+            write_file(fresh, smaller.to_json())
+            fresh.rename(folder / MANIFEST_NAME)
+            sync_path(folder)
+        gone = sorted((path for path in before if path not in left), reverse=True)
+        for path in gone:
+            if path.endswith("/"):
+                (folder / path).rmdir()
+            else:
+                (folder / path).unlink()
+
+    @contextlib.contextmanager
+    def _alone_with(self, storage_id: str) -> Iterator[None]:
+        try:
+            lock = FolderLock.try_exclusive(self._base / _LOCKS / storage_id)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise CheckpointError(
+                    f"Cannot lock checkpoint {storage_id} in {self._base} to delete it: {error}."
+                ) from error
+            yield  # a file system without locks: nobody can be asked
+            return
+        if lock is None:
+            raise CheckpointInUse(
+                f"Checkpoint {storage_id} in {self._base} is being restored by a live process; "
+                "delete it later."
+            )
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def sweep(self) -> None:
+        with contextlib.suppress(OSError), os.scandir(self._base) as entries:
+            names = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
+            for name in sorted(name for name in names if _TRASH.fullmatch(name)):
+                _remove_tree(self._base / name)
+            with contextlib.suppress(OSError):
+                names.update(path.name for path in (self._base / _LOCKS).iterdir())
+            for name in sorted(name for name in names if _STAGE.fullmatch(name)):
+                self._sweep_stage(name)
+
+    def _sweep_stage(self, stage: str) -> None:
+        try:
+            lock = FolderLock.try_exclusive(self._base / _LOCKS / stage)
+        except OSError as error:
+            logger.debug("Cannot tell whether %s is in use, left alone: %s", stage, error)
+            return
+        if lock is not None:
+            _remove_tree(self._base / stage)
+            lock.release()
+
+
+class DirectoryStorageManager(SharedFSStorageManager):
+    """The same, at a path that is never mapped to another one inside a container."""
+
+
+def _replace_link(link: Path) -> None:
+    """A checkpoint holds no links: put the file that it leads to in its place."""
+    content = link.resolve()
+    if not content.is_file():
+        raise CheckpointError(
+            f"{link} leads to {content}, which is not a file: a checkpoint can hold files and "
+            "directories only."
+        )
+    link.unlink()
+    copy_file(content, link)
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a hidden folder; what cannot be removed now is left for the next sweep."""
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        logger.warning("Could not remove %s, will try again at next start: %s", folder, error)

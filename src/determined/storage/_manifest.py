@@ -1,0 +1,263 @@
+"""What a checkpoint consists of: names, sizes and hashes, written last and checked first."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from determined.errors import InvalidCheckpointException
+from determined.storage._durable import FileDigest, digest_file, for_each
+
+MANIFEST_NAME = "manifest.json"
+METADATA_NAME = "metadata.json"
+FORMAT_VERSION = 1
+
+# Files by which a checkpoint without a manifest (written by other releases) is recognised.
+_KNOWN_FILES = (
+    METADATA_NAME,
+    "load_data.json",
+    "state_dict.pth",
+    "determined/state_dict.pth",
+    "pedl/state_dict.pth",
+    "checkpoint.pt",
+    "trial_state.pkl",
+    "workload_sequencer.pkl",
+)
+_MAX_JSON_BYTES = 64 << 20
+_HEX_DIGITS = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The files of a checkpoint by relative path, and its directories (each ends in `/`)."""
+
+    files: Mapping[str, FileDigest] = field(default_factory=dict)
+    directories: frozenset[str] = frozenset()
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """Path to size in bytes; directories have size 0."""
+        sizes = {path: digest.size for path, digest in self.files.items()}
+        sizes.update(dict.fromkeys(self.directories, 0))
+        return dict(sorted(sizes.items()))
+
+    def merged_with(self, other: Contents) -> Contents:
+        """Both together; the other's file wins where both have one."""
+        return Contents({**self.files, **other.files}, self.directories | other.directories)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The table of contents of one checkpoint, and its place in the order of saves."""
+
+    contents: Contents
+    sequence: int
+    steps_completed: int | None = None
+    created: str = field(
+        default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds")
+    )
+
+    def limited_to(self, paths: Container[str]) -> Manifest:
+        """Return the same manifest with only these files and directories."""
+        files = {p: digest for p, digest in self.contents.files.items() if p in paths}
+        folders = frozenset(p for p in self.contents.directories if p in paths)
+        return replace(self, contents=Contents(files, folders))
+
+    def to_json(self) -> bytes:
+        """Return the text of `manifest.json`, files and directories sorted by name."""
+        files = [
+            {"path": path, "size": digest.size, "sha256": digest.sha256}
+            for path, digest in sorted(self.contents.files.items())
+        ]
+        document = {
+            "format_version": FORMAT_VERSION,
+            "created": self.created,
+            "sequence": self.sequence,
+            "steps_completed": self.steps_completed,
+            "directories": sorted(self.contents.directories),
+            "files": files,
+        }
+        return json.dumps(document, indent=1).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes, checkpoint: str) -> Manifest:
+        """Read `manifest.json` of the named checkpoint; refuse what could lead outside of it."""
+        document = load_json(text, f"{MANIFEST_NAME} of checkpoint {checkpoint}")
+        version = _count(document.get("format_version"))
+        if version is None:
+            raise _invalid(checkpoint, MANIFEST_NAME, "has no `format_version`")
+        if version > FORMAT_VERSION:
+            raise _invalid(
+                checkpoint,
+                MANIFEST_NAME,
+                f"has format version {version}, this release reads up to {FORMAT_VERSION}: upgrade",
+            )
+        sequence = _count(document.get("sequence"))
+        if sequence is None:
+            raise _invalid(checkpoint, MANIFEST_NAME, "has no `sequence`")
+        steps = _count(document.get("steps_completed"))
+        created = str(document.get("created"))
+        return cls(_read_contents(document, checkpoint), sequence, steps, created)
+
+
+def _read_contents(document: Mapping[str, Any], checkpoint: str) -> Contents:
+    files: dict[str, FileDigest] = {}
+    listed, folders = document.get("files"), document.get("directories", [])
+    if not isinstance(listed, list) or not isinstance(folders, list):
+        raise _invalid(checkpoint, MANIFEST_NAME, "has no list `files`")
+    for entry in listed:
+        if not isinstance(entry, dict):
+            raise _invalid(checkpoint, MANIFEST_NAME, f"lists {entry!r} instead of a file")
+        path, sha256 = str(entry.get("path")), str(entry.get("sha256"))
+        if not is_inner_path(path) or path in files or path == MANIFEST_NAME:
+            raise _invalid(checkpoint, MANIFEST_NAME, f"lists a path that is not allowed: {path!r}")
+        size = _count(entry.get("size"))
+        if size is None or not _is_sha256(sha256):
+            raise _invalid(checkpoint, MANIFEST_NAME, f"has no size and SHA-256 for {path!r}")
+        files[path] = FileDigest(size, sha256)
+    for path in folders:
+        if not isinstance(path, str) or not is_inner_path(path.removesuffix("/")):
+            raise _invalid(checkpoint, MANIFEST_NAME, f"lists a path that is not allowed: {path!r}")
+    return Contents(files, frozenset(folders))
+
+
+def is_inner_path(path: str) -> bool:
+    """Whether `path` is relative, plain and cannot leave the folder that it is joined to."""
+    return (
+        "\0" not in path
+        and len(path) <= 4096
+        and all(
+            part not in ("", ".", "..") and len(os.fsencode(part)) <= 255
+            for part in path.split("/")
+        )
+    )
+
+
+def _count(value: object) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value if is_count and isinstance(value, int) else None
+
+
+def _is_sha256(text: str) -> bool:
+    return len(text) == 64 and _HEX_DIGITS.issuperset(text)
+
+
+def _invalid(checkpoint: str, file: str, problem: str) -> InvalidCheckpointException:
+    return InvalidCheckpointException(f"Checkpoint {checkpoint}: {file} {problem}.")
+
+
+def load_json(text: bytes, what: str) -> dict[str, Any]:
+    """Parse a JSON object of bounded size, or say what is wrong with it."""
+    if len(text) > _MAX_JSON_BYTES:
+        raise InvalidCheckpointException(f"{what} is larger than {_MAX_JSON_BYTES:,} bytes.")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidCheckpointException(f"{what} is not valid JSON: {error}.") from error
+    if not isinstance(document, dict):
+        raise InvalidCheckpointException(f"{what} must hold a JSON object.")
+    return document
+
+
+def read_json_file(path: Path, what: str) -> bytes | None:
+    """Return the text of a small file, None if there is none; never follow a link."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InvalidCheckpointException(f"{what} cannot be read: {error.strerror}.") from error
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InvalidCheckpointException(f"{what} is not a regular file.")
+        return file.read(_MAX_JSON_BYTES + 1)
+
+
+def read_manifest(folder: Path, checkpoint: str) -> Manifest | None:
+    """Return the manifest of a checkpoint folder, None if it has none."""
+    text = read_json_file(
+        folder / MANIFEST_NAME, f"Checkpoint {checkpoint}: {folder / MANIFEST_NAME}"
+    )
+    return None if text is None else Manifest.from_json(text, checkpoint)
+
+
+def walk(folder: Path, checkpoint: str) -> Iterator[tuple[str, int]]:
+    """Yield (relative path, size) of everything below; links and special files are refused."""
+    pending = [""]
+    while pending:
+        prefix = pending.pop()
+        with os.scandir(folder / prefix) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                status = entry.stat(follow_symlinks=False)
+                path = prefix + entry.name
+                if stat.S_ISDIR(status.st_mode):
+                    yield path + "/", 0
+                    pending.append(path + "/")
+                elif stat.S_ISREG(status.st_mode):
+                    yield path, status.st_size
+                else:
+                    kind = "a symbolic link" if entry.is_symlink() else "a special file"
+                    raise _invalid(checkpoint, path, f"is {kind}, which a checkpoint may not hold")
+
+
+def check_folder(folder: Path, checkpoint: str, *, hashes: bool = True) -> tuple[str, ...] | None:
+    """Compare a folder with its manifest: sizes first, then (with `hashes`) SHA-256.
+
+    Returns the files that the manifest does not know (they do no harm), or None for a checkpoint
+    of another release that has no manifest and can only be recognised. Anything else raises
+    InvalidCheckpointException, with the name of the file and the difference.
+    """
+    manifest = read_manifest(folder, checkpoint)
+    sizes = dict(walk(folder, checkpoint))
+    if manifest is None:
+        if not any(name in sizes for name in _KNOWN_FILES):
+            raise InvalidCheckpointException(
+                f"Checkpoint {checkpoint}: {folder} holds neither {MANIFEST_NAME} nor any of "
+                f"{', '.join(_KNOWN_FILES)}; it is no checkpoint, or one that was never completed."
+            )
+        return None
+    return compare(manifest, sizes, folder if hashes else None, checkpoint)
+
+
+def compare(
+    manifest: Manifest, sizes: Mapping[str, int], folder: Path | None, checkpoint: str
+) -> tuple[str, ...]:
+    """Compare sizes (and the hashes of the files in `folder`, if given) with the manifest."""
+    files = manifest.contents.files
+    for path, expected in files.items():
+        if path not in sizes:
+            raise _invalid(checkpoint, path, "is missing")
+        if sizes[path] != expected.size:
+            raise _invalid(
+                checkpoint, path, f"has {sizes[path]:,} bytes instead of {expected.size:,}"
+            )
+    if folder is not None:
+        paths = sorted(files, key=lambda path: -files[path].size)
+        for path, found in zip(
+            paths, for_each(digest_file, [folder / path for path in paths]), strict=True
+        ):
+            check_digest(checkpoint, path, found, files[path])
+    return tuple(extra_files(manifest, sizes))
+
+
+def check_digest(checkpoint: str, path: str, found: FileDigest, expected: FileDigest) -> None:
+    """Raise if what was read is not what was written."""
+    if found.size != expected.size:
+        raise _invalid(checkpoint, path, f"has {found.size:,} bytes instead of {expected.size:,}")
+    if found.sha256 != expected.sha256:
+        raise _invalid(
+            checkpoint, path, f"is damaged: its SHA-256 is {found.sha256}, not {expected.sha256}"
+        )
+
+
+def extra_files(manifest: Manifest, paths: Iterable[str]) -> Iterator[str]:
+    """Yield the files that are there but were not written with the checkpoint."""
+    for path in sorted(paths):
+        if not path.endswith("/") and path not in manifest.contents.files and path != MANIFEST_NAME:
+            yield path

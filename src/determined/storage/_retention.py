@@ -1,0 +1,100 @@
+"""Which checkpoints to keep, and the careful deletion of the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from determined.errors import DeterminedError
+from determined.storage._base import (
+    CheckpointInUse,
+    StorageManager,
+    StoredCheckpoint,
+    by_metric,
+)
+from determined.storage._patterns import EVERYTHING
+
+logger = logging.getLogger("determined.storage")
+
+
+@dataclass(frozen=True)
+class RetentionPolicy:
+    """How many checkpoints to keep: the union of the three rules.
+
+    Best means best by `metric_name`; without one the first two rules keep nothing.
+    """
+
+    save_experiment_best: int = 0
+    save_trial_best: int = 1
+    save_trial_latest: int = 1
+    metric_name: str | None = None
+    smaller_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("save_experiment_best", "save_trial_best", "save_trial_latest"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ValueError(f"`{name}` must be a whole number >= 0, got {value!r}.")
+
+    def kept(self, checkpoints: Iterable[StoredCheckpoint]) -> set[str]:
+        """Return the ids that the rules keep; each `run_id` is a trial, all together are one
+        experiment."""
+        everything = list(checkpoints)
+        keep = self._best(everything, self.save_experiment_best)
+        for run_id in {c.run_id for c in everything}:
+            trial = sorted((c for c in everything if c.run_id == run_id), key=lambda c: c.order)
+            keep += self._best(trial, self.save_trial_best)
+            keep += trial[len(trial) - min(self.save_trial_latest, len(trial)) :]
+        return {checkpoint.storage_id for checkpoint in keep}
+
+    def _best(self, checkpoints: list[StoredCheckpoint], count: int) -> list[StoredCheckpoint]:
+        if self.metric_name is None:
+            return []
+        return by_metric(checkpoints, self.metric_name, self.smaller_is_better)[:count]
+
+
+def apply_retention(
+    manager: StorageManager,
+    policy: RetentionPolicy,
+    run_ids: Collection[str],
+    *,
+    protected: Collection[str] = (),
+    on_delete: Callable[[str], None] | None = None,
+) -> list[str]:
+    """Delete the checkpoints of these runs that no rule keeps; return their ids, oldest first.
+
+    Kept in any case: the newest whole checkpoint of each run, those in `protected`, one that a live
+    process restores, one with files in it that we did not write, and all of other runs.
+    A deletion that fails is logged and tried again next time.
+    """
+    checkpoints = [c for c in manager.list() if c.run_id is not None and c.run_id in run_ids]
+    newest = {c.run_id: c.storage_id for c in checkpoints}  # the list is oldest first
+    keep = policy.kept(checkpoints) | set(newest.values()) | set(protected)
+    deleted = []
+    for checkpoint in checkpoints:
+        if checkpoint.storage_id not in keep and _delete(manager, checkpoint):
+            deleted.append(checkpoint.storage_id)
+            if on_delete is not None:
+                on_delete(checkpoint.storage_id)
+    return deleted
+
+
+def _delete(manager: StorageManager, checkpoint: StoredCheckpoint) -> bool:
+    if checkpoint.extra_files:
+        logger.warning(
+            "Checkpoint %s is kept because it holds files that were not saved with it: %s.",
+            checkpoint.storage_id,
+            ", ".join(checkpoint.extra_files),
+        )
+        return False
+    try:
+        manager.delete(checkpoint.storage_id, [EVERYTHING])
+    except CheckpointInUse as error:
+        logger.info("%s", error)
+        return False
+    except DeterminedError as error:
+        logger.warning("Could not delete checkpoint %s: %s", checkpoint.storage_id, error)
+        return False
+    logger.debug("Deleted checkpoint %s, which no rule keeps.", checkpoint.storage_id)
+    return True
