@@ -250,11 +250,13 @@ class DistributedContext:
             )
         if self.local_size == self.size:
             self._local_group = self._group
-        elif self.local_size > 1:
+            return
+        if self.local_size > 1:
             label = f"machine {self.cross_rank}"
             meeting = Meeting(self.local_rank, self.local_size, None, ports, seconds, label)
             self._local_group = Group(ranks, self.local_rank, self._trouble, seconds)
             self._connect(self._local_group, meeting)
+        self.gather(None)  # so that no rank goes on before all machines are ready
 
     def _connect(
         self, group: Group, meeting: Meeting, also: Callable[[Connection], None] | None = None

@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -78,32 +78,36 @@ class Failure:
         return (OutOfStepError if self.out_of_step else PeerFailedError)(self.message, self.rank)
 
 
-@dataclass
 class Trouble:
     """The first failure that this rank learned of, shared by all its groups and told onwards."""
 
-    changed: threading.Condition = field(default_factory=threading.Condition)
-    failure: Failure | None = None
-    listeners: list[Connection] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.failure: Failure | None = None
+        self._first: Failure | None = None
+        self._listeners: list[Connection] = []
 
     def add_listener(self, connection: Connection) -> None:
         with self.changed:
-            self.listeners.append(connection)
-            failure = self.failure
+            self._listeners.append(connection)
+            failure = self._first
         if failure is not None:
             connection.try_send(Kind.FAILURE, pickle.dumps(failure))
 
     def report(self, failure: Failure, source: Connection | None = None) -> None:
         """Keep the failure if it is the first, and tell all but the one that it came from."""
         with self.changed:
-            if self.failure is not None:
+            if self._first is not None:
                 return
-            self.failure = failure
-            others = [connection for connection in self.listeners if connection is not source]
-            self.changed.notify_all()
+            self._first = failure
+            others = [connection for connection in self._listeners if connection is not source]
         payload = pickle.dumps(failure)
         for connection in others:
             connection.try_send(Kind.FAILURE, payload)
+        # Only now: the thread that waits for it may end the process, and the news with it.
+        with self.changed:
+            self.failure = failure
+            self.changed.notify_all()
 
 
 class Group:

@@ -74,18 +74,15 @@ class Meeting:
     def _host(
         self, add: Callable[[int, Connection], None], missing: Callable[[], list[int]]
     ) -> None:
-        if self.chief_ip is None:
-            listener = listen(_LOOPBACK, [0])
-            names = self._names()
-            key = secrets.token_bytes(32)
+        if self.chief_ip is not None:
+            with listen(self.chief_ip, self.ports) as listener:
+                admit(listener, self._shared_key(), add, missing, self.timeout_seconds)
+            return
+        key = secrets.token_bytes(32)
+        with listen(_LOOPBACK, [0]) as listener:
             entry = {"port": listener.getsockname()[1], "key": key.hex()}
-            publish: contextlib.AbstractContextManager[Any] = _published(names, entry)
-        else:
-            listener = listen(self.chief_ip, self.ports)
-            key = self._shared_key()
-            publish = contextlib.nullcontext()
-        with publish, listener:
-            admit(listener, key, add, missing, self.timeout_seconds)
+            with _published(self._names(), entry):
+                admit(listener, key, add, missing, self.timeout_seconds)
 
     def _join(self) -> Connection:
         deadline = time.monotonic() + self.timeout_seconds
