@@ -1,0 +1,353 @@
+"""CheckpointContext: save, restore, find and delete the checkpoints of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import os
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Protocol
+
+from determined.core._agreement import Ranks
+from determined.core._distributed import DistributedContext
+from determined.core._shards import (
+    SavedCheckpoint,
+    ShardedSaver,
+    check_metadata,
+    merge_metadata,
+    merge_resources,
+    select,
+)
+from determined.errors import CheckpointNotFound
+from determined.storage import (
+    FileDigest,
+    RetentionPolicy,
+    Selector,
+    SharedFSStorageManager,
+    StorageManager,
+    apply_retention,
+    build,
+    default_location,
+    from_string,
+)
+
+__all__ = [
+    "CheckpointContext",
+    "DownloadMode",
+    "DummyCheckpointContext",
+    "build_local",
+    "merge_metadata",
+    "merge_resources",
+]
+
+logger = logging.getLogger("determined.core")
+
+StrPath = str | os.PathLike[str]
+
+
+class DownloadMode(enum.Enum):
+    """How the ranks of a machine share a download."""
+
+    LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
+    """All ranks call in step, one of each machine moves the data."""
+    NoSharedDownload = "NO_SHARED_DOWNLOAD"
+    """Each caller is on its own."""
+
+
+class CheckpointRecorder(Protocol):
+    """Who is told about checkpoints; every `Backend` is one."""
+
+    def report_checkpoint(self, record: dict[str, Any]) -> None: ...
+
+    def checkpoint_deleted(self, storage_id: str) -> None: ...
+
+
+class CheckpointContext:
+    """Checkpoints of this run: each is stored whole, checked when read, and found by name."""
+
+    def __init__(
+        self,
+        distributed: DistributedContext,
+        storage_manager: StorageManager,
+        backend: CheckpointRecorder | None = None,
+    ) -> None:
+        self._distributed = distributed
+        self._storage = storage_manager
+        self._backend = backend
+        self._ranks = Ranks(distributed)
+        self._local_ranks = Ranks(distributed, local=True)
+        self._shards = ShardedSaver(distributed, storage_manager)
+
+    @property
+    def storage_base(self) -> Path | None:
+        """The folder that holds the checkpoints, None if they are not on a file system."""
+        return self._storage.base_path
+
+    # Saving.
+
+    def upload(
+        self,
+        ckpt_dir: StrPath | None,
+        metadata: dict[str, Any] | None = None,
+        *,
+        shard: bool = False,
+        selector: Selector | None = None,
+    ) -> str:
+        """Save a directory as a new checkpoint and return its storage id.
+
+        Without `shard`, for the chief only. With `shard`, all ranks call in step and each brings
+        the files of its own directory (`None`: no files). The directory itself is not changed.
+
+        Args:
+            ckpt_dir: the directory whose content is saved.
+            metadata: JSON data, saved as `metadata.json`.
+            shard: whether all ranks save together.
+            selector: says of each relative path whether to save it.
+        """
+        if shard:
+            saved = self._shards.upload(ckpt_dir, metadata, selector)
+            self._ranks.on_first(lambda: self._report(saved))
+            return saved.storage_id
+        self._check_chief("upload")
+        if ckpt_dir is None:
+            raise RuntimeError("`ckpt_dir` of upload(shard=False) is required, got None.")
+        checked = check_metadata(metadata)
+        paths = select(ckpt_dir, selector)
+        storage_id = str(uuid.uuid4())
+        stage = self._storage.begin(storage_id)
+        try:
+            contents = self._storage.put(Path(ckpt_dir), stage, paths)
+            manifest = self._storage.commit(stage, storage_id, contents, checked)
+        except BaseException:
+            self._storage.abort(stage)
+            raise
+        self._report(SavedCheckpoint(storage_id, manifest.contents, checked))
+        return storage_id
+
+    @contextlib.contextmanager
+    def store_path(
+        self,
+        metadata: dict[str, Any] | None = None,
+        *,
+        shard: bool = False,
+        known: Mapping[str, FileDigest] | None = None,
+    ) -> Iterator[tuple[Path, str]]:
+        """Yield a directory to write a new checkpoint into, and its storage id.
+
+        The checkpoint exists once the `with` block ended without an error, otherwise nothing
+        remains of it. Without `shard`, for the chief only, on any thread, without collectives. With
+        `shard`, all ranks enter and leave together, and an error on one fails the save on all.
+
+        Args:
+            metadata: JSON data, saved as `metadata.json` as it is at the end of the block.
+            shard: whether all ranks save together.
+            known: digests of files written with `HashingFile`, by relative path; may be filled
+                inside the block. These files are not read again.
+        """
+        if shard:
+            with self._shards.store(metadata, known) as save:
+                yield save.path, save.storage_id
+            self._ranks.on_first(lambda: self._report(save.result))
+            return
+        self._check_chief("store_path")
+        check_metadata(metadata)
+        storage_id = str(uuid.uuid4())
+        path = self._storage.pre_store_path(storage_id)
+        try:
+            yield path, storage_id
+            checked = check_metadata(metadata)
+            manifest = self._storage.post_store_path(
+                path, storage_id, metadata=checked, known=known
+            )
+        except BaseException:
+            self._storage.discard(path)
+            raise
+        self._report(SavedCheckpoint(storage_id, manifest.contents, checked))
+
+    def _check_chief(self, method: str) -> None:
+        if self._distributed.rank != 0:
+            raise RuntimeError(
+                f"CheckpointContext.{method}(shard=False) was called on a non-chief rank "
+                f"({self._distributed.rank}): call it on rank 0 only, or with shard=True on all."
+            )
+
+    def _report(self, saved: SavedCheckpoint) -> None:
+        logger.info("Saved checkpoint %s in %s.", saved.storage_id, self._storage.location)
+        if self._backend is None:
+            return
+        resources = saved.contents.resources
+        self._backend.report_checkpoint(
+            {
+                "uuid": saved.storage_id,
+                "report_time": datetime.now(timezone.utc).isoformat(),
+                "state": "COMPLETED",
+                "resources": resources,
+                "metadata": saved.metadata,
+                "size": sum(resources.values()),
+                "steps_completed": saved.metadata.get("steps_completed"),
+                "storage": self._storage.location,
+            }
+        )
+
+    # Reading.
+
+    def download(
+        self,
+        storage_id: str,
+        ckpt_dir: StrPath,
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
+        *,
+        selector: Selector | None = None,
+        verify: bool = True,
+    ) -> None:
+        """Copy a checkpoint into `ckpt_dir`; every file is checked before it appears there.
+
+        In the default mode all ranks call in step, and the first rank of each machine downloads
+        what any rank of that machine selects.
+        """
+        if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
+            self._storage.download(storage_id, ckpt_dir, selector, verify=verify)
+            return
+        joint = self._joint_selector(storage_id, selector)
+        self._local_ranks.on_first(
+            lambda: self._storage.download(storage_id, ckpt_dir, joint, verify=verify)
+        )
+
+    @contextlib.contextmanager
+    def restore_path(
+        self,
+        storage_id: str,
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
+        *,
+        selector: Selector | None = None,
+        verify: bool = True,
+    ) -> Iterator[Path]:
+        """Yield a directory with the checkpoint's files, valid inside the `with` block.
+
+        In the default mode all ranks enter and leave in step; the ranks of a machine get the same
+        path. A local storage also takes the absolute path of a checkpoint folder.
+        """
+        if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
+            with self._storage.restore_path(storage_id, selector, verify=verify) as path:
+                yield path
+            return
+        joint = self._joint_selector(storage_id, selector)
+        with contextlib.ExitStack() as stack:
+            restored = self._storage.restore_path(storage_id, joint, verify=verify)
+            path = self._local_ranks.on_first(lambda: stack.enter_context(restored))
+            with self._local_ranks.leaving_together():
+                yield path
+
+    def _joint_selector(self, storage_id: str, selector: Selector | None) -> Selector | None:
+        """Select what any rank of this machine selects; None if no rank is choosy."""
+        if not any(self._local_ranks.on_all(lambda: selector is not None)):
+            return None
+        names = self._local_ranks.on_first(lambda: list(self._storage.resources(storage_id)))
+        wanted = self._local_ranks.on_all(
+            lambda: [name for name in names if selector is None or selector(name)]
+        )
+        return {name for names in wanted for name in names}.__contains__
+
+    def get_metadata(self, storage_id: str) -> dict[str, Any]:
+        """Return the metadata that was saved with a checkpoint, `{}` if there was none."""
+        return self._storage.get_metadata(storage_id)
+
+    def verify(self, storage_id: str) -> bool:
+        """Check every byte of a checkpoint; False if it carries nothing to check against."""
+        return self._storage.verify(storage_id)
+
+    def resolve(
+        self,
+        name: str,
+        run_id: str | None = None,
+        *,
+        metric_name: str | None = None,
+        smaller_is_better: bool = True,
+    ) -> str:
+        """Return the storage id behind `"latest"` or `"best"`; any other name is one already.
+
+        All ranks call in step and get the same answer. Damaged checkpoints are passed over, with a
+        warning; the one returned is verified. CheckpointNotFound if there is none.
+        """
+        if name not in ("latest", "best"):
+            return name
+        if name == "best" and metric_name is None:
+            raise ValueError("`metric_name` is required to find the best checkpoint.")
+
+        def find() -> str:
+            if name == "latest":
+                found = self._storage.latest(run_id)
+            else:
+                found = self._storage.best(str(metric_name), smaller_is_better, run_id)
+            if found is None:
+                of_run = f" of run {run_id}" if run_id is not None else ""
+                raise CheckpointNotFound(
+                    f"There is no whole checkpoint{of_run} in {self._storage.location}."
+                )
+            return found.storage_id
+
+        return self._ranks.on_first(find)
+
+    # Deleting.
+
+    def delete(self, storage_id: str) -> None:
+        """Remove all files of a checkpoint; one that does not exist is no error."""
+        self._storage.delete(storage_id, ["**/*"])
+        self._tell_deleted(storage_id)
+
+    def apply_retention(
+        self, policy: RetentionPolicy, run_ids: Collection[str], protected: Collection[str] = ()
+    ) -> list[str]:
+        """Delete what the policy does not keep of these runs' checkpoints; return the ids.
+
+        For the chief, on any thread. `determined.storage.apply_retention` says what is always kept.
+        """
+        return apply_retention(
+            self._storage, policy, run_ids, protected=protected, on_delete=self._tell_deleted
+        )
+
+    def _tell_deleted(self, storage_id: str) -> None:
+        if self._backend is not None:
+            self._backend.checkpoint_deleted(storage_id)
+
+
+DummyCheckpointContext = CheckpointContext
+"""The same without anybody to report to: `backend` is left out."""
+
+
+def build_local(
+    distributed: DistributedContext,
+    checkpoint_storage: str | Mapping[str, Any] | os.PathLike[str] | None,
+    backend: CheckpointRecorder | None = None,
+) -> CheckpointContext:
+    """Build the context over the storage that a path, URL or config names.
+
+    None means DET_STORAGE, else the user's data directory. The chief says where checkpoints go and
+    clears away what a crashed run left there.
+    """
+    manager = _build_storage(checkpoint_storage)
+    if distributed.rank == 0:
+        logger.info("Checkpoints are stored in %s.", manager.location)
+        manager.sweep()
+    return CheckpointContext(distributed, manager, backend)
+
+
+def _build_storage(
+    checkpoint_storage: str | Mapping[str, Any] | os.PathLike[str] | None,
+) -> StorageManager:
+    if checkpoint_storage is None:
+        checkpoint_storage = default_location()
+    if isinstance(checkpoint_storage, Mapping):
+        return build(checkpoint_storage)
+    if isinstance(checkpoint_storage, str):
+        return from_string(checkpoint_storage)
+    if isinstance(checkpoint_storage, os.PathLike):
+        return SharedFSStorageManager(checkpoint_storage)
+    raise TypeError(
+        "`checkpoint_storage` must be a path, a URL such as s3://bucket/prefix or a config "
+        f"dictionary, got {checkpoint_storage!r}."
+    )
