@@ -1,0 +1,135 @@
+"""Randomness as a function of numbers: mixing, seeding, capturing and swapping generator states."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import random
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+
+logger = logging.getLogger("determined.pytorch")
+
+
+def mix(*numbers: int) -> int:
+    """Hash whole numbers into one of 63 bits, the same in every process and on every machine."""
+    text = ",".join(map(str, numbers)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
+def seed_everything(seed: int) -> None:
+    """Seed `random`, numpy's global generator, and torch on the CPU and all accelerators."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def seed_cpu(seed: int) -> None:
+    """Seed what code on the CPU draws from; a hundred times cheaper than `seed_everything`."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+
+
+def rng_state() -> dict[str, Any]:
+    """Return the state of all global generators, in types that `weights_only` loading accepts."""
+    name, keys, position, has_gauss, cached = np.random.get_state()
+    state = {
+        "cpu_rng_state": torch.get_rng_state(),
+        "np_rng_state": (
+            str(name),
+            torch.from_numpy(np.asarray(keys).astype(np.int64)),
+            int(position),
+            int(has_gauss),
+            float(cached),
+        ),
+        "random_rng_state": random.getstate(),
+    }
+    if torch.accelerator.is_available():
+        state["gpu_rng_state"] = torch.get_device_module().get_rng_state()
+    return state
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """Restore what `rng_state` returned; numpy's own tuple and lists for tuples are fine too.
+
+    A generator that the state does not mention keeps its own, with a warning.
+    """
+    missing = {"cpu_rng_state", "np_rng_state", "random_rng_state"} - state.keys()
+    if missing:
+        logger.warning("The saved random state lacks %s: not restored.", ", ".join(sorted(missing)))
+    if "random_rng_state" in state:
+        version, words, gauss = state["random_rng_state"]
+        random.setstate((version, tuple(words), gauss))
+    if "np_rng_state" in state:
+        name, keys, *rest = state["np_rng_state"]
+        np.random.set_state((name, np.asarray(keys).astype(np.uint32), *rest))
+    if "cpu_rng_state" in state:
+        torch.set_rng_state(torch.as_tensor(state["cpu_rng_state"], dtype=torch.uint8))
+    _set_accelerator_state(state.get("gpu_rng_state"))
+
+
+def _set_accelerator_state(saved: torch.Tensor | None) -> None:
+    present = torch.accelerator.is_available()
+    if present and saved is not None:
+        torch.get_device_module().set_rng_state(saved.cpu())
+    elif present:
+        logger.warning("The checkpoint was saved without an accelerator: its random state is new.")
+    elif saved is not None:
+        logger.warning("The checkpoint holds an accelerator's random state, but none is here.")
+
+
+class PrivateRNG:
+    """Global CPU generators of one's own: active inside `with`, set aside outside it.
+
+    Entering again continues where the last block stopped, so a sampler read in several pieces
+    draws the same numbers as one read in a single go.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._mine: tuple[Any, Any, torch.Tensor] | None = None
+        self._outer: list[tuple[Any, Any, torch.Tensor]] = []
+
+    def __enter__(self) -> PrivateRNG:
+        self._outer.append(_cpu_states())
+        if self._mine is None:
+            seed_cpu(self._seed)
+        else:
+            _set_cpu_states(self._mine)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._mine = _cpu_states()
+        _set_cpu_states(self._outer.pop())
+
+
+@contextlib.contextmanager
+def forked_rng(seed: int) -> Iterator[None]:
+    """Run the block under `random`, numpy and torch CPU generators seeded with `seed`."""
+    outer = _cpu_states()
+    seed_cpu(seed)
+    try:
+        yield
+    finally:
+        _set_cpu_states(outer)
+
+
+def _cpu_states() -> tuple[Any, Any, torch.Tensor]:
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def _set_cpu_states(states: tuple[Any, Any, torch.Tensor]) -> None:
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
