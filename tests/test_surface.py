@@ -39,6 +39,8 @@ def test_public_names_of_the_package_are_these() -> None:
             "TrialInfo",
             "_DistributedBackend",
             "__version__",
+            "_local_execution_manager",
+            "_make_local_execution_env",
             "core",
             "errors",
             "get_cluster_info",
@@ -47,6 +49,40 @@ def test_public_names_of_the_package_are_these() -> None:
         ]
     )
     assert all(hasattr(determined, name) for name in determined.__all__)
+
+
+def test_public_names_of_core_are_these() -> None:
+    assert sorted(determined.core.__all__) == sorted(
+        [
+            "CheckpointContext",
+            "Context",
+            "DistributedContext",
+            "DownloadMode",
+            "DummyCheckpointContext",
+            "DummyDistributedContext",
+            "DummyExperimentalCoreContext",
+            "DummyPreemptContext",
+            "DummyProfilerContext",
+            "DummySearcherContext",
+            "DummySearcherOperation",
+            "DummyTrainContext",
+            "EarlyExitReason",
+            "ExperimentalCoreContext",
+            "PreemptContext",
+            "PreemptMode",
+            "ProfilerContext",
+            "SearcherContext",
+            "SearcherContextMissing",
+            "SearcherMode",
+            "SearcherOperation",
+            "TensorboardMode",
+            "TrainContext",
+            "Unit",
+            "_dummy_init",
+            "init",
+        ]
+    )
+    assert all(hasattr(determined.core, name) for name in determined.core.__all__)
 
 
 def test_log_format_is_the_published_one() -> None:

@@ -14,6 +14,7 @@ from determined._info import (
     TrialInfo,
     get_cluster_info,
 )
+from determined._local_execution import _local_execution_manager, _make_local_execution_env
 from determined._trial_context import EnvContext, LegacyTrial, TrialContext, TrialController
 from determined._version import __version__
 from determined.errors import InvalidHP
@@ -34,6 +35,8 @@ __all__ = [
     "TrialInfo",
     "_DistributedBackend",
     "__version__",
+    "_local_execution_manager",
+    "_make_local_execution_env",
     "core",
     "errors",
     "get_cluster_info",

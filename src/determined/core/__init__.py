@@ -4,6 +4,8 @@ Nothing below imports torch at import time; the training library sits in `determ
 Start reading at `_context.py`.
 """
 
+from determined.core._checkpoint import CheckpointContext, DownloadMode, DummyCheckpointContext
+from determined.core._context import Context, _dummy_init, init
 from determined.core._distributed import DistributedContext, DummyDistributedContext
 from determined.core._enums import (
     EarlyExitReason,
@@ -25,7 +27,11 @@ from determined.core._searcher import (
 from determined.core._train import DummyTrainContext, TrainContext
 
 __all__ = [
+    "CheckpointContext",
+    "Context",
     "DistributedContext",
+    "DownloadMode",
+    "DummyCheckpointContext",
     "DummyDistributedContext",
     "DummyExperimentalCoreContext",
     "DummyPreemptContext",
@@ -45,4 +51,6 @@ __all__ = [
     "TensorboardMode",
     "TrainContext",
     "Unit",
+    "_dummy_init",
+    "init",
 ]

@@ -145,10 +145,10 @@ def init(
             dictionary. Default: the experiment's storage, else `DET_STORAGE`, else the user's data
             directory.
         preempt_mode: who calls `preempt.should_preempt()`.
-        tensorboard_mode: accepted for both values; files of a run on its own stay where they are.
+        tensorboard_mode: with AUTO, reported training and validation metrics go to TensorBoard;
+            with MANUAL, only what you write yourself.
         tensorboard_path: where event files go. Default: beside the checkpoints.
     """
-    TensorboardMode(tensorboard_mode)
     info = get_cluster_info()
     searcher_config: dict[str, Any] | None = None
     if info is not None:
@@ -162,7 +162,13 @@ def init(
             checkpoint_storage = checkpoint_storage or config.get("checkpoint_storage")
             searcher_config = config.get("searcher") or {}
     return _build(
-        info, searcher_config, distributed, checkpoint_storage, preempt_mode, tensorboard_path
+        info,
+        searcher_config,
+        distributed or DummyDistributedContext(),
+        checkpoint_storage,
+        preempt_mode,
+        tensorboard_mode,
+        tensorboard_path,
     )
 
 
@@ -174,33 +180,43 @@ def _dummy_init(
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
 ) -> Context:
     """Build the services of a run on its own, whatever surrounds this process."""
-    return _build(None, None, distributed, checkpoint_storage, preempt_mode, tensorboard_path)
+    return _build(
+        None,
+        None,
+        distributed or DummyDistributedContext(),
+        checkpoint_storage,
+        preempt_mode,
+        TensorboardMode.MANUAL,
+        tensorboard_path,
+    )
 
 
 def _build(
     info: ClusterInfo | None,
     searcher_config: dict[str, Any] | None,
-    distributed: DistributedContext | None,
+    distributed: DistributedContext,
     checkpoint_storage: CheckpointStorage | None,
     preempt_mode: PreemptMode,
+    tensorboard_mode: TensorboardMode,
     tensorboard_path: str | os.PathLike[str] | None,
 ) -> Context:
-    backend = LocalBackend()
-    distributed = distributed or DummyDistributedContext()
-    preempt = PreemptContext(backend, distributed, preempt_mode)
-    searcher = _build_searcher(searcher_config, backend, distributed)
-    checkpoint = build_local(distributed, checkpoint_storage, backend)
-    directory = _agree_on_tensorboard_path(tensorboard_path, checkpoint.storage_base, distributed)
-    return Context(
-        checkpoint=checkpoint,
-        distributed=distributed,
-        preempt=preempt,
-        train=TrainContext(backend, distributed, directory),
-        searcher=searcher,
-        info=info,
-        profiler=ProfilerContext(backend, distributed, None if info is None else info.agent_id),
-        backend=backend,
-    )
+    try:
+        backend = LocalBackend()
+        checkpoint = build_local(distributed, checkpoint_storage, backend)
+        directory = _agree_on_tensorboard_path(tensorboard_path, checkpoint, distributed)
+        return Context(
+            checkpoint=checkpoint,
+            distributed=distributed,
+            preempt=PreemptContext(backend, distributed, preempt_mode),
+            train=TrainContext(backend, distributed, directory, tensorboard_mode),
+            searcher=_build_searcher(searcher_config, backend, distributed),
+            info=info,
+            profiler=ProfilerContext(backend, distributed, None if info is None else info.agent_id),
+            backend=backend,
+        )
+    except BaseException as error:
+        distributed.fail(error)  # the other ranks may already wait for this one
+        raise
 
 
 def _check_slots(info: ClusterInfo, distributed: DistributedContext | None) -> None:
@@ -225,9 +241,9 @@ def _build_searcher(
 
 def _agree_on_tensorboard_path(
     given: str | os.PathLike[str] | None,
-    storage_base: Path | None,
+    checkpoint: CheckpointContext,
     distributed: DistributedContext,
 ) -> Path:
     """The chief decides, so that all ranks of a run write below one directory."""
-    path = Path(given) if given is not None else default_tensorboard_path(storage_base)
+    path = default_tensorboard_path(checkpoint.storage_base) if given is None else Path(given)
     return Path(distributed.broadcast(str(path.absolute())))

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from determined.core._backend import TRAINING, VALIDATION, Backend, LocalBackend, Mangler, Selector
-from determined.core._enums import EarlyExitReason
+from determined.core._enums import EarlyExitReason, TensorboardMode
 
 if TYPE_CHECKING:
     from determined.core._distributed import DistributedContext
+    from determined.tensorboard._events import ScalarEvents
 
 logger = logging.getLogger("determined.core")
 
@@ -22,7 +23,8 @@ class TrainContext:
     """Reports metrics, progress and status of a training run, and knows its TensorBoard directory.
 
     Reports come from the chief. Those of other ranks are dropped, with one warning; only
-    `report_early_exit` counts from any rank.
+    `report_early_exit` counts from any rank. With `TensorboardMode.AUTO`, training and validation
+    metrics also go to TensorBoard.
     """
 
     def __init__(
@@ -30,10 +32,13 @@ class TrainContext:
         backend: Backend,
         distributed: DistributedContext | None = None,
         tensorboard_path: str | os.PathLike[str] | None = None,
+        tensorboard_mode: TensorboardMode = TensorboardMode.MANUAL,
     ) -> None:
         self._backend = backend
         self._rank = 0 if distributed is None else distributed.rank
         self._tensorboard_path = None if tensorboard_path is None else Path(tensorboard_path)
+        self._is_automatic = TensorboardMode(tensorboard_mode) == TensorboardMode.AUTO
+        self._events: ScalarEvents | None = None
         self._has_warned = False
 
     def set_status(self, status: str) -> None:
@@ -98,8 +103,12 @@ class TrainContext:
         self._backend.upload_tensorboard_files(self._tensorboard_root(), selector, mangler)
 
     def close(self) -> None:
-        """Send what is still pending."""
-        self._backend.close()
+        """Write and send what is still pending."""
+        try:
+            if self._events is not None:
+                self._events.close()
+        finally:
+            self._backend.close()
 
     def _set_best_tracking(
         self, metric: str | None, smaller_is_better: bool, best: float | None = None
@@ -134,6 +143,25 @@ class TrainContext:
             if group == VALIDATION:
                 metrics = _checked_validation(metrics)
             self._backend.report_metrics(group, int(steps_completed), metrics, batch_metrics)
+            if self._is_automatic:
+                self._write_events(group, int(steps_completed), metrics, batch_metrics)
+
+    def _write_events(
+        self,
+        group: str,
+        steps_completed: int,
+        metrics: dict[str, Any],
+        batch_metrics: list[dict[str, Any]] | None,
+    ) -> None:
+        from determined.tensorboard._events import ScalarEvents
+        from determined.tensorboard._series import log_training, log_validation
+
+        if self._events is None:
+            self._events = ScalarEvents(self._tensorboard_root())
+        if group == TRAINING:
+            log_training(self._events, steps_completed, metrics, batch_metrics)
+        elif group == VALIDATION:
+            log_validation(self._events, steps_completed, metrics)
 
     def _reports(self, what: str) -> bool:
         if self._rank > 0 and not self._has_warned:
