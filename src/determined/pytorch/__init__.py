@@ -1,0 +1,73 @@
+"""The training library: trial, context, trainer, data.
+
+Users write a `PyTorchTrial` and hand it to a `Trainer`. Read `_loop.py` first: it is the one loop.
+"""
+
+from determined.pytorch import samplers
+from determined.pytorch._callback import PyTorchCallback
+from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._data import (
+    DataLoader,
+    TorchData,
+    _Data,
+    _dataset_repro_warning,
+    adapt_batch_sampler,
+    data_length,
+    to_device,
+)
+from determined.pytorch._experimental import PyTorchExperimentalContext
+from determined.pytorch._load import CheckpointLoadContext, load_trial_from_checkpoint_path
+from determined.pytorch._loop import TrainLoop as _PyTorchTrialController
+from determined.pytorch._lr_scheduler import LRScheduler
+from determined.pytorch._metrics import (
+    _combine_and_average_training_metrics,
+    _convert_metrics_to_numpy,
+    _prepare_metrics_reducers,
+    _reduce_metrics,
+)
+from determined.pytorch._reducer import (
+    MetricReducer,
+    Reducer,
+    _PyTorchReducerContext,
+    _simple_reduce_metrics,
+    _SimpleReducer,
+)
+from determined.pytorch._schedule import (
+    Batch,
+    Epoch,
+    TrainUnit,
+    _ShouldExit,
+    _TrainBoundary,
+    _TrainBoundaryType,
+    _TrialState,
+)
+from determined.pytorch._trainer import Trainer, init
+from determined.pytorch._trial import PyTorchTrial
+
+ShouldExit = _ShouldExit  # the name of older documents
+PyTorchTrial.trial_controller_class = _PyTorchTrialController
+PyTorchTrial.trial_context_class = PyTorchTrialContext
+
+__all__ = [
+    "Batch",
+    "CheckpointLoadContext",
+    "DataLoader",
+    "Epoch",
+    "LRScheduler",
+    "MetricReducer",
+    "PyTorchCallback",
+    "PyTorchExperimentalContext",
+    "PyTorchTrial",
+    "PyTorchTrialContext",
+    "Reducer",
+    "ShouldExit",
+    "TorchData",
+    "TrainUnit",
+    "Trainer",
+    "adapt_batch_sampler",
+    "data_length",
+    "init",
+    "load_trial_from_checkpoint_path",
+    "samplers",
+    "to_device",
+]

@@ -1,0 +1,49 @@
+"""Automatic mixed precision: autocast around a model's forward pass."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import nn
+
+logger = logging.getLogger("determined.pytorch")
+
+
+def autocast_forward(model: nn.Module, device_type: str, dtype: torch.dtype) -> nn.Module:
+    """Make `model.forward` run under autocast and return full-precision outputs.
+
+    The model keeps its identity and its attributes: only its class becomes a subclass of the one it
+    had, so copies, `state_dict` keys and `isinstance` behave as before.
+    """
+    base = type(model)
+    warned: set[type] = set()
+
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        with torch.autocast(device_type, dtype=dtype):
+            output = base.forward(self, *args, **kwargs)
+        return _full_precision(output, warned)
+
+    model.__class__ = type(
+        base.__name__, (base,), {"forward": forward, "__module__": base.__module__}
+    )
+    return model
+
+
+def _full_precision(output: Any, warned: set[type]) -> Any:
+    if isinstance(output, torch.Tensor):
+        return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
+    if isinstance(output, dict):
+        return {key: _full_precision(value, warned) for key, value in output.items()}
+    if isinstance(output, tuple) and hasattr(output, "_fields"):
+        return type(output)(*(_full_precision(value, warned) for value in output))
+    if isinstance(output, (list, tuple)):
+        return type(output)(_full_precision(value, warned) for value in output)
+    if output is not None and type(output) not in warned:
+        warned.add(type(output))
+        logger.warning(
+            f"Outputs of type {type(output).__name__} are not cast to float32 under automatic "
+            "mixed precision."
+        )
+    return output

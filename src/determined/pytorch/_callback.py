@@ -1,0 +1,82 @@
+"""The hooks that a callback may fill in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PyTorchCallback:
+    """Base class of callbacks; override what you need.
+
+    `trial.build_callbacks()` returns the instances by name; the name keys their state in
+    checkpoints. Hooks run on every rank, in the order of that dictionary, unless said otherwise. A
+    hook that no callback overrides costs nothing.
+    """
+
+    def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
+        """Run first of all, before the data loaders are built."""
+
+    def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
+        """Run when a checkpoint was read and nothing restored yet; `checkpoint` may be edited."""
+
+    def on_training_start(self) -> None:
+        """Run after state was restored, before the first validation or batch."""
+
+    def on_training_epoch_start(self, epoch_idx: int) -> None:
+        """Run before the first batch of an epoch. Not run again when a run resumes inside it."""
+
+    def on_training_batch_start(self, epoch_idx: int, batch_idx: int, batch: Any) -> None:
+        """Run before `train_batch`, with the batch as `train_batch` gets it."""
+
+    def on_training_batch_end(
+        self, epoch_idx: int, batch_idx: int, metrics: dict[str, Any]
+    ) -> None:
+        """Run after `train_batch` and the learning-rate steps; metrics are still on the device."""
+
+    def on_training_epoch_end(self, epoch_idx: int) -> None:
+        """Run after the last batch of an epoch, before anything that is due on that batch."""
+
+    def on_training_workload_end(
+        self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        """Run when training metrics were reported, with the chief's values on every rank."""
+
+    def on_validation_start(self) -> None:
+        """Run when a validation begins; models are in evaluation mode already."""
+
+    def on_validation_epoch_start(self) -> None:
+        """Run before the first `evaluate_batch`. Not run with `evaluate_full_dataset`."""
+
+    def on_validation_epoch_end(self, outputs: list[Any]) -> None:
+        """Run after the last `evaluate_batch`, with this rank's metrics of each batch."""
+
+    def on_validation_end(self, metrics: dict[str, Any]) -> None:
+        """Run before validation metrics are reported, with the chief's on every rank."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint should keep of this callback. Chief only."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take back what `state_dict` returned. Every rank gets the chief's."""
+
+    def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+        """Run before a checkpoint is written; `checkpoint` may be edited. Chief only."""
+
+    def on_checkpoint_end(self, checkpoint_dir: str) -> None:
+        """Run when the files are written. Deprecated: use `on_checkpoint_write_end`. Chief only."""
+
+    def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
+        """Run when the files are written, before they are stored; files may be added. Chief only.
+
+        A callback that overrides this makes saves synchronous.
+        """
+
+    def on_checkpoint_upload_end(self, uuid: str) -> None:
+        """Run when the checkpoint is stored.
+
+        A callback that overrides this makes saves synchronous.
+        """
+
+    def on_trial_shutdown(self) -> None:
+        """Run when `fit` ends for whatever reason, in reverse order of the callbacks."""

@@ -1,0 +1,152 @@
+"""One validation pass: the user's evaluate method over the validation loader."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from determined import util
+from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._hooks import Hooks
+from determined.pytorch._metrics import (
+    BatchMetrics,
+    _convert_metrics_to_numpy,
+    _prepare_metrics_reducers,
+    _reduce_metrics,
+    rows,
+)
+from determined.pytorch._trial import PyTorchTrial
+
+logger = logging.getLogger("determined.pytorch")
+
+
+class Interrupted(Exception):
+    """A stop was asked for in the middle of a validation."""
+
+
+def uses_evaluate_batch(trial: PyTorchTrial) -> bool:
+    """Say which of the two evaluate methods the trial overrides."""
+    return util.is_overridden(trial.evaluate_batch, PyTorchTrial)
+
+
+class Evaluation:
+    """Runs `evaluate_batch` or `evaluate_full_dataset`; every rank gets here in step."""
+
+    def __init__(
+        self,
+        trial: PyTorchTrial,
+        context: PyTorchTrialContext,
+        loader: Any,
+        hooks: Hooks,
+        one_batch: bool,
+    ) -> None:
+        self._trial = trial
+        self._context = context
+        self._loader = loader
+        self._hooks = hooks
+        self._one_batch = one_batch
+        self._takes_batch_idx = _takes_batch_idx(trial.evaluate_batch)
+        self._warned_of_length = False
+        self.num_records = 0
+        self.num_batches = 0
+
+    def run(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
+        """Return the reduced metrics on the chief, and only those of custom reducers elsewhere."""
+        if uses_evaluate_batch(self._trial):
+            metrics = self._by_batch(stop_asked)
+        else:
+            metrics = self._full_dataset()
+        metrics.update(self._context.reduce_metrics(for_training=False))
+        return metrics
+
+    def _by_batch(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
+        self._hooks.call("on_validation_epoch_start")
+        outputs, num_records = self._evaluate_batches(stop_asked)
+        distributed = self._context.distributed
+        counts = distributed.allgather((num_records, len(outputs)))
+        self.num_records = sum(records for records, _ in counts)
+        self.num_batches = sum(batches for _, batches in counts)
+        if self.num_batches == 0:
+            raise RuntimeError(
+                "The validation loader gave no batch. Check that build_validation_data_loader "
+                "returns "
+                "a loader over a dataset that is not empty (with drop_last, not smaller than a "
+                "batch)."
+            )
+        columns = outputs.columns()
+        if self._hooks.of("on_validation_epoch_end"):
+            self._hooks.call("on_validation_epoch_end", rows(columns, len(outputs)))
+        reducer = self._trial.evaluation_reducer()
+        reducers = _prepare_metrics_reducers(reducer, columns.keys()) if len(outputs) else {}
+        return _reduce_metrics(distributed, columns, len(outputs), reducers)
+
+    def _evaluate_batches(self, stop_asked: Callable[[], bool]) -> tuple[BatchMetrics, int]:
+        context, evaluate = self._context, self._trial.evaluate_batch
+        outputs = BatchMetrics()
+        num_records = 0
+        names: set[str] | None = None
+        for batch_idx, batch in enumerate(self._loader):
+            if context.experimental._auto_to_device:
+                batch = context.to_device(batch)
+            num_records += self._batch_length(batch)
+            if self._takes_batch_idx == "keyword":
+                metrics = evaluate(batch=batch, batch_idx=batch_idx)
+            elif self._takes_batch_idx == "position":
+                metrics = evaluate(batch, batch_idx)
+            else:
+                metrics = evaluate(batch=batch)  # type: ignore[call-arg]  # the form without batch_idx
+            if not isinstance(metrics, dict):
+                raise TypeError(
+                    "evaluate_batch must return a dictionary of metrics, got "
+                    f"{type(metrics).__name__} from batch {batch_idx}."
+                )
+            if names is None:
+                names = set(metrics)
+            elif names != set(metrics):
+                raise ValueError(
+                    "evaluate_batch must return the same metrics for every batch: first "
+                    f"{sorted(names)}, from batch {batch_idx} {sorted(metrics)}."
+                )
+            outputs.append(metrics)
+            if self._one_batch:
+                break
+            if stop_asked():
+                raise Interrupted
+        return outputs, num_records
+
+    def _batch_length(self, batch: Any) -> int:
+        try:
+            return self._trial.get_batch_length(batch)
+        except (TypeError, ValueError) as e:
+            if not self._warned_of_length:
+                self._warned_of_length = True
+                logger.warning(
+                    f"get_batch_length failed on a validation batch ({e}); records are not "
+                    "counted. "
+                    "Override get_batch_length for batches of your own type."
+                )
+            return 0
+
+    def _full_dataset(self) -> dict[str, Any]:
+        if self._context.distributed.rank != 0:
+            return {}
+        metrics = self._trial.evaluate_full_dataset(data_loader=self._loader)
+        if not isinstance(metrics, dict):
+            raise TypeError(
+                "evaluate_full_dataset must return a dictionary of metrics, got "
+                f"{type(metrics).__name__}."
+            )
+        return _convert_metrics_to_numpy(metrics)
+
+
+def _takes_batch_idx(evaluate_batch: Callable[..., Any]) -> str:
+    """Say how to pass `batch_idx`: by keyword, by position, or not at all."""
+    parameters = inspect.signature(evaluate_batch).parameters
+    if "batch_idx" in parameters:
+        return "keyword"
+    positional = [
+        p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    return "position" if len(positional) > 1 else "none"

@@ -1,0 +1,33 @@
+"""Weights in a form that other programs read."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import torch
+
+
+def require_safetensors() -> None:
+    """Raise now rather than at the first checkpoint if the package is missing."""
+    try:
+        import safetensors.torch  # noqa: F401
+    except ImportError as e:
+        raise ImportError(
+            "export='safetensors' needs the safetensors package: pip install "
+            "'determined-pytorch[export]'."
+        ) from e
+
+
+def write_safetensors(path: pathlib.Path, models: Sequence[Mapping[str, torch.Tensor]]) -> None:
+    """Write `model_<i>.safetensors` for each model; weights that share memory are written twice."""
+    import safetensors.torch
+
+    for index, state in enumerate(models):
+        tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+        seen: set[int] = set()
+        for name, tensor in tensors.items():
+            if tensor.untyped_storage().data_ptr() in seen:
+                tensors[name] = tensor.clone()
+            seen.add(tensor.untyped_storage().data_ptr())
+        safetensors.torch.save_file(tensors, path / f"model_{index}.safetensors")

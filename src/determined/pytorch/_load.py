@@ -1,0 +1,214 @@
+"""From a checkpoint's files to a trial object, for inference or further work."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import pathlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from determined import core
+from determined._import_from_path import import_from_path
+from determined._local_execution import _local_execution_manager
+from determined.errors import InvalidCheckpointException, InvalidExperimentException
+from determined.load import trial_class_from_entrypoint
+from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._state import load_model, read_tensors, state_file
+from determined.pytorch._trial import PyTorchTrial
+
+logger = logging.getLogger("determined.pytorch")
+
+# What a checkpoint's configuration says of the place where it was trained, not of the trial.
+_NOT_OF_THE_TRIAL = (
+    "bind_mounts",
+    "checkpoint_storage",
+    "environment",
+    "resources",
+    "optimizations",
+)
+
+
+class CheckpointLoadContext(PyTorchTrialContext):
+    """A context to build a trial with, outside of training: on the CPU, nothing is wrapped.
+
+    For trials with more constructor arguments: `MyTrial(CheckpointLoadContext(hparams=...), ...)`.
+    """
+
+    def __init__(
+        self, hparams: dict[str, Any] | None = None, exp_conf: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(
+            core_context=core._dummy_init(),
+            trial_seed=0,
+            hparams=hparams,
+            slots_per_trial=1,
+            num_gpus=0,
+            exp_conf=exp_conf,
+            aggregation_frequency=1,
+            steps_completed=0,
+            managed_training=False,
+            debug_enabled=False,
+        )
+
+
+def load_trial_from_checkpoint_path(
+    path: str,
+    trial_class: type[PyTorchTrial] | None = None,
+    trial_kwargs: dict[str, Any] | None = None,
+    torch_load_kwargs: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> PyTorchTrial:
+    """Build the trial of a checkpoint directory and load the weights of its models.
+
+    Only the models are restored; to continue training pass the checkpoint to `fit`. Without
+    `trial_class`, the
+    class is imported from the code in the checkpoint: give it for files that you do not trust.
+
+    Args:
+        path: The checkpoint's directory.
+        trial_class: The class, instead of the one stored with the checkpoint.
+        trial_kwargs: Further arguments of the class's constructor.
+        torch_load_kwargs: Arguments for `torch.load`, such as `map_location` (default: the CPU).
+        **kwargs: The older form of `torch_load_kwargs`.
+    """
+    if kwargs:
+        if torch_load_kwargs is not None:
+            raise ValueError(
+                "Give arguments for torch.load in `torch_load_kwargs` only, not as further "
+                "keywords too: "
+                f"{sorted(kwargs)}."
+            )
+        warnings.warn(
+            "Passing arguments for torch.load as keywords is deprecated: use torch_load_kwargs.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        torch_load_kwargs = kwargs
+    directory = pathlib.Path(path)
+    description = _describe(directory)
+    if trial_class is None:
+        trial_class = _import_trial_class(directory, description)
+    context = _load_context(description)
+    trial = trial_class(context, **(trial_kwargs or {}))
+    options = dict(torch_load_kwargs or {})
+    checkpoint = read_tensors(
+        state_file(directory), allow_pickle=not options.pop("weights_only", True), **options
+    )
+    if description["may_build_model"]:
+        build_model = getattr(trial, "build_model", None)
+        if callable(build_model):
+            return _load_built_model(build_model(), checkpoint)
+        if "model_state_dict" in checkpoint:
+            raise InvalidCheckpointException(
+                f"{directory} holds one model, but {trial_class.__name__} has no build_model "
+                "method to make it."
+            )
+    models = checkpoint["models_state_dict"]
+    if len(models) != len(context.models):
+        raise InvalidCheckpointException(
+            f"{directory} has {len(models)} models, but {trial_class.__name__} wraps "
+            f"{len(context.models)}."
+        )
+    for index, (model, saved) in enumerate(zip(context.models, models, strict=True)):
+        load_model(model, saved, f"model {index}")
+    return trial
+
+
+def _describe(directory: pathlib.Path) -> dict[str, Any]:
+    """Read what kind of checkpoint this is, in the form of whichever release wrote it."""
+    load_data, metadata = directory / "load_data.json", directory / "metadata.json"
+    if load_data.exists():
+        stored = json.loads(load_data.read_text())
+        if stored.get("trial_type") != "PyTorchTrial":
+            logger.warning(f"{load_data} is of a {stored.get('trial_type')}, not a PyTorchTrial.")
+        spec = stored.get("trial_cls_spec", "")
+        if stored.get("trial_in_main"):
+            if not spec.partition(":")[0]:
+                raise ValueError(f"{load_data} does not say which module the trial class is in.")
+            logger.warning(
+                f"The trial class {spec} was part of a script; its module is imported now."
+            )
+        return {
+            "config": stored.get("experiment_config"),
+            "hparams": stored.get("hparams"),
+            "spec": spec,
+            "is_trainer": stored.get("is_trainer", False),
+            "may_build_model": False,
+        }
+    assert metadata.exists(), (
+        f"{directory} has neither load_data.json nor metadata.json, so it is no checkpoint of a "
+        "trial."
+    )
+    stored = json.loads(metadata.read_text())
+    if not str(stored.get("framework", "")).startswith("torch") and "torch_version" not in stored:
+        logger.warning(f"{metadata} does not say that this is a checkpoint of torch.")
+    return {
+        "config": stored.get("experiment_config"),
+        "hparams": stored.get("hparams"),
+        "spec": (stored.get("experiment_config") or {}).get("entrypoint", ""),
+        "is_trainer": False,
+        "may_build_model": True,
+    }
+
+
+def _load_context(description: dict[str, Any]) -> CheckpointLoadContext:
+    config, hparams = description["config"], description["hparams"]
+    if not description["is_trainer"]:
+        assert config is not None, "The checkpoint does not hold the experiment's configuration."
+        assert hparams is not None, "The checkpoint does not hold the hyperparameters."
+        config = {key: value for key, value in config.items() if key not in _NOT_OF_THE_TRIAL}
+    context = CheckpointLoadContext(hparams=hparams, exp_conf=config)
+    seed = ((config or {}).get("reproducibility") or {}).get("experiment_seed")
+    context._trial_seed = seed or 0
+    return context
+
+
+def _import_trial_class(directory: pathlib.Path, description: dict[str, Any]) -> type[PyTorchTrial]:
+    spec, code = description["spec"], directory / "code"
+    try:
+        module, _, name = spec.partition(":")
+        if module == "__main__":
+            return _find_in_scripts(code, name)
+        with _importing(code, description["is_trainer"]):
+            return trial_class_from_entrypoint(spec)  # type: ignore[return-value]  # checked by its users
+    except SystemExit as e:
+        raise InvalidExperimentException(
+            f"The code in {code} ended the interpreter while {spec} was imported."
+        ) from e
+    except Exception as e:
+        raise ValueError(
+            f"The trial class {spec!r} could not be imported from {code}: {e}. Pass it as "
+            "`trial_class`."
+        ) from e
+
+
+@contextlib.contextmanager
+def _importing(code: pathlib.Path, is_trainer: bool) -> Iterator[None]:
+    """Import from the checkpoint's code; older trials also expect to run inside it."""
+    with contextlib.ExitStack() as stack:
+        if not is_trainer:
+            stack.enter_context(_local_execution_manager(code))
+        stack.enter_context(import_from_path(code))
+        yield
+
+
+def _find_in_scripts(code: pathlib.Path, name: str) -> type[PyTorchTrial]:
+    """Find a class that was defined in the script that trained it."""
+    outer = name.partition(".")[0]
+    for script in sorted(code.glob("*.py")):
+        if f"class {outer}" in script.read_text(errors="replace"):
+            with import_from_path(code):
+                return trial_class_from_entrypoint(f"{script.stem}:{name}")  # type: ignore[return-value]  # checked by its users
+    raise ValueError(f"no script in it defines {name}")
+
+
+def _load_built_model(model: nn.Module, checkpoint: dict[str, Any]) -> PyTorchTrial:
+    """Load the model of a trial from before models were wrapped."""
+    saved = checkpoint.get("model_state_dict") or checkpoint["models_state_dict"][0]
+    load_model(model, saved, "the model of build_model")
+    return model  # type: ignore[return-value]  # such a checkpoint gives a bare module

@@ -1,0 +1,379 @@
+"""The training loop: train a segment, then report, validate, save and stop as the schedule says."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from typing import Any
+
+import torch
+
+from determined import core, util
+from determined._version import __version__
+from determined.errors import InvalidHP
+from determined.pytorch._checks import check_trial
+from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._evaluate import Evaluation, Interrupted
+from determined.pytorch._hooks import Hooks
+from determined.pytorch._metrics import BatchMetrics, average_over_ranks, averages
+from determined.pytorch._opening import open_run
+from determined.pytorch._parallel import forbid_buffer_broadcast
+from determined.pytorch._plan import FitPlan
+from determined.pytorch._saver import SaveJob, Saver
+from determined.pytorch._schedule import (
+    Epoch,
+    Schedule,
+    _ShouldExit,
+    _TrainBoundaryType,
+)
+from determined.pytorch._seed import rng_state, set_rng_state
+from determined.pytorch._state import collect, collect_rank, load_data_of
+from determined.pytorch._stopping import StopWatch
+from determined.pytorch._tracking import Tracker
+from determined.pytorch._trial import PyTorchTrial
+
+logger = logging.getLogger("determined.pytorch")
+
+
+class TrainLoop:
+    """One `fit` call. Every rank runs the same lines in the same order."""
+
+    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext, plan: FitPlan) -> None:
+        self._trial = trial
+        self._context = context
+        self._core = context._core
+        self._plan = plan
+        self._callbacks = trial.build_callbacks()
+        self._hooks = Hooks(self._callbacks)
+        self._tracker = Tracker(context)
+        self._metrics = BatchMetrics()
+        self._validated: dict[str, Any] = {}
+        self._superseded: str | None = None
+        check_trial(trial, context, self._callbacks)
+
+    def run(self) -> None:
+        """Train until the schedule, a stop request or an exception ends it."""
+        with contextlib.ExitStack() as stack:
+            self._open(stack)
+            try:
+                self._check_stop()
+                if self._run.validation_pending or self._wants_step_zero_validation():
+                    self._validate()
+                while not self._is_finished():
+                    self._train_segment()
+                    self._report_training()
+                    self._handle(self._schedule.due(self.state.batches_trained))
+                if self.state.last_val != self.state.batches_trained:
+                    self._validate()
+                self._save_unless_current()
+            except _ShouldExit as e:
+                if not e.skip_exit_checkpoint:
+                    self._save_unless_current(already_exiting=True)
+            except InvalidHP:
+                self._save_unless_current(already_exiting=True)
+                raise
+            self._saver.wait()
+            self._tracker.finish(self.state, is_finished=self._is_finished())
+
+    def _train_segment(self) -> None:
+        """Train up to the next batch at which anything is due."""
+        context, state, hooks = self._context, self.state, self._hooks
+        train_batch, epoch_length = self._trial.train_batch, self._epoch_length
+        batch_start, batch_end = (
+            hooks.of("on_training_batch_start"),
+            hooks.of("on_training_batch_end"),
+        )
+        self._tracker.status("training")
+        for model in context.models:
+            model.train()
+        context.reset_reducers()
+        self._metrics = BatchMetrics()
+        look_at = self._schedule.next_look(state.batches_trained)
+        while True:
+            batch_idx = state.batches_trained
+            epoch_idx, batch_in_epoch = divmod(batch_idx, epoch_length)
+            is_update = context._begin_batch(batch_idx)
+            if batch_in_epoch == 0:
+                hooks.call("on_training_epoch_start", epoch_idx)
+            batch = next(self._training_data)
+            if context.experimental._auto_to_device:
+                batch = context.to_device(batch)
+            for on_batch_start in batch_start:
+                on_batch_start(epoch_idx, batch_idx, batch)
+
+            metrics = train_batch(batch=batch, epoch_idx=epoch_idx, batch_idx=batch_idx)
+
+            metrics = self._finish_batch(metrics, batch_idx, is_update)
+            state.batches_trained = self._tracker.display.batches_trained = batch_idx + 1
+            for on_batch_end in batch_end:
+                on_batch_end(epoch_idx, batch_idx, metrics)
+            if batch_in_epoch == epoch_length - 1:
+                hooks.call("on_training_epoch_end", epoch_idx)
+                state.epochs_trained += 1
+            if state.batches_trained >= look_at:
+                if self._schedule.due(state.batches_trained):
+                    return
+                look_at = self._schedule.next_look(state.batches_trained)
+            if self._stop.seen_after(state.batches_trained):
+                return
+
+    def _finish_batch(
+        self, metrics: torch.Tensor | dict[str, Any], batch_idx: int, is_update: bool
+    ) -> dict[str, Any]:
+        """Do what follows `train_batch`: profiler, loss scale, learning rates, metrics."""
+        context = self._context
+        if context.profiler is not None:
+            context.profiler.step()
+        if is_update:
+            if context.experimental._auto_amp and context._scaler is not None:
+                context._scaler.update()
+            for scheduler in context.lr_schedulers:
+                steps = scheduler._steps_due(
+                    batch_idx, context._aggregation_frequency, self._epoch_length
+                )
+                for _ in range(steps):
+                    scheduler.step()
+        if isinstance(metrics, torch.Tensor):
+            metrics = {"loss": metrics}
+        elif not isinstance(metrics, dict):
+            raise TypeError(
+                "train_batch must return a dictionary of metrics or the loss as a tensor, got "
+                f"{type(metrics).__name__} from batch {batch_idx}."
+            )
+        self._metrics.append(metrics)
+        return metrics
+
+    def _report_training(self) -> None:
+        distributed = self._context.distributed
+        columns, length = self._metrics.columns(), len(self._metrics)
+        if distributed.size > 1:
+            gathered = distributed.gather((length, columns))
+            if gathered is not None:
+                columns = average_over_ranks(gathered)
+        avg_metrics = averages(columns)
+        avg_metrics.update(self._context.reduce_metrics(for_training=True))
+        batch_metrics = self._tracker.training(self.state, avg_metrics, columns, length)
+        if self._hooks.of("on_training_workload_end"):
+            avg_metrics, batch_metrics = distributed.broadcast((avg_metrics, batch_metrics))
+            self._hooks.call(
+                "on_training_workload_end", avg_metrics=avg_metrics, batch_metrics=batch_metrics
+            )
+
+    def _handle(self, due: list[_TrainBoundaryType]) -> None:
+        """Do what the batch brought due; then see whether to stop."""
+        progress_reported = False
+        for boundary in due:
+            if boundary is _TrainBoundaryType.VALIDATE:
+                if self.state.last_val != self.state.batches_trained:
+                    self._validate()
+            elif boundary is _TrainBoundaryType.CHECKPOINT:
+                self._save_unless_current()
+            elif not progress_reported:
+                self._tracker.progress(self._fraction_done())
+                progress_reported = True
+            self._tracker.sync()
+            self._saver.raise_failure()
+            self._check_stop(preemption_only=True)
+        if not self._is_finished():  # else the end of training, validated and saved, comes next
+            self._check_stop()
+
+    # Validation.
+
+    def _validate(self) -> None:
+        context, state = self._context, self.state
+        began = time.monotonic()
+        self._tracker.status("validating")
+        context.reset_reducers()
+        for model in context.models:
+            model.eval()
+        forbid_buffer_broadcast(context.models)
+        random_state = rng_state()
+        evaluation = Evaluation(
+            self._trial, context, self._validation_loader, self._hooks, self._plan.test_mode
+        )
+        with torch.no_grad():
+            self._hooks.call("on_validation_start")
+            try:
+                metrics = evaluation.run(self._preempted_alone)
+            except Interrupted:
+                # The resumed run validates first, as if this attempt had never been.
+                set_rng_state(random_state)
+                self._run.validation_pending = True
+                raise _ShouldExit from None
+            if self._hooks.of("on_validation_end"):
+                metrics = context.distributed.broadcast(metrics)
+                self._hooks.call("on_validation_end", metrics)
+        state.last_val = state.batches_trained
+        self._run.validation_pending = False
+        if evaluation.num_batches:
+            self._tracker.validation_speed(began, evaluation.num_records, evaluation.num_batches)
+        best_before = self._core.train.get_experiment_best_validation()
+        is_best = self._is_best(metrics, best_before)
+        self._tracker.validation(state, metrics, is_best)
+        self._run.best = self._core.train.get_experiment_best_validation()
+        self._validated = metrics
+        if context.distributed.broadcast(self._is_worth_saving(metrics, is_best)):
+            self._save(is_best=self._plan.checkpoint_policy == "best")
+
+    def _is_best(self, metrics: dict[str, Any], best_before: float | None) -> bool:
+        value: Any = metrics.get(self._plan.metric or "")
+        if not util.is_numerical_scalar(value) or math.isnan(value):
+            return False
+        if best_before is None:
+            return True
+        return bool(value < best_before if self._plan.smaller_is_better else value > best_before)
+
+    def _is_worth_saving(self, metrics: dict[str, Any], is_best: bool) -> bool:
+        plan = self._plan
+        if self._context.distributed.rank != 0 or self._is_saved():
+            return False  # the chief decides
+        if plan.checkpoint_policy != "best":
+            return plan.checkpoint_policy == "all"
+        value = metrics.get(plan.metric or "")
+        if not util.is_numerical_scalar(value):
+            raise RuntimeError(
+                f"checkpoint_policy='best' compares the validation metric {plan.metric!r}, which "
+                "must be one "
+                f"number, got {value!r}. The metrics are {sorted(metrics)}."
+            )
+        return is_best
+
+    # Checkpoints.
+
+    def _is_saved(self) -> bool:
+        return self.state.last_ckpt == self.state.batches_trained
+
+    def _save_unless_current(self, already_exiting: bool = False) -> None:
+        if not self._is_saved():
+            self._save(already_exiting=already_exiting)
+
+    def _save(self, is_best: bool = False, already_exiting: bool = False) -> None:
+        distributed, state = self._context.distributed, self.state
+        self._tracker.status("checkpointing")
+        state.last_ckpt = state.batches_trained
+        try:
+            mine = collect_rank(
+                self._context,
+                state.batches_trained,
+                self._training_data.state_dict(state.batches_trained),
+            )
+            ranks = distributed.gather(mine)
+            storage_id = None
+            if ranks is not None:
+                storage_id = self._saver.save(self._save_job(ranks, is_best))
+            if self._hooks.of("on_checkpoint_upload_end"):
+                storage_id = distributed.broadcast(storage_id)
+                self._hooks.call("on_checkpoint_upload_end", uuid=storage_id)
+        except InvalidHP:
+            if already_exiting:
+                raise
+            self._core.train.report_early_exit(core.EarlyExitReason.INVALID_HP)
+            raise _ShouldExit(skip_exit_checkpoint=True) from None
+
+    def _save_job(self, ranks: list[dict[str, Any]], is_best: bool) -> SaveJob:
+        is_validated = self.state.last_val == self.state.batches_trained
+        tensors = collect(self._context, self._callbacks)
+        self._hooks.call("on_checkpoint_save_start", tensors)
+        return SaveJob(
+            tensors=tensors,
+            ranks=ranks,
+            state=self.state,
+            run=self._run,
+            load_data=load_data_of(self._trial, self._context),
+            metadata={
+                "determined_version": __version__,
+                "steps_completed": self.state.batches_trained,
+                "framework": f"torch-{torch.__version__}",
+                "format": "pickle",
+                "run_id": self._run.run_id,
+                "metrics": _numbers(self._validated) if is_validated else {},
+            },
+            is_best=is_best,
+        )
+
+    # Beginning and end.
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        context, plan, train = self._context, self._plan, self._core.train
+        stack.enter_context(self._core.preempt.catch_signals())
+        self._core.preempt.should_preempt()  # refuses to work outside of `pytorch.init()`
+        train._set_best_tracking(plan.metric, plan.smaller_is_better)
+        stack.callback(self._tracker.close)
+        self._saver = Saver(
+            self._core.checkpoint,
+            self._callbacks,
+            self._hooks,
+            background=plan.async_checkpoint,
+            goes_on_after_errors=plan.on_checkpoint_error == "continue",
+            export=plan.export,
+            outside_code=self._tracker.directories(),
+            on_saved=self._saved,
+        )
+        stack.callback(self._saver.close)
+        opened = open_run(stack, self._trial, context, plan, self._callbacks, self._hooks)
+        self.state, self._run = opened.state, opened.run
+        self._training_data = opened.training_data
+        self._validation_loader = opened.validation_loader
+        self._epoch_length = opened.epoch_length
+        self._schedule = Schedule(plan.units, opened.epoch_length, every_batch=plan.test_mode)
+        self._stop = StopWatch(context, self.state.batches_trained)
+        if self._run.best is not None:
+            train._set_best_tracking(plan.metric, plan.smaller_is_better, self._run.best)
+        self._tracker.start(plan, self.state, self._epoch_length)
+        self._hooks.call("on_training_start")
+        if plan.profiling_enabled:
+            self._core.profiler.on()
+        if context.profiler is not None:
+            stack.enter_context(context.profiler)
+        # Last, so that nothing above moves the random numbers of the resumed run.
+        if opened.rng_state is not None:
+            set_rng_state(opened.rng_state)
+        stack.push(self._tell_other_ranks)
+
+    def _tell_other_ranks(self, kind: object, error: BaseException | None, tb: object) -> None:
+        if error is not None:
+            self._context.distributed.fail(error)
+
+    def _check_stop(self, preemption_only: bool = False) -> None:
+        """Leave the loop if all ranks agree that someone wants it. Every rank must call it."""
+        self._stop.look(self.state.batches_trained)
+        if self._stop.is_preempted or (self._stop.is_stop_requested and not preemption_only):
+            raise _ShouldExit
+
+    def _preempted_alone(self) -> bool:
+        """Say whether a validation may be cut short; with several ranks it is not."""
+        return (
+            self._context.distributed.size == 1 and self._core.preempt.preempt_requested_locally()
+        )
+
+    def _wants_step_zero_validation(self) -> bool:
+        return (
+            self._plan.step_zero_validation
+            and self.state.batches_trained == 0
+            and self._core.train._get_last_validation() is None
+        )
+
+    def _saved(self, storage_id: str, job: SaveJob) -> None:
+        """Follow up on a checkpoint that is safe now; runs in the saver's thread."""
+        self._tracker.saved(storage_id)
+        superseded = self._superseded
+        if job.is_best:
+            self._superseded = storage_id
+            if superseded is not None and superseded != self._plan.latest_checkpoint:
+                self._core.checkpoint.delete(superseded)
+
+    def _is_finished(self) -> bool:
+        if self._plan.test_mode:
+            return self.state.batches_trained >= 1
+        return self._fraction_done() >= 1
+
+    def _fraction_done(self) -> float:
+        in_epochs = isinstance(self._plan.max_length, Epoch)
+        done = self.state.epochs_trained if in_epochs else self.state.batches_trained
+        return done / self._plan.length if self._plan.length > 0 else 1.0
+
+
+def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
+    return {name: float(v) for name, v in metrics.items() if util.is_numerical_scalar(v)}

@@ -1,0 +1,242 @@
+"""From a plan to a run that is ready to train: callbacks, data, and the state of a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import logging
+import pathlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from determined.errors import CheckpointNotFound
+from determined.pytorch._callback import PyTorchCallback
+from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._data import DataLoader, _dataset_repro_warning
+from determined.pytorch._evaluate import uses_evaluate_batch
+from determined.pytorch._hooks import Hooks
+from determined.pytorch._plan import FitPlan
+from determined.pytorch._schedule import _TrialState
+from determined.pytorch._state import (
+    RunRecord,
+    batches_trained_in,
+    read_counters,
+    read_run,
+    read_tensors,
+    restore,
+    restore_counters,
+    restore_gradients,
+    state_file,
+)
+from determined.pytorch._training_data import TrainingData, open_training_data
+from determined.pytorch._trial import PyTorchTrial
+
+logger = logging.getLogger("determined.pytorch")
+
+
+@dataclasses.dataclass
+class Opened:
+    """A run that is ready to train."""
+
+    state: _TrialState
+    run: RunRecord
+    training_data: TrainingData
+    validation_loader: Any
+    epoch_length: int
+    rng_state: dict[str, Any] | None
+
+
+@dataclasses.dataclass
+class _Checkpoint:
+    """A checkpoint that was found and whose counters were read, but not its tensors."""
+
+    path: pathlib.Path
+    counters: dict[str, int] | None
+    run: RunRecord | None
+    rank: dict[str, Any]
+    continues: bool
+
+
+def open_run(
+    stack: contextlib.ExitStack,
+    trial: PyTorchTrial,
+    context: PyTorchTrialContext,
+    plan: FitPlan,
+    callbacks: Mapping[str, PyTorchCallback],
+    hooks: Hooks,
+) -> Opened:
+    """Start callbacks, build the data and restore the checkpoint; `stack` undoes it in reverse."""
+    trial_id = context.get_trial_id()
+    run = RunRecord(
+        run_id=run_identity(context, trial),
+        seed=context.get_trial_seed(),
+        world_size=context.distributed.size,
+        aggregation_frequency=context._aggregation_frequency,
+        metric=plan.metric,
+        smaller_is_better=plan.smaller_is_better,
+    )
+    with contextlib.ExitStack() as restoring:
+        saved = _find(restoring, context, plan, run, trial_id)
+        start = 0
+        if saved is not None and saved.continues:
+            start = batches_trained_in(saved.counters, trial_id)
+            if saved.run is not None:
+                run = _continued(run, saved.run)
+                context._trial_seed = run.seed
+        context._steps_completed = start
+
+        for callback in callbacks.values():
+            callback.on_trial_startup(start, plan.latest_checkpoint)
+            stack.callback(callback.on_trial_shutdown)
+
+        data = _open_training_data(trial, context, start, saved)
+        stack.callback(data.close)
+        epoch_length = context.distributed.broadcast(data.epoch_length or sys.maxsize)
+        context._epoch_len = epoch_length
+        validation_loader = _validation_loader(trial, context)
+
+        state, rng = _TrialState(trial_id=trial_id), None
+        if saved is not None:
+            state, rng = _restore(saved, context, callbacks, hooks, trial_id, epoch_length)
+    return Opened(state, run, data, validation_loader, epoch_length, rng)
+
+
+def run_identity(context: PyTorchTrialContext, trial: PyTorchTrial) -> str:
+    """Return what makes this run the same one when it is started again.
+
+    By default the script, the trial class and the hyperparameters, so that `latest` never finds the
+    checkpoint of something else in a storage that many runs share.
+    """
+    if context._run_id is None:
+        main = getattr(sys.modules["__main__"], "__file__", None) or "interactive"
+        parts = [
+            str(pathlib.Path(main).resolve()),
+            type(trial).__qualname__,
+            repr(context._hparams),
+        ]
+        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        context._run_id = context.distributed.broadcast(digest)
+    return context._run_id
+
+
+# The checkpoint.
+
+
+def _find(
+    restoring: contextlib.ExitStack,
+    context: PyTorchTrialContext,
+    plan: FitPlan,
+    run: RunRecord,
+    trial_id: int,
+) -> _Checkpoint | None:
+    checkpoints = context._core.checkpoint
+    name = plan.latest_checkpoint
+    if name is None:
+        return None
+    if name in ("latest", "best"):
+        try:
+            name = checkpoints.resolve(
+                name,
+                run.run_id,
+                metric_name=plan.metric,
+                smaller_is_better=plan.smaller_is_better,
+            )
+        except CheckpointNotFound as e:
+            logger.info(f"{e} Training starts from the beginning.")
+            return None
+    path = restoring.enter_context(checkpoints.restore_path(name))
+    logger.info(f"Restoring checkpoint {name}.")
+    state_file(path)  # raises where there is none
+    counters, saved_run = read_counters(path), read_run(path)
+    return _Checkpoint(
+        path=path,
+        counters=counters,
+        run=saved_run,
+        rank=_read_rank(path, context),
+        continues=counters is not None and counters.get("trial_id", trial_id) == trial_id,
+    )
+
+
+def _read_rank(path: pathlib.Path, context: PyTorchTrialContext) -> dict[str, Any]:
+    """Read this rank's own state, or the chief's if the run had fewer ranks."""
+    for rank in (context.distributed.rank, 0):
+        file = path / "ranks" / f"rank_{rank}.pth"
+        if file.is_file():
+            state: dict[str, Any] = read_tensors(file, context._allow_pickle)
+            return state
+    return {}
+
+
+def _continued(run: RunRecord, saved: RunRecord) -> RunRecord:
+    """Continue the saved run: its seed decides the data order, its best value what is better."""
+    if saved.metric == run.metric and saved.smaller_is_better == run.smaller_is_better:
+        run = dataclasses.replace(run, best=saved.best)
+    if saved.aggregation_frequency != run.aggregation_frequency:
+        logger.warning(
+            f"The run was saved with aggregation_frequency={saved.aggregation_frequency} and "
+            "continues with "
+            f"{run.aggregation_frequency}: its windows are cut differently from here on."
+        )
+    return dataclasses.replace(run, seed=saved.seed, validation_pending=saved.validation_pending)
+
+
+def _restore(
+    saved: _Checkpoint,
+    context: PyTorchTrialContext,
+    callbacks: Mapping[str, PyTorchCallback],
+    hooks: Hooks,
+    trial_id: int,
+    epoch_length: int,
+) -> tuple[_TrialState, dict[str, Any] | None]:
+    checkpoint = read_tensors(state_file(saved.path), context._allow_pickle)
+    hooks.call("on_checkpoint_load_start", checkpoint)
+    restore(context, callbacks, checkpoint)
+    state = restore_counters(saved.counters, trial_id, epoch_length)
+    if saved.continues and "gradients" in saved.rank:
+        restore_gradients(context, saved.rank["gradients"])
+    if context._core.train._get_last_validation() == state.batches_trained:
+        state.last_val = state.batches_trained
+    rng = saved.rank.get("rng_state") or checkpoint.get("rng_state")
+    if rng is None:
+        logger.warning("The checkpoint has no random state: dropout and the like start afresh.")
+    return state, rng
+
+
+# The data.
+
+
+def _open_training_data(
+    trial: PyTorchTrial, context: PyTorchTrialContext, start: int, saved: _Checkpoint | None
+) -> TrainingData:
+    loader = trial.build_training_data_loader()
+    _check_loader(loader, context, trial.build_training_data_loader)
+    return open_training_data(
+        loader,
+        seed=context.get_trial_seed(),
+        rank=context.distributed.rank,
+        size=context.distributed.size,
+        start=start,
+        saved=saved.rank.get("data") if saved is not None and saved.continues else None,
+    )
+
+
+def _validation_loader(trial: PyTorchTrial, context: PyTorchTrialContext) -> Any:
+    loader = trial.build_validation_data_loader()
+    _check_loader(loader, context, trial.build_validation_data_loader)
+    if not isinstance(loader, DataLoader):
+        return loader
+    if uses_evaluate_batch(trial):
+        distributed = context.distributed
+        return loader.get_data_loader(
+            repeat=False, skip=0, num_replicas=distributed.size, rank=distributed.rank
+        )
+    return loader.get_data_loader() if context.distributed.rank == 0 else None
+
+
+def _check_loader(
+    loader: Any, context: PyTorchTrialContext, build_method: Callable[[], Any]
+) -> None:
+    if not isinstance(loader, DataLoader) and not context.experimental._data_repro_checks_disabled:
+        raise RuntimeError(_dataset_repro_warning(build_method, loader))

@@ -1,0 +1,162 @@
+"""What `fit` was asked for: checked once, then trusted."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import numbers
+import sys
+import warnings
+from collections.abc import Container
+from typing import Any
+
+from determined import core
+from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._schedule import (
+    Batch,
+    Epoch,
+    TrainUnit,
+    _TrainBoundaryType,
+    is_whole_number,
+)
+
+logger = logging.getLogger("determined.pytorch")
+
+_POLICIES = ("best", "all", "none")
+_NEVER = Batch(sys.maxsize)
+
+
+@dataclasses.dataclass(frozen=True)
+class FitPlan:
+    """The arguments of `fit`, with defaults filled in from the experiment configuration."""
+
+    max_length: TrainUnit
+    validation_period: TrainUnit = _NEVER
+    checkpoint_period: TrainUnit = _NEVER
+    reporting_period: TrainUnit | None = None
+    checkpoint_policy: str = "none"
+    latest_checkpoint: str | None = None
+    step_zero_validation: bool = False
+    test_mode: bool = False
+    profiling_enabled: bool = False
+    metric: str | None = None
+    smaller_is_better: bool = True
+    async_checkpoint: bool = True
+    on_checkpoint_error: str = "raise"
+    export: str | None = None
+    progress: bool | None = None
+
+    @property
+    def length(self) -> int:
+        """Return the number of batches or epochs in `max_length`."""
+        assert isinstance(self.max_length.value, numbers.Integral)
+        return int(self.max_length.value)
+
+    @property
+    def units(self) -> dict[_TrainBoundaryType, TrainUnit]:
+        """What falls due by which unit."""
+        units = {
+            _TrainBoundaryType.TRAIN: self.max_length,
+            _TrainBoundaryType.VALIDATE: self.validation_period,
+            _TrainBoundaryType.CHECKPOINT: self.checkpoint_period,
+        }
+        if self.reporting_period is not None:
+            units[_TrainBoundaryType.REPORT] = self.reporting_period
+        return units
+
+
+def check_period(name: str, unit: TrainUnit | None) -> TrainUnit:
+    """Return the period, `None` meaning never."""
+    if unit is None:
+        return _NEVER
+    if not isinstance(unit, TrainUnit) or not (
+        is_whole_number(unit.value) or isinstance(unit.value, Container)
+    ):
+        raise TypeError(
+            f"`{name}` must be pytorch.Batch or pytorch.Epoch of a whole number or a container "
+            "of whole "
+            f"numbers, got {unit!r}."
+        )
+    return unit
+
+
+def check_max_length(max_length: TrainUnit | None, context: PyTorchTrialContext) -> TrainUnit:
+    """Return how long to train, taken from the experiment configuration if `fit` was not told."""
+    if max_length is None:
+        max_length = _configured_length(context)
+    if not isinstance(max_length, (Batch, Epoch)):
+        raise TypeError(
+            f"`max_length` must be pytorch.Batch(n) or pytorch.Epoch(n), got {max_length!r}."
+        )
+    if not is_whole_number(max_length.value):
+        raise TypeError(
+            f"`max_length` must be Batch or Epoch of a whole number, got {max_length!r}."
+        )
+    return max_length
+
+
+def _configured_length(context: PyTorchTrialContext) -> TrainUnit:
+    info = context._core.info
+    if info is None or info.task_type != "TRIAL":
+        raise ValueError("`max_length` is required, for example fit(max_length=pytorch.Epoch(10)).")
+    searcher = (context._exp_conf or {}).get("searcher", {})
+    length, unit = searcher.get("max_length"), searcher.get("unit")
+    if isinstance(length, dict) and len(length) == 1:
+        ((unit, length),) = length.items()
+    if not isinstance(length, int) or unit is None:
+        raise ValueError(
+            "`max_length` is required: pass fit(max_length=...) (the experiment configuration's "
+            "searcher.max_length and unit do not give it either)."
+        )
+    warnings.warn(
+        "Taking the length of training from searcher.max_length is deprecated: pass "
+        "fit(max_length=...).",
+        FutureWarning,
+        stacklevel=4,
+    )
+    try:
+        searcher_unit = core.Unit(str(unit).upper())
+    except ValueError:
+        raise ValueError(
+            f"searcher.unit must be records, batches or epochs, got {unit!r}."
+        ) from None
+    return TrainUnit._from_searcher_unit(length, searcher_unit, context._global_batch_size)
+
+
+def check_max_time(max_length: TrainUnit, exp_conf: dict[str, Any] | None) -> None:
+    """Warn when a search counts time in other units, or to another end, than this training."""
+    searcher = (exp_conf or {}).get("searcher", {})
+    metric = searcher.get("time_metric")
+    if metric is None:
+        return
+    max_time = searcher.get("max_time")
+    assert max_time is not None, "searcher.time_metric needs searcher.max_time."
+    expected = {"batches": Batch, "epochs": Epoch}.get(metric)
+    if expected is None or max_length != expected(max_time):
+        logger.warning(
+            f"searcher.max_time is {max_time} {metric}, but fit trains for {max_length}; make "
+            "them agree."
+        )
+
+
+def check_policy(
+    policy: str, context: PyTorchTrialContext, metric: str | None, smaller_is_better: bool | None
+) -> tuple[str, str | None, bool]:
+    """Return the policy, the metric that decides what is best, and its direction."""
+    if policy not in _POLICIES:
+        raise ValueError(
+            f"`checkpoint_policy` must be one of {', '.join(_POLICIES)}, got {policy!r}."
+        )
+    searcher = (context._exp_conf or {}).get("searcher") or {}
+    if metric is None:
+        metric = searcher.get("metric")
+    if smaller_is_better is None:
+        smaller_is_better = bool(searcher.get("smaller_is_better", True))
+    if policy == "best" and metric is None:
+        logger.warning(
+            "checkpoint_policy='best' needs to know the metric: pass fit(metric='...', "
+            "smaller_is_better=...). "
+            "Until then each validation saves a checkpoint, as with 'all'."
+        )
+        policy = "all"
+    return policy, metric, smaller_is_better

@@ -1,0 +1,163 @@
+"""Writes checkpoints: a copy of the state first, the files in the background."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from determined import core, util
+from determined.pytorch._callback import PyTorchCallback
+from determined.pytorch._export import write_safetensors
+from determined.pytorch._hooks import Hooks
+from determined.pytorch._schedule import _TrialState
+from determined.pytorch._snapshot import Snapshot
+from determined.pytorch._state import RunRecord, write_side_files
+from determined.storage import FileDigest, HashingFile
+
+logger = logging.getLogger("determined.pytorch")
+
+# A callback that fills in one of these must see the files before training goes on.
+_HOOKS_ON_FILES = ("on_checkpoint_end", "on_checkpoint_write_end", "on_checkpoint_upload_end")
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveJob:
+    """Everything one checkpoint consists of."""
+
+    tensors: dict[str, Any]
+    ranks: list[dict[str, Any]]
+    state: _TrialState
+    run: RunRecord
+    load_data: Mapping[str, Any]
+    metadata: dict[str, Any]
+    is_best: bool
+
+
+class Saver:
+    """Saves on the chief, one checkpoint at a time; a failure comes out at the next call."""
+
+    def __init__(
+        self,
+        checkpoint: core.CheckpointContext,
+        callbacks: Mapping[str, PyTorchCallback],
+        hooks: Hooks,
+        *,
+        background: bool,
+        goes_on_after_errors: bool,
+        export: str | None,
+        outside_code: list[pathlib.Path],
+        on_saved: Callable[[str, SaveJob], None],
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._callbacks = callbacks
+        self.is_synchronous = not background or any(map(hooks.of, _HOOKS_ON_FILES))
+        self._goes_on_after_errors = goes_on_after_errors
+        self._export = export
+        self._on_saved = on_saved
+        self._snapshot = Snapshot()
+        self._code = _CodeCopy(outside_code)
+        self._thread: concurrent.futures.ThreadPoolExecutor | None = None
+        self._pending: concurrent.futures.Future[str] | None = None
+
+    def save(self, job: SaveJob) -> str | None:
+        """Write a checkpoint and return its id, or begin to write it and return None."""
+        self.wait()
+        if self.is_synchronous:
+            with self._policy_on_errors():
+                return self._write(job)
+            return None
+        copied = self._snapshot.copy((job.tensors, job.ranks))
+        job = dataclasses.replace(
+            job,
+            tensors=copied[0],
+            ranks=copied[1],
+            state=dataclasses.replace(job.state),
+            run=dataclasses.replace(job.run),
+        )
+        if self._thread is None:
+            self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="det-save")
+        self._pending = self._thread.submit(self._write, job)
+        return None
+
+    def raise_failure(self) -> None:
+        """Raise what went wrong in the background, if anything did; do not wait."""
+        if self._pending is not None and self._pending.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until nothing is under way; raise what went wrong."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            with self._policy_on_errors():
+                pending.result()
+
+    def close(self) -> None:
+        """End the background work. A failure that nobody waited for is logged."""
+        try:
+            self.wait()
+        except Exception as e:
+            logger.error(f"The last checkpoint could not be saved: {e}")
+        if self._thread is not None:
+            self._thread.shutdown()
+        self._code.close()
+
+    @contextlib.contextmanager
+    def _policy_on_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as e:
+            if not self._goes_on_after_errors:
+                raise
+            logger.error(f"A checkpoint could not be saved; training goes on without it: {e}")
+
+    def _write(self, job: SaveJob) -> str:
+        known: dict[str, FileDigest] = {}
+        with self._checkpoint.store_path(job.metadata, known=known) as (path, storage_id):
+            self._code.write_into(path)
+            known["state_dict.pth"] = _write_tensors(path / "state_dict.pth", job.tensors)
+            (path / "ranks").mkdir()
+            for rank, tensors in enumerate(job.ranks):
+                name = f"ranks/rank_{rank}.pth"
+                known[name] = _write_tensors(path / name, tensors)
+            write_side_files(path, job.state, job.run, job.load_data)
+            if self._export == "safetensors":
+                write_safetensors(path, job.tensors["models_state_dict"])
+            for callback in self._callbacks.values():
+                callback.on_checkpoint_end(str(path))
+                callback.on_checkpoint_write_end(str(path))
+        self._on_saved(storage_id, job)
+        return storage_id
+
+
+def _write_tensors(path: pathlib.Path, tensors: Any) -> FileDigest:
+    with HashingFile(path) as file:
+        torch.save(tensors, file)  # type: ignore[arg-type]  # all that torch asks of it is `write`
+    return file.digest
+
+
+class _CodeCopy:
+    """The user's code as it was at the first save; later checkpoints get the same copy."""
+
+    def __init__(self, exclude: list[pathlib.Path]) -> None:
+        self._exclude = exclude
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+
+    def write_into(self, checkpoint: pathlib.Path) -> None:
+        if self._directory is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="determined-code-")
+            copy = pathlib.Path(self._directory.name)
+            util.write_user_code(copy, on_cluster=False, exclude=[*self._exclude, copy])
+        shutil.copytree(pathlib.Path(self._directory.name) / "code", checkpoint / "code")
+
+    def close(self) -> None:
+        if self._directory is not None:
+            self._directory.cleanup()

@@ -1,0 +1,358 @@
+"""The one place that knows what a checkpoint holds: training state <-> files.
+
+`state_dict.pth`, `trial_state.pkl` and `load_data.json` have the layout of the original. Ours
+beside them: `ranks/rank_<n>.pth` (random states, data position and open gradients of each rank) and
+`run.json`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import logging
+import pathlib
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from determined import util
+from determined.errors import CheckpointNotFound, InvalidCheckpointException
+from determined.pytorch import _apex
+from determined.pytorch._callback import PyTorchCallback
+from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._parallel import inner_module
+from determined.pytorch._schedule import _TrialState
+from determined.pytorch._seed import rng_state
+
+logger = logging.getLogger("determined.pytorch")
+
+STATE_FILES = (
+    "state_dict.pth",
+    "determined/state_dict.pth",
+    "pedl/state_dict.pth",
+    "checkpoint.pt",
+)
+_COUNTER_FILES = ("trial_state.pkl", "workload_sequencer.pkl")
+_FORMAT_VERSION = 1
+# Counters and settings are small; a side file larger than this is not one of ours.
+_SIDE_FILE_LIMIT = 1 << 20
+
+
+@dataclasses.dataclass
+class RunRecord:
+    """What a run must remember besides the original's files."""
+
+    run_id: str
+    seed: int
+    world_size: int
+    aggregation_frequency: int
+    metric: str | None = None
+    smaller_is_better: bool = True
+    best: float | None = None
+    validation_pending: bool = False
+
+
+# Collecting.
+
+
+def collect(
+    context: PyTorchTrialContext, callbacks: Mapping[str, PyTorchCallback]
+) -> dict[str, Any]:
+    """Return what goes into `state_dict.pth`; tensors are the live ones."""
+    checkpoint: dict[str, Any] = {
+        "models_state_dict": [inner_module(model).state_dict() for model in context.models],
+        "optimizers_state_dict": [optimizer.state_dict() for optimizer in context.optimizers],
+        "lr_schedulers_state_dict": [scheduler.state_dict() for scheduler in context.lr_schedulers],
+        "callbacks": {name: callback.state_dict() for name, callback in callbacks.items()},
+        "rng_state": rng_state(),
+    }
+    if context._scaler is not None:
+        checkpoint["scaler_state_dict"] = context._scaler.state_dict()
+    if context._use_apex:
+        checkpoint["amp_state"] = _apex.state_dict()
+    return checkpoint
+
+
+def collect_rank(
+    context: PyTorchTrialContext, batches_trained: int, data: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what only this rank knows: randomness, data position, gradients of an open window."""
+    rank_state: dict[str, Any] = {"rng_state": rng_state(), "data": data}
+    if batches_trained % context._aggregation_frequency:
+        rank_state["gradients"] = [
+            {
+                name: p.grad
+                for name, p in inner_module(model).named_parameters()
+                if p.grad is not None
+            }
+            for model in context.models
+        ]
+    return rank_state
+
+
+# Writing.
+
+
+def write_side_files(
+    path: pathlib.Path,
+    state: _TrialState,
+    run: RunRecord,
+    load_data: Mapping[str, Any],
+) -> None:
+    """Write the small files beside the tensors."""
+    (path / "trial_state.pkl").write_bytes(pickle.dumps(dataclasses.asdict(state)))
+    (path / "load_data.json").write_text(_to_json(load_data))
+    (path / "run.json").write_text(
+        _to_json({"format_version": _FORMAT_VERSION, **dataclasses.asdict(run)})
+    )
+
+
+def load_data_of(trial: object, context: PyTorchTrialContext) -> dict[str, Any]:
+    """Return what `load_trial_from_checkpoint_path` needs to build the trial again."""
+    cls = type(trial)
+    load_data: dict[str, Any] = {
+        "trial_type": "PyTorchTrial",
+        "experiment_config": context._exp_conf,
+        "hparams": context._hparams,
+        "trial_cls_spec": f"{cls.__module__}:{cls.__qualname__}",
+    }
+    if not context._is_pre_trainer:
+        load_data["is_trainer"] = True
+    return load_data
+
+
+def _to_json(value: Any) -> str:
+    try:
+        return util.json_encode(value)
+    except TypeError as e:
+        logger.warning(f"The checkpoint keeps some settings as text only: {e}")
+        return json.dumps(value, default=str)
+
+
+# Reading.
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads plain containers of plain values; anything else is refused, never imported."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it holds a {module}.{name}")
+
+
+def read_counters(path: pathlib.Path) -> dict[str, int] | None:
+    """Return the counters that a checkpoint stores, or None if it has none (0.13 and before)."""
+    for name in _COUNTER_FILES:
+        file = path / name
+        if not file.exists():
+            continue
+        try:
+            if file.stat().st_size > _SIDE_FILE_LIMIT:
+                raise pickle.UnpicklingError(f"it has {file.stat().st_size} bytes")
+            counters = _PlainUnpickler(io.BytesIO(file.read_bytes())).load()
+            return {key: int(value) for key, value in counters.items() if value is not None}
+        except Exception as e:
+            raise InvalidCheckpointException(
+                f"{file} should hold a dictionary of counters, but {e}. It was not used."
+            ) from e
+    return None
+
+
+def read_run(path: pathlib.Path) -> RunRecord | None:
+    """Return our own record, or None for a checkpoint that the original wrote."""
+    file = path / "run.json"
+    if not file.exists():
+        return None
+    try:
+        if file.stat().st_size > _SIDE_FILE_LIMIT:
+            raise ValueError(f"it has {file.stat().st_size} bytes")
+        values = json.loads(file.read_text())
+        version = values.pop("format_version")
+        if version > _FORMAT_VERSION:
+            raise ValueError(
+                f"it has format version {version}, this release reads up to {_FORMAT_VERSION}: "
+                "upgrade "
+                "determined-pytorch"
+            )
+        known = {field.name for field in dataclasses.fields(RunRecord)}
+        return RunRecord(**{key: value for key, value in values.items() if key in known})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+        raise InvalidCheckpointException(f"{file} cannot be read: {e}.") from e
+
+
+def state_file(path: pathlib.Path) -> pathlib.Path:
+    """Return the file with the tensors, wherever the release that wrote it put it."""
+    for name in STATE_FILES:
+        if (path / name).is_file():
+            return path / name
+    raise CheckpointNotFound(f"{path} is no checkpoint: it has none of {', '.join(STATE_FILES)}.")
+
+
+def read_tensors(file: pathlib.Path, allow_pickle: bool = False, **load_options: Any) -> Any:
+    """Load a torch file without running code from it, unless `allow_pickle` says so."""
+    options = {"map_location": "cpu", "weights_only": not allow_pickle, **load_options}
+    try:
+        with torch.serialization.safe_globals(_numpy_globals()):
+            return torch.load(file, **options)
+    except pickle.UnpicklingError as e:
+        raise InvalidCheckpointException(
+            f"{file} was not loaded: it needs {_unsafe_names(file, e)}, and loading that could "
+            "run code "
+            "from the file. If you trust where it comes from, pass allow_pickle=True to "
+            "pytorch.init (or "
+            "torch_load_kwargs={'weights_only': False} to load_trial_from_checkpoint_path)."
+        ) from e
+    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as e:
+        if isinstance(e, FileNotFoundError):
+            raise
+        raise InvalidCheckpointException(f"{file} cannot be read: {e}") from e
+
+
+def _numpy_globals() -> list[Any]:
+    """The numpy types that random states of the original and users' metrics consist of."""
+    import numpy as np
+
+    reconstruct: Any = np.empty(0).__reduce__()[0]
+    scalar: Any = np.float64(0).__reduce__()[0]
+    dtypes = [getattr(np.dtypes, name) for name in np.dtypes.__all__]
+    renamed = [
+        (function, f"numpy.core.multiarray.{function.__name__}")  # numpy 1's name of the module
+        for function in (reconstruct, scalar)
+    ]
+    return [reconstruct, scalar, *renamed, np.ndarray, np.dtype, *dtypes]
+
+
+def _unsafe_names(file: pathlib.Path, error: Exception) -> str:
+    try:
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(file)
+    except Exception:  # not every format can be searched; the error names the first one then
+        names = []
+    return ", ".join(names) if names else f"more than tensors and plain containers ({error})"
+
+
+# Restoring.
+
+
+def restore(
+    context: PyTorchTrialContext,
+    callbacks: Mapping[str, PyTorchCallback],
+    checkpoint: dict[str, Any],
+) -> None:
+    """Put `state_dict.pth` back into models, optimizers, schedulers, scaler and callbacks."""
+    models = _states(checkpoint, "models_state_dict", "model_state_dict", len(context.models))
+    for index, (model, saved) in enumerate(zip(context.models, models, strict=False)):
+        load_model(inner_module(model), saved, f"model {index}")
+    optimizers = _states(
+        checkpoint, "optimizers_state_dict", "optimizer_state_dict", len(context.optimizers)
+    )
+    for optimizer, saved in zip(context.optimizers, optimizers, strict=False):
+        optimizer.load_state_dict(saved)
+    schedulers = _states(
+        checkpoint, "lr_schedulers_state_dict", "lr_scheduler", len(context.lr_schedulers)
+    )
+    for scheduler, saved in zip(context.lr_schedulers, schedulers, strict=False):
+        scheduler.load_state_dict(saved)
+    _restore_amp(context, checkpoint)
+    _restore_callbacks(callbacks, checkpoint.get("callbacks") or {})
+
+
+def _states(checkpoint: dict[str, Any], new: str, old: str, count: int) -> Sequence[Any]:
+    """Return the saved states, from the list of today or the single entry of old releases."""
+    if old in checkpoint:
+        if new in checkpoint:
+            raise RuntimeError(f"The checkpoint has both {new!r} and its old form {old!r}.")
+        if count > 1:
+            raise RuntimeError(
+                f"The checkpoint has one {old!r}, but the trial wraps {count} objects of that kind."
+            )
+        return [checkpoint[old]]
+    states: Sequence[Any] = checkpoint.get(new, [])
+    if len(states) != count:
+        raise RuntimeError(
+            f"The checkpoint has {len(states)} entries in {new!r}, the trial wraps {count}. Wrap "
+            "the same "
+            "models, optimizers and schedulers, in the same order, as when it was saved."
+        )
+    return states
+
+
+def load_model(module: nn.Module, saved: Mapping[str, Any], what: str) -> None:
+    """Load weights; the prefixes that DDP and torch.compile put before names do not matter."""
+    wanted = set(module.state_dict())
+    if set(saved) != wanted:
+        renamed = {_bare(name): value for name, value in saved.items()}
+        by_bare = {_bare(name): name for name in wanted}
+        if set(renamed) == set(by_bare):
+            saved = {by_bare[name]: value for name, value in renamed.items()}
+    try:
+        module.load_state_dict(saved, strict=True)
+    except RuntimeError as e:
+        raise RuntimeError(
+            f"The checkpoint does not fit {what} ({type(module).__name__}): {e}"
+        ) from e
+
+
+def _bare(name: str) -> str:
+    parts = [part for part in name.split(".") if part != "_orig_mod"]
+    return ".".join(parts[1:] if parts[0] == "module" else parts)
+
+
+def _restore_amp(context: PyTorchTrialContext, checkpoint: dict[str, Any]) -> None:
+    if context._scaler is not None:
+        if "scaler_state_dict" not in checkpoint:
+            logger.warning("The checkpoint has no scaler state; the scaler starts afresh.")
+        elif context._scaler.is_enabled() and checkpoint["scaler_state_dict"]:
+            context._scaler.load_state_dict(checkpoint["scaler_state_dict"])
+    elif "scaler_state_dict" in checkpoint:
+        logger.warning("The checkpoint has a scaler state, but the trial wraps no scaler.")
+    if context._use_apex:
+        if "amp_state" in checkpoint:
+            _apex.load_state_dict(checkpoint["amp_state"])
+        else:
+            logger.warning("The checkpoint has no apex state; loss scaling starts afresh.")
+    elif "amp_state" in checkpoint:
+        logger.warning("The checkpoint has an apex state, but the trial does not use apex.")
+
+
+def _restore_callbacks(callbacks: Mapping[str, PyTorchCallback], saved: Mapping[str, Any]) -> None:
+    for name, callback in callbacks.items():
+        if name in saved:
+            callback.load_state_dict(saved[name])
+        elif util.is_overridden(callback.load_state_dict, PyTorchCallback):
+            logger.warning(f"The checkpoint has no state for the callback {name!r}.")
+
+
+def restore_gradients(context: PyTorchTrialContext, saved: Sequence[Mapping[str, Any]]) -> None:
+    """Put back the gradients that an unfinished aggregation window had added up."""
+    for model, gradients in zip(context.models, saved, strict=False):
+        for name, parameter in inner_module(model).named_parameters():
+            if name in gradients:
+                parameter.grad = gradients[name].to(parameter.device)
+
+
+def restore_counters(
+    counters: dict[str, int] | None, trial_id: int, epoch_length: int
+) -> _TrialState:
+    """Continue the counters of the same trial; those of another one are only a warm start."""
+    if counters is None or counters.get("trial_id", trial_id) != trial_id:
+        return _TrialState(trial_id=trial_id)
+    if "batches_trained" in counters:
+        known = {field.name for field in dataclasses.fields(_TrialState)}
+        return _TrialState(**{key: value for key, value in counters.items() if key in known})
+    steps_completed = counters.get("steps_completed", counters.get("latest_batch", 0))
+    return _TrialState(
+        trial_id=trial_id,
+        last_ckpt=counters.get("last_ckpt", 0),
+        step_id=counters.get("step_id", 0),
+        last_val=counters.get("last_val", 0),
+        batches_trained=steps_completed,
+        epochs_trained=steps_completed // epoch_length,
+    )
+
+
+def batches_trained_in(counters: dict[str, int] | None, trial_id: int) -> int:
+    """Return where a run that continues from these counters starts."""
+    return restore_counters(counters, trial_id, epoch_length=1).batches_trained

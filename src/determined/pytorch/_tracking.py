@@ -1,0 +1,159 @@
+"""What the chief tells of a run: reports, TensorBoard, progress. Other ranks are silent."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from determined import util
+from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._metrics import Column, rows
+from determined.pytorch._plan import FitPlan
+from determined.pytorch._progress import Progress
+from determined.pytorch._schedule import Epoch, _TrialState
+from determined.tensorboard._events import ScalarEvents
+from determined.tensorboard._series import log_training, log_validation
+from determined.tensorboard.util import get_rank_aware_path
+
+logger = logging.getLogger("determined.pytorch")
+
+
+class Tracker:
+    """Reports on behalf of the loop."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self._context = context
+        self._train = context._core.train
+        self._is_chief = context.distributed.rank == 0
+        self._events: ScalarEvents | None = None
+        self._last_saved: str | None = None
+        self.display = Progress(enabled=False)
+
+    def start(self, plan: FitPlan, state: _TrialState, epoch_length: int) -> None:
+        """Begin to show progress, from where the run continues."""
+        self._plan = plan
+        self._began = time.monotonic()
+        known_epochs = epoch_length if epoch_length < sys.maxsize else None
+        length: int | None = plan.length
+        if isinstance(plan.max_length, Epoch):
+            length = plan.length * epoch_length if known_epochs else None
+        if self._is_chief:
+            self.display = Progress(plan.progress, length, state.batches_trained, known_epochs)
+
+    def status(self, text: str) -> None:
+        """Say what the run is doing now."""
+        if self._is_chief:
+            self._train.set_status(text)
+            self.display.status(text)
+
+    def training(
+        self,
+        state: _TrialState,
+        avg_metrics: dict[str, Any],
+        columns: Mapping[str, Column],
+        length: int,
+    ) -> list[dict[str, Any]] | None:
+        """Report a segment; `avg_metrics` gains the counters. Returns the metrics per batch."""
+        if not self._is_chief:
+            return None
+        if self._context.get_enable_tensorboard_logging():
+            log_training(self._scalars(), state.batches_trained, avg_metrics, columns)
+        _add_counters(avg_metrics, state)
+        batch_metrics = rows(columns, length)
+        self._train.report_training_metrics(
+            steps_completed=state.batches_trained, metrics=avg_metrics, batch_metrics=batch_metrics
+        )
+        self.display.training(state.batches_trained, avg_metrics)
+        return batch_metrics
+
+    def validation(self, state: _TrialState, metrics: dict[str, Any], is_best: bool) -> None:
+        """Report a validation; `metrics` gains the counters."""
+        if not self._is_chief:
+            return
+        if self._context.get_enable_tensorboard_logging():
+            log_validation(self._scalars(), state.batches_trained, metrics)
+        _add_counters(metrics, state)
+        self._train.report_validation_metrics(
+            steps_completed=state.batches_trained, metrics=metrics
+        )
+        self.display.validated(metrics, best=is_best)
+
+    def validation_speed(self, began: float, num_records: int, num_batches: int) -> None:
+        """Log how fast a validation was."""
+        if self._is_chief:
+            seconds = time.monotonic() - began
+            logger.info(util.make_timing_log("validated", seconds, num_records, num_batches))
+
+    def progress(self, fraction: float) -> None:
+        """Report how much of the training is done."""
+        if self._is_chief:
+            self._train.report_progress(min(fraction, 1.0))
+
+    def sync(self) -> None:
+        """Bring event files to where others see them. Every rank calls it after each boundary."""
+        if self._context.get_enable_tensorboard_logging():
+            self._context._maybe_reset_tbd_writer()
+            self._train.upload_tensorboard_files(
+                _everything if self._is_chief else _no_event_files, get_rank_aware_path
+            )
+
+    def saved(self, storage_id: str) -> None:
+        """Show that a checkpoint is safe."""
+        self._last_saved = storage_id
+        self.display.checkpointed(storage_id)
+
+    def finish(self, state: _TrialState, is_finished: bool) -> None:
+        """End the display with one line that says what came of it."""
+        if not self._is_chief:
+            return
+        seconds = time.monotonic() - self._began
+        line = (
+            f"{'Finished' if is_finished else 'Stopped'} after {state.batches_trained} batches "
+            f"({state.epochs_trained} epochs), {seconds:.1f} s in this process."
+        )
+        best = self._train.get_experiment_best_validation()
+        if best is not None:
+            line += f" Best {self._plan.metric}: {best:.6g}."
+        if self._last_saved is not None:
+            base = self._context._core.checkpoint.storage_base
+            where = f"{base / self._last_saved}" if base else self._last_saved
+            line += f" Checkpoint: {where}."
+            if not is_finished:
+                line += f' Resume with fit(latest_checkpoint="{self._last_saved}", ...).'
+        self.display.finish(line)
+
+    def directories(self) -> list[pathlib.Path]:
+        """Return where this run writes, none of which is user code."""
+        written = [self._context._core.checkpoint.storage_base]
+        if self._context.get_enable_tensorboard_logging() or self._context._tbd_writer is not None:
+            written.append(self._train._tensorboard_root())
+        return [path for path in written if path is not None]
+
+    def close(self) -> None:
+        """Write out what is left."""
+        self.display.close()
+        if self._events is not None:
+            self._events.close()
+        self.sync()
+
+    def _scalars(self) -> ScalarEvents:
+        if self._events is None:
+            self._events = ScalarEvents(self._context.get_tensorboard_path())
+        return self._events
+
+
+def _add_counters(metrics: dict[str, Any], state: _TrialState) -> None:
+    metrics.setdefault("batches", state.batches_trained)
+    metrics.setdefault("epochs", state.epochs_trained)
+
+
+def _everything(path: pathlib.Path) -> bool:
+    return True
+
+
+def _no_event_files(path: pathlib.Path) -> bool:
+    return "tfevents" not in path.name

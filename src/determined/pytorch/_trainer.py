@@ -1,0 +1,282 @@
+"""The front door: `init()` makes a context, `Trainer.fit` trains a trial in it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from determined import core
+from determined._distributed_backend import _DistributedBackend
+from determined._info import ClusterInfo, get_cluster_info
+from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._export import require_safetensors
+from determined.pytorch._loop import TrainLoop
+from determined.pytorch._plan import (
+    FitPlan,
+    check_max_length,
+    check_max_time,
+    check_period,
+    check_policy,
+)
+from determined.pytorch._schedule import Batch, TrainUnit, is_whole_number
+from determined.pytorch._seed import seed_everything
+from determined.pytorch._trial import PyTorchTrial
+
+logger = logging.getLogger("determined.pytorch")
+
+
+@contextlib.contextmanager
+def init(
+    *,
+    hparams: dict[str, Any] | None = None,
+    exp_conf: dict[str, Any] | None = None,
+    distributed: core.DistributedContext | None = None,
+    aggregation_frequency: int = 1,
+    enable_tensorboard_logging: bool = True,
+    seed: int | None = None,
+    checkpoint_storage: str | os.PathLike[str] | dict[str, Any] | None = None,
+    tensorboard_path: str | os.PathLike[str] | None = None,
+    run_id: str | None = None,
+    allow_pickle: bool = False,
+    device: torch.device | str | None = None,
+) -> Iterator[PyTorchTrialContext]:
+    """Make the context of a trial; use it as `with pytorch.init() as context:` on every rank.
+
+    Under torchrun the process group is started (and ended) here unless the script did so.
+    When SIGTERM, SIGHUP or Ctrl-C stopped training, the process leaves with 128 + the signal's
+    number.
+
+    Args:
+        hparams: Hyperparameters, for `context.get_hparam`. `global_batch_size` sets the batch
+            sizes.
+        exp_conf: Experiment configuration, for `context.get_experiment_config`.
+        distributed: Ranks of this job; by default those that torchrun announces.
+        aggregation_frequency: Batches whose gradients are added up before one optimizer update.
+        enable_tensorboard_logging: Write metrics to TensorBoard by themselves.
+        seed: Seeds all random numbers and the data order; by default the configuration's
+            `reproducibility.experiment_seed`. Without either, random numbers stay as the script
+            left them and the data order derives from torch's seed.
+        checkpoint_storage: Path, URL or configuration of the checkpoint storage; by default
+            `DET_STORAGE`, else the user's data directory.
+        tensorboard_path: Where event files go; by default beside the checkpoints.
+        run_id: Names the run for `latest_checkpoint="latest"`; by default made from the script, the
+            trial class and the hyperparameters.
+        allow_pickle: Load checkpoints that need more than tensors and plain values. This can run
+            code from the checkpoint: only for files you trust.
+        device: Where to train; by default the accelerator of this rank, else the CPU.
+    """
+    if not is_whole_number(aggregation_frequency) or aggregation_frequency < 1:
+        raise ValueError(
+            "`aggregation_frequency` must be a whole number of at least 1, got "
+            f"{aggregation_frequency!r}."
+        )
+    info = get_cluster_info()
+    trial_info = info.trial if info is not None and info.task_type == "TRIAL" else None
+    if trial_info is not None:
+        exp_conf, seed, distributed = trial_info._config, trial_info.trial_seed, None
+    with contextlib.ExitStack() as stack:
+        distributed = _start_ranks(stack, distributed, info)
+        if seed is None:
+            seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed")
+        if seed is not None:
+            seed_everything(seed)
+        core_context = stack.enter_context(
+            core.init(
+                distributed=distributed,
+                checkpoint_storage=checkpoint_storage,
+                preempt_mode=core.PreemptMode.WorkersAskChief,
+                tensorboard_mode=core.TensorboardMode.MANUAL,
+                tensorboard_path=tensorboard_path,
+            )
+        )
+        if seed is None:
+            seed = core_context.distributed.broadcast(torch.initial_seed() % 2**31)
+            logger.info(f"No seed was given; data order derives from seed {seed}.")
+        context = PyTorchTrialContext(
+            core_context=core_context,
+            trial_seed=seed,
+            hparams=hparams,
+            slots_per_trial=core_context.distributed.size,
+            num_gpus=torch.accelerator.device_count() if torch.accelerator.is_available() else 0,
+            exp_conf=exp_conf,
+            aggregation_frequency=int(aggregation_frequency),
+            steps_completed=trial_info._steps_completed if trial_info is not None else 0,
+            managed_training=True,
+            debug_enabled=bool(trial_info is not None and trial_info._debug),
+            enable_tensorboard_logging=enable_tensorboard_logging,
+            device=device,
+        )
+        context._run_id = run_id
+        context._allow_pickle = allow_pickle
+        yield context
+        stopped_by = core_context.preempt.signal_received
+    if stopped_by is not None and "IPython" not in sys.modules:
+        # Stopped, not finished: what the script would do next must not take one for the other.
+        raise SystemExit(128 + stopped_by)
+
+
+def _start_ranks(
+    stack: contextlib.ExitStack, given: core.DistributedContext | None, info: ClusterInfo | None
+) -> core.DistributedContext | None:
+    """Return the ranks of this job; start torch's process group if a launcher expects it."""
+    backend = _DistributedBackend()
+    if backend.use_horovod():
+        raise ValueError(
+            "USE_HOROVOD is set, but training over horovod is not supported: start the script "
+            "with torchrun."
+        )
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    has_launcher = world_size > 1 and "RANK" in os.environ
+    is_wanted = has_launcher or (given is not None and given.size > 1)
+    if not is_wanted:
+        return given
+    if not dist.is_initialized():
+        if "MASTER_ADDR" not in os.environ:
+            raise ValueError(
+                "`distributed` has several ranks, but torch.distributed is not initialised: "
+                "start the script "
+                "with torchrun, or call torch.distributed.init_process_group first."
+            )
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        if torch.cuda.is_available():
+            torch.cuda.set_device(local_rank)
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        stack.callback(dist.destroy_process_group)
+    return given or core.DistributedContext.from_torch_distributed()
+
+
+class Trainer:
+    """Trains one trial; make it inside the `pytorch.init()` block."""
+
+    def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
+        self._trial = trial
+        self._context = context
+        self._profiler_options: dict[str, Any] | None = None
+
+    def configure_profiler(
+        self,
+        sync_timings: bool = True,
+        enabled: bool = False,
+        begin_on_batch: int = 0,
+        end_after_batch: int | None = None,
+    ) -> None:
+        """Choose what the next `fit` profiles; the last call counts."""
+        self._profiler_options = {
+            "sync_timings": sync_timings,
+            "enabled": enabled,
+            "begin_on_batch": begin_on_batch,
+            "end_after_batch": end_after_batch,
+        }
+
+    def fit(
+        self,
+        checkpoint_period: TrainUnit | None = None,
+        validation_period: TrainUnit | None = None,
+        max_length: TrainUnit | None = None,
+        reporting_period: TrainUnit | None = Batch(100),  # noqa: B008  # a value that never changes
+        checkpoint_policy: str = "best",
+        latest_checkpoint: str | None = None,
+        step_zero_validation: bool = False,
+        test_mode: bool = False,
+        profiling_enabled: bool = False,
+        *,
+        metric: str | None = None,
+        smaller_is_better: bool | None = None,
+        async_checkpoint: bool = True,
+        on_checkpoint_error: str = "raise",
+        export: str | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        """Train the trial.
+
+        The order of things, on every rank::
+
+            restore the checkpoint; validate (if step_zero_validation)
+            until max_length is reached:
+                train batches until something is due
+                report training metrics
+                validate         if due   (saves a checkpoint as checkpoint_policy says)
+                save             if due   (unless just saved)
+                stop             if asked to, with a checkpoint
+            validate and save    (unless just done)
+
+        Periods are `Batch(n)` or `Epoch(n)`, or a container of counts such as `Batch([10, 100])`.
+
+        Args:
+            checkpoint_period: When to save a checkpoint, besides the end.
+            validation_period: When to validate, besides the end.
+            max_length: How long to train, counted from the start of the trial.
+            reporting_period: When to report training metrics, besides whenever anything else is
+                due.
+            checkpoint_policy: Whether a validation saves a checkpoint: `best` if its metric is
+                better than all before, `all`, or `none`. One is always saved at the end.
+            latest_checkpoint: Where to continue: a checkpoint's id or path, or `latest` or `best`
+                of this run (which start from the beginning if there is none yet).
+            step_zero_validation: Validate before training.
+            test_mode: Train one batch, validate one batch, save, to see that everything works.
+            profiling_enabled: Sample CPU, memory, disk, network and accelerator while training.
+            metric: Validation metric that `best` compares; by default the configuration's
+                `searcher.metric`.
+            smaller_is_better: Its direction; by default the configuration's, else True.
+            async_checkpoint: Write checkpoints in the background. Callbacks that need the files
+                make saves wait anyway.
+            on_checkpoint_error: `raise`, or `continue` training when a checkpoint cannot be
+                written.
+            export: `safetensors` to write the weights in that format too.
+            progress: Whether to show progress; by default yes, unless `DET_PROGRESS=off`.
+        """
+        if not isinstance(self._trial, PyTorchTrial):
+            raise TypeError(
+                "`trial` must be an instance of a pytorch.PyTorchTrial subclass, got "
+                f"{self._trial!r}."
+            )
+        context = self._context
+        info = context._core.info
+        max_length = check_max_length(max_length, context)
+        if info is not None and info.task_type == "TRIAL":
+            check_max_time(max_length, context._exp_conf)
+            if test_mode:
+                raise ValueError("`test_mode` is for runs outside the platform.")
+            if latest_checkpoint is None and info.latest_checkpoint is not None:
+                logger.warning(
+                    "This trial has a checkpoint to continue from, but fit was not given it: pass "
+                    "fit(latest_checkpoint=det.get_cluster_info().latest_checkpoint)."
+                )
+        if on_checkpoint_error not in ("raise", "continue"):
+            raise ValueError(
+                f"`on_checkpoint_error` must be 'raise' or 'continue', got {on_checkpoint_error!r}."
+            )
+        if export not in (None, "safetensors"):
+            raise ValueError(f"`export` must be None or 'safetensors', got {export!r}.")
+        if export == "safetensors":
+            require_safetensors()
+        policy, metric, smaller = check_policy(
+            checkpoint_policy, context, metric, smaller_is_better
+        )
+        plan = FitPlan(
+            max_length=max_length,
+            validation_period=check_period("validation_period", validation_period),
+            checkpoint_period=check_period("checkpoint_period", checkpoint_period),
+            reporting_period=None
+            if reporting_period is None
+            else check_period("reporting_period", reporting_period),
+            checkpoint_policy=policy,
+            latest_checkpoint=latest_checkpoint,
+            step_zero_validation=step_zero_validation,
+            test_mode=test_mode,
+            profiling_enabled=profiling_enabled,
+            metric=metric,
+            smaller_is_better=smaller,
+            async_checkpoint=async_checkpoint,
+            on_checkpoint_error=on_checkpoint_error,
+            export=export,
+            progress=progress,
+        )
+        TrainLoop(self._trial, context, plan).run()

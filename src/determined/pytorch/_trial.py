@@ -1,0 +1,89 @@
+"""The contract that users fill in."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils.data
+
+from determined._trial_context import LegacyTrial
+from determined.pytorch._callback import PyTorchCallback
+from determined.pytorch._data import DataLoader, TorchData, data_length
+from determined.pytorch._reducer import Reducer
+
+if TYPE_CHECKING:
+    from determined.pytorch._context import PyTorchTrialContext
+
+
+class PyTorchTrial(LegacyTrial):
+    """What to train and how one batch is trained; subclass it and hand an instance to `Trainer`.
+
+    In `__init__`, make models, optimizers and schedulers, in this order, and pass each through
+    `context.wrap_model`, `context.wrap_optimizer`, `context.wrap_lr_scheduler`: what is wrapped is
+    moved to the device, checkpointed and distributed. There may be any number of each.
+    """
+
+    trial_controller_class: Any = None  # set by the package to its loop
+    trial_context_class: Any = None
+
+    @abc.abstractmethod
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        """Build the parts of the trial; subclasses need not call this one."""
+
+    @abc.abstractmethod
+    def train_batch(
+        self, batch: TorchData, epoch_idx: int, batch_idx: int
+    ) -> torch.Tensor | dict[str, Any]:
+        """Train on one batch and return its metrics, or the loss alone.
+
+        Call `context.backward(loss)` and `context.step_optimizer(optimizer)`, in any number and
+        order. Metric names must be the same for all batches. Tensors may be returned as they are:
+        they are copied off the device once per report, not per batch.
+
+        Args:
+            batch: What the training loader gave, on the device.
+            epoch_idx: Epochs finished since the start of the trial.
+            batch_idx: Batches that this rank finished since the start of the trial, never reset.
+        """
+
+    @abc.abstractmethod
+    def build_training_data_loader(self) -> DataLoader | torch.utils.data.DataLoader[Any]:
+        """Return the loader of training data, normally a `determined.pytorch.DataLoader`.
+
+        `batch_size` is per slot: `context.get_per_slot_batch_size()`.
+        """
+
+    @abc.abstractmethod
+    def build_validation_data_loader(self) -> DataLoader | torch.utils.data.DataLoader[Any]:
+        """Return the loader of validation data, normally a `determined.pytorch.DataLoader`."""
+
+    def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        """Return callbacks by name. Called once per `fit`."""
+        return {}
+
+    def evaluate_batch(self, batch: TorchData, batch_idx: int) -> dict[str, Any]:
+        """Return the validation metrics of one batch; they are reduced by `evaluation_reducer`.
+
+        Override this or `evaluate_full_dataset`, not both. This one is sharded over ranks.
+        `batch_idx` counts from 0 within the validation and may be left out of the signature.
+        """
+        return None  # type: ignore[return-value]  # the base is never called
+
+    def evaluate_full_dataset(
+        self, data_loader: torch.utils.data.DataLoader[Any]
+    ) -> dict[str, Any]:
+        """Return the metrics of the whole validation set. Runs on the chief only.
+
+        Batches come as the loader makes them; move them with `context.to_device`.
+        """
+        return None  # type: ignore[return-value]  # the base is never called
+
+    def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
+        """Return how `evaluate_batch` metrics are reduced: one for all, or one per metric name."""
+        return Reducer.AVG
+
+    def get_batch_length(self, batch: Any) -> int:
+        """Return the number of records in a batch; override it for batches of your own type."""
+        return data_length(batch)
