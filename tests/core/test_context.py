@@ -137,9 +137,9 @@ def test_wrong_storage_is_refused() -> None:
 
 def test_a_rank_that_cannot_start_does_not_leave_the_others_waiting(tmp_path: Path) -> None:
     def start(distributed: core.DistributedContext) -> str:
-        distributed.allgather(None)  # both are there
         storage: Any = 3 if distributed.rank == 0 else str(tmp_path)
         try:
+            distributed.allgather(None)  # both are there
             core.init(distributed=distributed, checkpoint_storage=storage)
         except (TypeError, DistributedError) as error:
             return f"{type(error).__name__}: {error}"
