@@ -1,0 +1,274 @@
+"""Start a script as one process per slot, with torchrun, and tell how it ended.
+
+    python -m determined.launch.torch_distributed [[TORCH_OVERRIDES...] --] SCRIPT...
+    python -m determined.launch.torch_distributed [[TORCH_OVERRIDES...] --] --trial TRIAL
+
+What stands before the first `--` goes to torchrun: `--nproc_per_node 4`, `--max_restarts 3`, or the
+rendezvous of several machines. Without it the script runs on this machine, one process per GPU,
+or one process on the CPU. Output lines carry their rank; the first failure is shown last, with
+its traceback, and gives the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from determined._info import ClusterInfo, get_cluster_info
+from determined.launch.wrap_rank import FailureRecord, end_with_parent, forwarding
+
+_DEFAULT_PORT = "29400"
+_SHOWN_LINES = 40
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Where the workers of this launch run."""
+
+    count: int
+    node_rank: int
+    slots: int
+    chief_ip: str | None  # None: only torchrun will know
+    secret: str | None
+
+
+def parse_args(args: list[str]) -> tuple[list[str], list[str]]:
+    """Split a command line into torchrun's options and the worker's command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m determined.launch.torch_distributed",
+        usage="%(prog)s [[TORCH_OVERRIDES...] --] (--trial TRIAL | SCRIPT...)",
+        description="Start a script as one process per slot, with torchrun.",
+        epilog="Options before the first -- go to torchrun; see its --help.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--trial", help="a trial class to run, as module:Class")
+    parser.add_argument("script", nargs=argparse.REMAINDER, help="the command to run")
+    overrides: list[str] = []
+    if "--" in args:
+        overrides, args = args[: args.index("--")], args[args.index("--") + 1 :]
+    # Only what stands before the script is ours: its own options may look the same.
+    if args and not args[0].startswith("-"):
+        return overrides, args
+    parsed = parser.parse_args(args)
+    if parsed.trial is not None:
+        if parsed.script:
+            _refuse(parser, f"extra arguments after --trial: {' '.join(parsed.script)}")
+        return overrides, [sys.executable, "-m", "determined.exec.harness", parsed.trial]
+    if not parsed.script:
+        _refuse(parser, "empty script: give a command to run, or --trial module:Class")
+    return overrides, parsed.script
+
+
+def create_launch_cmd(
+    num_nodes: int, proc_per_node: int, node_rank: int, master_addr: str, override_args: list[str]
+) -> list[str]:
+    """Return torchrun's part of the command; an option of the user comes later, so it counts."""
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--nnodes", str(num_nodes)),
+        *("--nproc_per_node", str(proc_per_node)),
+        *("--node_rank", str(node_rank)),
+        *("--max_restarts", "0"),
+    ]
+    port = os.environ.get("C10D_PORT")
+    if num_nodes > 1 or port:
+        address = master_addr if num_nodes > 1 else "localhost"
+        command += ["--master_addr", address, "--master_port", port or _DEFAULT_PORT]
+    elif not (_several_machines(override_args) or _chooses_meeting_point(override_args)):
+        # torchrun takes a free port by itself, so launches on one machine never collide.
+        command += ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
+        command += ["--rdzv_id", str(uuid.uuid4()), "--local_addr", "localhost"]
+    return [*command, "--module", *override_args]
+
+
+def create_log_redirect_cmd() -> list[str]:
+    """Return the module, as torchrun runs it, that tags a worker's output with its rank."""
+    return ["determined.launch.wrap_rank", "RANK", "--"]
+
+
+def main(override_args: list[str], script: list[str]) -> int:
+    """Run the script to its end; return 0, or the exit code of the rank that failed first."""
+    machines = _machines(get_cluster_info(), override_args)
+    command = [
+        *create_launch_cmd(
+            machines.count,
+            machines.slots,
+            machines.node_rank,
+            machines.chief_ip or "localhost",
+            override_args,
+        ),
+        *create_log_redirect_cmd(),
+        *script,
+    ]
+    with tempfile.TemporaryDirectory(prefix="determined-launch-") as name:
+        status = _run(command, _environment(machines, name))
+        records = [
+            FailureRecord(**json.loads(path.read_text())) for path in Path(name).glob("*.json")
+        ]
+    if status == 0:
+        return 0
+    first = find_first_failure(records)
+    if first is None:
+        return status if status > 0 else 128 - status
+    sys.stderr.write(describe(first, records))
+    return first.exit_code
+
+
+def find_first_failure(records: Iterable[FailureRecord]) -> FailureRecord | None:
+    """Return the failure of the last attempt that the others followed from.
+
+    Ranks that were told to stop, or that only report another rank's failure, may end before the
+    one that it began with, so they come second.
+    """
+    records = list(records)
+    last = max((record.attempt for record in records), default=0)
+    return min(
+        (record for record in records if record.attempt == last),
+        key=lambda r: (_was_stopped(r), _is_echo(r), r.monotonic_seconds),
+        default=None,
+    )
+
+
+def describe(first: FailureRecord, records: list[FailureRecord]) -> str:
+    """Return the summary that ends a failed launch."""
+    others = sorted(r.rank for r in records if r.attempt == first.attempt and r is not first)
+    lines = [
+        "",
+        f"=== rank {first.rank} failed first, with {_ending(first.exit_code)}"
+        + (f" (attempt {first.attempt + 1})" if first.attempt else ""),
+        *first.last_words[-_SHOWN_LINES:],
+        *([] if first.last_words else ["(it wrote nothing to stderr)"]),
+    ]
+    if others:
+        lines.append(f"=== then ended: rank {', '.join(map(str, others))}")
+    return "\n".join([*lines, ""])
+
+
+def _machines(info: ClusterInfo | None, override_args: list[str]) -> Machines:
+    secret = os.environ.get("DET_COMM_SECRET")
+    if info is not None:
+        addresses = info.container_addrs
+        # The session's token is known to this allocation's machines and to nobody else.
+        token = hmac.new(info.session_token.encode(), info.allocation_id.encode(), hashlib.sha256)
+        return Machines(
+            len(addresses),
+            info.container_rank,
+            max(1, len(info.slot_ids)),
+            addresses[0],
+            secret or token.hexdigest(),
+        )
+    slots = _count_gpus() or 1
+    if _several_machines(override_args):
+        return Machines(1, 0, slots, _options(override_args).get("master_addr"), secret)
+    return Machines(1, 0, slots, "127.0.0.1", secret or secrets.token_hex(32))
+
+
+def _environment(machines: Machines, launch_directory: str) -> dict[str, str]:
+    environment = {
+        **os.environ,
+        "USE_TORCH_DISTRIBUTED": "True",
+        "DET_LAUNCH_DIR": launch_directory,
+        # Else restarted workers may read stale addresses from the store of the first attempt.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+    environment.setdefault("PYTHONUNBUFFERED", "1")  # through a pipe, lines would come in blocks
+    if machines.chief_ip is not None:
+        environment["DET_CHIEF_IP"] = machines.chief_ip
+    if machines.secret is not None:
+        environment["DET_COMM_SECRET"] = machines.secret
+    return environment
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    # A session of its own, so that Ctrl-C reaches it once, from us; and tied to us, so that it
+    # stops its workers even if we are killed.
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: end_with_parent(signal.SIGTERM),
+    )
+
+    def pass_on(number: int) -> None:
+        if number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH):
+            _signal_workers(process.pid, number)  # they would end torchrun; they are for workers
+        else:
+            process.send_signal(number)
+
+    with forwarding(pass_on):
+        return process.wait()
+
+
+def _signal_workers(pid: int, number: int) -> None:
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children():
+            child.send_signal(number)
+
+
+def _count_gpus() -> int:
+    if not any(Path(device).exists() for device in _GPU_DEVICES):
+        return 0  # importing torch to learn this would take seconds
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def _options(args: list[str]) -> dict[str, str]:
+    """Return torchrun's options by name, in whichever of its spellings they were given."""
+    options = {}
+    for position, arg in enumerate(args):
+        if arg.startswith("--"):
+            name, equals, value = arg[2:].partition("=")
+            following = args[position + 1 : position + 2]
+            options[name.replace("-", "_")] = value if equals else "".join(following)
+    return options
+
+
+def _several_machines(override_args: list[str]) -> bool:
+    return _options(override_args).get("nnodes", "1") not in ("1", "1:1")
+
+
+def _chooses_meeting_point(override_args: list[str]) -> bool:
+    names = ("master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "standalone")
+    return not _options(override_args).keys().isdisjoint(names)
+
+
+def _was_stopped(record: FailureRecord) -> bool:
+    return record.exit_code == 128 + signal.SIGTERM
+
+
+def _is_echo(record: FailureRecord) -> bool:
+    final = next((line for line in reversed(record.last_words) if line.strip()), "")
+    return final.startswith(("determined.core._group.", "determined.errors.DistributedError"))
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code > 128:
+        with contextlib.suppress(ValueError):
+            return f"exit code {exit_code} ({signal.Signals(exit_code - 128).name})"
+    return f"exit code {exit_code}"
+
+
+def _refuse(parser: argparse.ArgumentParser, message: str) -> None:
+    parser.print_usage(sys.stderr)
+    parser.exit(1, f"{parser.prog}: error: {message}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*parse_args(sys.argv[1:])))

@@ -1,0 +1,224 @@
+"""Run one worker, tag each line of its output with its rank, and end when it ends.
+
+    python -m determined.launch.wrap_rank RANK [--] SCRIPT...
+
+RANK is a number, or names of environment variables separated by commas; the first that is set
+counts. The exit code is the worker's (128 + n after signal n). If the launcher names a directory in
+DET_LAUNCH_DIR, a failure leaves a record there: who failed, when, how, and its last words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+LONGEST_LINE_BYTES = io.DEFAULT_BUFFER_SIZE - 1
+FORWARDED_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+)
+_KEPT_LINES = 200
+_ORPHAN_GRACE_SECONDS = 30.0
+_DRAIN_SECONDS = 3.0
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class FailureRecord:
+    """How one worker failed, for the launcher's summary."""
+
+    rank: int
+    attempt: int
+    exit_code: int
+    monotonic_seconds: float
+    last_words: list[str]
+
+    def save(self, directory: Path) -> None:
+        path = directory / f"rank_{self.rank}.attempt_{self.attempt}.json"
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(asdict(self)))
+        draft.replace(path)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m determined.launch.wrap_rank", description="Tag a worker's output."
+    )
+    parser.add_argument(
+        "--no-redirect-stdio",
+        action="store_true",
+        help="accepted for old command lines; output always goes to the inherited streams",
+    )
+    parser.add_argument("rank", help="a number, or names of variables that may hold it")
+    parser.add_argument("script", nargs=argparse.REMAINDER)
+    args = parser.parse_args(argv)
+    script = args.script[1:] if args.script[:1] == ["--"] else args.script
+    if not script:
+        parser.error("nothing to run: give a script after the rank")
+    rank = find_rank(args.rank)
+    if rank is None:
+        sys.stderr.write(
+            f"wrap_rank: none of the variables {args.rank} is set to a number, so the rank of this "
+            "process is unknown. Start it with torchrun, or give a number.\n"
+        )
+        return 1
+    end_with_parent(signal.SIGTERM)
+    return run(rank, script)
+
+
+def find_rank(text: str) -> int | None:
+    """Return the rank that `text` gives: a number, or the first variable set to one."""
+    candidates = [text, *(os.environ.get(name, "") for name in text.split(","))]
+    return next((int(candidate) for candidate in candidates if candidate.isdigit()), None)
+
+
+def run(rank: int, script: list[str]) -> int:
+    """Run the worker to its end and return its exit code."""
+    libc = _libc()  # looked up before the fork: little is safe between fork and exec
+
+    def bind_to_parent() -> None:
+        if libc is not None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    # A session of its own: a signal to our process group would reach the worker twice, once from
+    # the sender and once from us, and a second signal means "at once".
+    worker = subprocess.Popen(
+        script,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=bind_to_parent,
+    )
+    parent = os.getppid()
+
+    def pass_on(number: int) -> None:
+        worker.send_signal(number)
+        if number == signal.SIGTERM and os.getppid() != parent:  # nobody is left to insist
+            timer = threading.Timer(_ORPHAN_GRACE_SECONDS, worker.kill)
+            timer.daemon = True
+            timer.start()
+
+    with forwarding(pass_on):
+        last_words: deque[str] = deque(maxlen=_KEPT_LINES)
+        assert worker.stdout is not None
+        assert worker.stderr is not None
+        readers = [
+            threading.Thread(target=copy, args=(worker.stdout, sys.stdout.buffer, rank)),
+            threading.Thread(
+                target=copy, args=(worker.stderr, sys.stderr.buffer, rank, last_words.append)
+            ),
+        ]
+        for reader in readers:
+            reader.daemon = True  # a grandchild may hold the pipe open for longer than we care
+            reader.start()
+        status = worker.wait()
+        ended = time.monotonic()
+        for reader in readers:
+            reader.join(timeout=max(0.0, ended + _DRAIN_SECONDS - time.monotonic()))
+    exit_code = status if status >= 0 else 128 - status
+    directory = os.environ.get("DET_LAUNCH_DIR")
+    if exit_code != 0 and directory:
+        attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        record = FailureRecord(rank, attempt, exit_code, ended, list(last_words))
+        with contextlib.suppress(OSError):  # the launcher is gone: nobody reads it
+            record.save(Path(directory))
+    return exit_code
+
+
+def copy(
+    source: BinaryIO, target: BinaryIO, rank: int, also: Callable[[str], None] | None = None
+) -> None:
+    """Copy lines from a pipe, each with its rank in front, whole lines at a time."""
+    tag = f"[rank={rank}] ".encode()
+    chunks = iter(lambda: os.read(source.fileno(), 65536), b"")
+    for lines in split_lines(chunks):
+        # Bytes that are no text must not stop us: the worker would block on a full pipe.
+        texts = [line.decode(errors="replace") for line in lines]
+        with contextlib.suppress(OSError, ValueError):  # nobody reads us any more: keep draining
+            target.write(b"".join(tag + text.encode() + b"\n" for text in texts))
+            target.flush()
+        if also is not None:
+            for text in texts:
+                also(text)
+
+
+def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines that each chunk completes, without their ends; too long ones in pieces.
+
+    A "\\r" ends a line too, or a progress bar would never be seen.
+    """
+    rest = b""
+    after_return = False
+    for chunk in chunks:
+        *lines, rest = _LINE_END.split(rest + chunk)
+        if after_return and chunk.startswith(b"\n"):
+            lines = lines[1:]  # the two halves of one "\r\n"
+        after_return = chunk.endswith(b"\r")
+        pieces = [piece for line in lines for piece in _cut(line)]
+        *full, rest = _cut(rest)
+        if pieces or full:
+            yield pieces + full
+    if rest:
+        yield [rest]
+
+
+def _cut(line: bytes) -> list[bytes]:
+    return [
+        line[start : start + LONGEST_LINE_BYTES]
+        for start in range(0, max(len(line), 1), LONGEST_LINE_BYTES)
+    ]
+
+
+@contextlib.contextmanager
+def forwarding(send: Callable[[int], None]) -> Iterator[None]:
+    """Pass signals on instead of acting on them."""
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            send(number)
+
+    before = {number: signal.signal(number, forward) for number in FORWARDED_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Have the kernel send us `number` when our parent dies, however it dies (Linux only)."""
+    parent = os.getppid()
+    libc = _libc()
+    if libc is not None:
+        libc.prctl(_PR_SET_PDEATHSIG, number)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), number)
+
+
+def _libc() -> ctypes.CDLL | None:
+    return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
