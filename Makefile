@@ -21,7 +21,7 @@ $(TOOLS): $(INSTALLED)
 	@touch $@
 
 demo: $(INSTALLED)
-	$(BIN)/python examples/digits/train.py
+	cd examples/digits && $(CURDIR)/$(BIN)/python train.py
 
 test: $(TOOLS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal

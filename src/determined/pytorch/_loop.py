@@ -295,6 +295,11 @@ class TrainLoop:
 
     # Beginning and end.
 
+    @property
+    def latest_checkpoint(self) -> str | None:
+        """Return the newest checkpoint of this run, known to the chief only."""
+        return self._tracker.latest_checkpoint
+
     def _open(self, stack: contextlib.ExitStack) -> None:
         context, plan, train = self._context, self._plan, self._core.train
         stack.enter_context(self._core.preempt.catch_signals())

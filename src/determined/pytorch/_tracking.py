@@ -30,7 +30,7 @@ class Tracker:
         self._train = context._core.train
         self._is_chief = context.distributed.rank == 0
         self._events: ScalarEvents | None = None
-        self._last_saved: str | None = None
+        self.latest_checkpoint: str | None = None
         self.display = Progress(enabled=False)
 
     def start(self, plan: FitPlan, state: _TrialState, epoch_length: int) -> None:
@@ -103,7 +103,8 @@ class Tracker:
 
     def saved(self, storage_id: str) -> None:
         """Show that a checkpoint is safe."""
-        self._last_saved = storage_id
+        base = self._context._core.checkpoint.storage_base
+        self.latest_checkpoint = str(base / storage_id) if base is not None else storage_id
         self.display.checkpointed(storage_id)
 
     def finish(self, state: _TrialState, is_finished: bool) -> None:
@@ -118,12 +119,10 @@ class Tracker:
         best = self._train.get_experiment_best_validation()
         if best is not None:
             line += f" Best {self._plan.metric}: {best:.6g}."
-        if self._last_saved is not None:
-            base = self._context._core.checkpoint.storage_base
-            where = f"{base / self._last_saved}" if base else self._last_saved
-            line += f" Checkpoint: {where}."
-            if not is_finished:
-                line += f' Resume with fit(latest_checkpoint="{self._last_saved}", ...).'
+        if self.latest_checkpoint is not None:
+            line += f" Checkpoint: {self.latest_checkpoint}"
+        if not is_finished:
+            line += ' Resume with fit(latest_checkpoint="latest", ...).'
         self.display.finish(line)
 
     def directories(self) -> list[pathlib.Path]:

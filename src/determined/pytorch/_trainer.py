@@ -153,12 +153,19 @@ def _start_ranks(
 
 
 class Trainer:
-    """Trains one trial; make it inside the `pytorch.init()` block."""
+    """Trains one trial; make it inside the `pytorch.init()` block.
+
+    Attributes:
+        latest_checkpoint: On the chief, the newest checkpoint that `fit` saved: a path where the
+            storage is local, else an id. Both `fit` and, for a path,
+            `load_trial_from_checkpoint_path` take it.
+    """
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         self._trial = trial
         self._context = context
         self._profiler_options: dict[str, Any] | None = None
+        self.latest_checkpoint: str | None = None
 
     def configure_profiler(
         self,
@@ -279,4 +286,8 @@ class Trainer:
             export=export,
             progress=progress,
         )
-        TrainLoop(self._trial, context, plan).run()
+        loop = TrainLoop(self._trial, context, plan)
+        try:
+            loop.run()
+        finally:
+            self.latest_checkpoint = loop.latest_checkpoint or self.latest_checkpoint
