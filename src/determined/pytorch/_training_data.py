@@ -285,6 +285,11 @@ class StreamData(TrainingData):
         return batch
 
     def state_dict(self, consumed: int) -> dict[str, Any]:
+        if consumed < self._delivered - _HISTORY:
+            raise ValueError(
+                f"`consumed` must be one of the last {_HISTORY} positions of a stream, up to "
+                f"{self._delivered}, got {consumed}."
+            )
         anchors = list(self._anchors)
         for batch_idx, anchor in self._recent:
             if batch_idx < consumed:
