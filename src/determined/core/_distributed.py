@@ -355,7 +355,8 @@ def _ports(pub_port: int, pull_port: int) -> tuple[int, ...]:
         pull_port = int(
             os.environ.get("INTER_TRAIN_PROCESS_COMM_PORT_2") or pub_port + PORTS_TO_TRY
         )
-    return (pub_port, pull_port, *range(pub_port + 1, pub_port + PORTS_TO_TRY))
+    ports = (pub_port, pull_port, *range(pub_port + 1, pub_port + PORTS_TO_TRY))
+    return tuple(port for port in ports if port < 65536)
 
 
 def _chief_ip(given: str | None) -> str | None:

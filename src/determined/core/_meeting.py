@@ -9,6 +9,7 @@ ports on its own address, and the job's secret must be in every rank's environme
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -38,7 +39,6 @@ _LAUNCHER_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
     "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_RESTART_COUNT",  # workers of the next attempt must not meet those of the last
     "HOROVOD_GLOO_RENDEZVOUS_PORT",
     "OMPI_MCA_orte_hnp_uri",
     "PMIX_NAMESPACE",
@@ -141,7 +141,7 @@ class Meeting:
                 "Set it to the same random text on every machine.",
                 self.chief_ip,
             )
-        # Neither the address nor the count of restarts need be the same text on every machine.
+        # Without MASTER_ADDR, which machines may spell differently.
         attempt = [os.environ.get(name) for name in ("MASTER_PORT", "TORCHELASTIC_RUN_ID")]
         return bytes.fromhex(_digest("key", secret, *attempt, self.size))
 
@@ -160,22 +160,33 @@ class Meeting:
 
 def listen(host: str, ports: tuple[int, ...] | list[int]) -> socket.socket:
     """Listen on the first free port, on the interface that `host` names."""
-    address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+    try:
+        address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise DistributedError(
+            f"The chief's address {host!r} cannot be resolved ({error}). Set DET_CHIEF_IP."
+        ) from None
     family, ip = address[0], str(address[4][0])
-    if is_loopback(ip) and not is_loopback(host):
-        ip = "::" if family == socket.AF_INET6 else ""  # /etc/hosts maps our own name to loopback
-    for port in ports:
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((ip, port))
-            listener.listen(1024)
-            return listener
-        except OSError:
-            listener.close()
+    anywhere = "::" if family == socket.AF_INET6 else ""
+    # Our own name may stand for loopback in /etc/hosts, and an address for a gateway before us.
+    choices = [anywhere] if is_loopback(ip) and not is_loopback(host) else [ip, anywhere]
+    for choice in choices:
+        for port in ports:
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((choice, port))
+                listener.listen(1024)
+                return listener
+            except OSError as error:
+                listener.close()
+                if error.errno == errno.EADDRNOTAVAIL:
+                    break
+        else:
+            break
     raise DistributedError(
-        f"The chief cannot listen on {host} port {', '.join(map(str, ports))}: all are in use, or "
-        f"{host} is not an address of this machine. Choose `pub_port`, or set DET_CHIEF_IP."
+        f"The chief cannot listen on {host}: ports {', '.join(map(str, ports))} are all in use. "
+        "Choose another `pub_port`."
     )
 
 

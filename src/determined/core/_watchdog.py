@@ -1,0 +1,242 @@
+"""A report when training makes no progress: what every rank is doing, before anybody gives up.
+
+The loop says what it does (`beat`); a thread looks at it now and then. Ranks that wait for each
+other cannot talk through collectives, so they share small files: a status of each rank, and one
+report per hang to which every rank adds its stacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import logging
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+logger = logging.getLogger("determined.core")
+
+_DEFAULT_TIMEOUT_SECONDS = 600.0
+_LONGEST_INTERVAL_SECONDS = 5.0
+_CHILD_ANSWER_SECONDS = 1.0
+
+
+class Watchdog:
+    """Writes a report when `beat` has not been called for `timeout_seconds`, and goes on watching.
+
+    Args:
+        directory: where ranks share their status and reports; the same for all ranks of a job.
+        timeout_seconds: silence that counts as a hang; 0 turns it off. By default the variable
+            DET_HANG_TIMEOUT, else 600.
+        last_collective: returns what this rank entered last, to be shown in reports.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        rank: int,
+        size: int,
+        timeout_seconds: float | None = None,
+        last_collective: Callable[[], str] = lambda: "unknown",
+    ) -> None:
+        if timeout_seconds is None:
+            timeout_seconds = _timeout_from_environment()
+        self._directory = Path(directory)
+        self._rank = rank
+        self._size = size
+        self._timeout_seconds = timeout_seconds
+        self._last_collective = last_collective
+        self._beat = ("start", time.monotonic())
+        self._reported: tuple[str, float] | None = None
+        self._answered: set[Path] = set()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to watch; does nothing when turned off."""
+        if self._timeout_seconds <= 0 or self._thread is not None:
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._answered = set(self._reports())  # of earlier runs
+        self._beat = ("start", time.monotonic())
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._watch, name="determined-watchdog", daemon=True)
+        self._thread.start()
+
+    def beat(self, what: str) -> None:
+        """Note progress. One attribute is stored, so it may be called for every batch."""
+        self._beat = (what, time.monotonic())
+
+    def stop(self) -> None:
+        """End watching and remove this rank's status; reports stay."""
+        if self._thread is None:
+            return
+        self._stopping.set()
+        self._thread.join()
+        self._thread = None
+        for path in (self._status_path(self._rank), *self._directory.glob(f"stack_{self._rank}_*")):
+            path.unlink(missing_ok=True)
+
+    def _watch(self) -> None:
+        complained = False
+        interval = min(_LONGEST_INTERVAL_SECONDS, self._timeout_seconds / 4)
+        while not self._stopping.wait(interval):
+            try:
+                self._look()
+            except OSError as error:
+                if not complained:
+                    logger.warning("the watchdog cannot write to %s: %s", self._directory, error)
+                complained = True
+
+    def _look(self) -> None:
+        self._save_status()
+        beat = self._beat
+        silent_seconds = time.monotonic() - beat[1]
+        if silent_seconds > self._timeout_seconds and self._reported is not beat:
+            self._open_report(silent_seconds)
+        for report in self._reports():
+            if report not in self._answered:
+                self._answered.add(report)
+                self._reported = beat  # this silence has been told
+                _append(report, self._describe_myself())
+
+    def _open_report(self, silent_seconds: float) -> None:
+        path = self._directory / f"hang_{len(self._reports()) + 1}.txt"
+        lines = [
+            f"rank {self._rank} made no progress for {silent_seconds:.1f} s.",
+            "",
+            "All ranks:",
+        ]
+        lines += [self._describe_rank(rank) for rank in range(self._size)]
+        # Another rank may have noticed at the same moment: then that is the job's report.
+        with contextlib.suppress(FileExistsError):
+            _append(path, "\n".join(lines) + "\n", os.O_EXCL)
+            logger.error(
+                "rank %d made no progress for %.0f s (last: %s). All ranks tell what they are "
+                "doing in %s. DET_HANG_TIMEOUT sets the seconds of silence.",
+                self._rank,
+                silent_seconds,
+                self._beat[0],
+                path,
+            )
+
+    def _reports(self) -> list[Path]:
+        return sorted(self._directory.glob("hang_*.txt"))
+
+    def _status_path(self, rank: int) -> Path:
+        return self._directory / f"rank_{rank}.json"
+
+    def _save_status(self) -> None:
+        what, when = self._beat
+        status = {
+            "doing": what,
+            "silent_seconds": round(time.monotonic() - when, 1),
+            "collective": self._last_collective(),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "written": time.time(),
+        }
+        draft = self._status_path(self._rank).with_suffix(".draft")
+        draft.write_text(json.dumps(status))
+        draft.replace(self._status_path(self._rank))
+
+    def _describe_rank(self, rank: int) -> str:
+        try:
+            status = json.loads(self._status_path(rank).read_text())
+        except (OSError, ValueError):
+            return (
+                f"  rank {rank}: has left no status; it did not start, or its files are elsewhere"
+            )
+        text = (
+            f"  rank {rank}: last beat {status['doing']!r} {status['silent_seconds']} s before its "
+            f"status, last collective {status['collective']}, pid {status['pid']} on "
+            f"{status['host']}"
+        )
+        if status["host"] == socket.gethostname():
+            text += f", process {_process_state(status['pid'])}"
+        age = time.time() - status["written"]
+        if age > 3 * _LONGEST_INTERVAL_SECONDS:
+            text += f"; its watchdog has not run for {age:.0f} s: stopped, or native code blocks it"
+        return text
+
+    def _describe_myself(self) -> str:
+        what, when = self._beat
+        lines = [
+            "",
+            f"=== rank {self._rank}, pid {os.getpid()} on {socket.gethostname()}: "
+            f"last beat {what!r} {time.monotonic() - when:.1f} s ago, "
+            f"last collective {self._last_collective()}",
+            _own_stacks(),
+        ]
+        for child in psutil.Process().children(recursive=True):
+            lines.append(f"--- rank {self._rank}, child {child.pid}: {_process_state(child.pid)}")
+            lines.append(self._child_stacks(child.pid))
+        return "\n".join(lines) + "\n"
+
+    def _child_stacks(self, pid: int) -> str:
+        path = _stack_path(self._directory, self._rank, pid)
+        if not path.exists():  # the signal would end a process that is not prepared for it
+            return "(not prepared to show its stacks)"
+        before = path.stat().st_size
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
+        deadline = time.monotonic() + _CHILD_ANSWER_SECONDS
+        while path.stat().st_size == before and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return path.read_text(errors="replace")[before:] or "(did not answer)"
+
+
+def prepare_child(directory: str | os.PathLike[str], rank: int) -> None:
+    """Let a loader worker of `rank` show its stacks in reports; call it in that process."""
+    path = _stack_path(Path(directory), rank, os.getpid())
+    # Never closed: the signal may come at any time, and faulthandler keeps the file.
+    faulthandler.register(signal.SIGUSR1, file=path.open("w"), all_threads=True)
+
+
+def _stack_path(directory: Path, rank: int, pid: int) -> Path:
+    return directory / f"stack_{rank}_{pid}.txt"
+
+
+def _own_stacks() -> str:
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        return file.read()
+
+
+def _process_state(pid: int) -> str:
+    try:
+        process = psutil.Process(pid)
+        return f"{' '.join(process.cmdline()[:3])[:80]} is {process.status()}"
+    except psutil.Error:
+        return "has ended"
+
+
+def _append(path: Path, text: str, flags: int = 0) -> None:
+    """Add `text` in one write, so that the parts of several ranks do not mix."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | flags, 0o644)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _timeout_from_environment() -> float:
+    text = os.environ.get("DET_HANG_TIMEOUT") or str(_DEFAULT_TIMEOUT_SECONDS)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0:
+        raise ValueError(
+            f"DET_HANG_TIMEOUT must be a number of seconds, or 0 for off, got {text!r}."
+        )
+    return seconds
