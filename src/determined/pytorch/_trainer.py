@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from determined import core
-from determined._distributed_backend import _DistributedBackend
-from determined._info import ClusterInfo, get_cluster_info
+from determined._info import get_cluster_info
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._export import require_safetensors
 from determined.pytorch._loop import TrainLoop
@@ -25,6 +23,7 @@ from determined.pytorch._plan import (
     check_period,
     check_policy,
 )
+from determined.pytorch._ranks import start_ranks
 from determined.pytorch._schedule import Batch, TrainUnit, is_whole_number
 from determined.pytorch._seed import seed_everything
 from determined.pytorch._trial import PyTorchTrial
@@ -82,7 +81,7 @@ def init(
     if trial_info is not None:
         exp_conf, seed, distributed = trial_info._config, trial_info.trial_seed, None
     with contextlib.ExitStack() as stack:
-        distributed = _start_ranks(stack, distributed, info)
+        distributed = start_ranks(stack, distributed)
         if seed is None:
             seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed")
         if seed is not None:
@@ -120,36 +119,6 @@ def init(
     if stopped_by is not None and "IPython" not in sys.modules:
         # Stopped, not finished: what the script would do next must not take one for the other.
         raise SystemExit(128 + stopped_by)
-
-
-def _start_ranks(
-    stack: contextlib.ExitStack, given: core.DistributedContext | None, info: ClusterInfo | None
-) -> core.DistributedContext | None:
-    """Return the ranks of this job; start torch's process group if a launcher expects it."""
-    backend = _DistributedBackend()
-    if backend.use_horovod():
-        raise ValueError(
-            "USE_HOROVOD is set, but training over horovod is not supported: start the script "
-            "with torchrun."
-        )
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    has_launcher = world_size > 1 and "RANK" in os.environ
-    is_wanted = has_launcher or (given is not None and given.size > 1)
-    if not is_wanted:
-        return given
-    if not dist.is_initialized():
-        if "MASTER_ADDR" not in os.environ:
-            raise ValueError(
-                "`distributed` has several ranks, but torch.distributed is not initialised: "
-                "start the script "
-                "with torchrun, or call torch.distributed.init_process_group first."
-            )
-        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-        if torch.cuda.is_available():
-            torch.cuda.set_device(local_rank)
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-        stack.callback(dist.destroy_process_group)
-    return given or core.DistributedContext.from_torch_distributed()
 
 
 class Trainer:
