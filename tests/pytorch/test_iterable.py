@@ -176,14 +176,17 @@ def test_ranks_share_one_stream_and_the_world_size_may_change(kind: type) -> Non
     assert dealt == alone
 
 
-def test_the_global_generators_are_left_alone() -> None:
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_global_generators_are_left_alone(num_workers: int) -> None:
     seed_everything(5)
     torch.empty((), dtype=torch.int64).random_()  # what torch's loader draws at each `iter()`
     expected = [random.random(), np.random.rand(), torch.rand(1)]
     seed_everything(5)
-    data = opened(DataLoader(Shuffled(5), 2))
+    data = opened(DataLoader(Shuffled(5), 2, num_workers=num_workers))
     for _ in range(7):
         next(data)
+    data.close()
     assert [random.random(), np.random.rand(), torch.rand(1)] == expected
 
 
@@ -239,15 +242,20 @@ def test_other_batchings_without_a_saved_position(batch_size: int | None) -> Non
 
 
 class Empty(IterableDataset[Any]):
+    def __init__(self, length: int) -> None:
+        self.length = length
+
     def __iter__(self) -> Iterator[Any]:
         return iter(())
 
     def __len__(self) -> int:
-        return 9
+        return self.length
 
 
 def test_an_empty_stream_is_an_error() -> None:
-    data = opened(DataLoader(Empty(), 2))
+    with pytest.raises(RuntimeError, match=r"build_training_data_loader.*Empty \(0 samples\)"):
+        opened(DataLoader(Empty(0), 2))
+    data = opened(DataLoader(Empty(9), 2))
     assert data.epoch_length == 5
     with pytest.raises(RuntimeError, match=r"build_training_data_loader.*pass over Empty"):
         next(data)

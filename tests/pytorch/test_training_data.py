@@ -464,6 +464,16 @@ class TestWorkers:
         ranks = [trained(build, 3, rank=rank, size=2) for rank in range(2)]
         assert [batch for pair in zip(*ranks, strict=True) for batch in pair] == alone
 
+    def test_starting_workers_draws_no_more_than_torch_does(self) -> None:
+        seed_everything(5)
+        torch.empty((), dtype=torch.int64).random_()
+        expected = torch.rand(1)
+        seed_everything(5)
+        data = opened(DataLoader(Noisy(4), shuffle=True, num_workers=1))
+        next(data)
+        data.close()
+        assert torch.rand(1) == expected
+
     def test_workers_read_whole_tensors_too(self) -> None:
         dataset = TensorDataset(torch.arange(10), torch.rand(10, 3))
         here = trained(lambda: DataLoader(dataset, 4, shuffle=True), 5)

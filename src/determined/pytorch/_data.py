@@ -266,9 +266,9 @@ def to_device(
 
 def _move(data: Any, device: torch.device, warned: set[type]) -> Any:
     if isinstance(data, torch.Tensor):
-        # Whether memory is pinned is only worth asking on the way to another device.
-        is_pinned = device.type != "cpu" and data.device.type == "cpu" and data.is_pinned()
-        return data.to(device, non_blocking=is_pinned)
+        if not data.is_cpu:
+            return data.to(device)
+        return data if device.type == "cpu" else data.to(device, non_blocking=data.is_pinned())
     if isinstance(data, dict):
         return _rebuilt_dict(data, {k: _move(v, device, warned) for k, v in data.items()})
     if isinstance(data, (list, tuple)):

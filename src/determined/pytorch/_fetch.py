@@ -150,7 +150,7 @@ class SeededBatches(Dataset[Any]):
     def __getitems__(self, numbered: tuple[int, list[Any]]) -> Any:
         number, indices = numbered
         if self.seed is not None:
-            seed_cpu(mix(self.seed, number))
+            seed_cpu(mix(self.seed, 0, number))
         return self.fetch(indices)
 
     @property

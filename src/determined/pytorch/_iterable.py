@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -197,6 +198,7 @@ def read_stream(loader: Any, seed: int, plan: StreamPlan) -> Iterator[Shipped]:
             batch_size=None,
             collate_fn=as_is,
             worker_init_fn=functools.partial(start_stream_worker, loader.worker_init_fn),
+            generator=torch.Generator().manual_seed(mix(seed, plan.rank)),
             **options,
         )
     )

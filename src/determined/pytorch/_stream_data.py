@@ -1,0 +1,99 @@
+"""Training batches of an iterable dataset."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+from determined.pytorch._data import DataLoader
+from determined.pytorch._endless import Opening, TrainingData
+from determined.pytorch._fetch import describe, has_state, sized
+from determined.pytorch._iterable import Anchor, StreamPlan, open_plan, read_stream
+from determined.pytorch._order import empty_error
+
+logger = logging.getLogger("determined.pytorch")
+
+_HISTORY = 16  # batches that a consumer may hold back when it asks for the state
+
+
+class StreamData(TrainingData):
+    """Batches of an iterable dataset."""
+
+    def __init__(self, loader: DataLoader, opening: Opening) -> None:
+        super().__init__(loader, opening)
+        length = sized(loader)
+        if length == 0:
+            raise empty_error(f"{describe(loader.dataset)}, drop_last={loader.drop_last}")
+        plan = open_plan(loader, opening.rank, opening.size, opening.start)
+        self._kind = "sharded stream" if plan.shards_itself else "stream"
+        self._first = opening.start * opening.size
+        if (saved := opening.saved_as(self._kind)) is not None:
+            plan = self._continued(plan, saved)
+        self._anchors = list(plan.anchors)  # of each worker, if the dataset shards itself
+        self._recent: deque[tuple[int, Anchor]] = deque()
+        self.epoch_length = None if plan.shards_itself else opening.share(length)
+        self._batches = read_stream(loader, opening.seed, plan)
+
+    def __next__(self) -> Any:
+        batch, *anchor = super().__next__()
+        self._recent.append((self._delivered - 1, Anchor(*anchor)))
+        if len(self._recent) > _HISTORY:
+            self._settle(self._anchors, *self._recent.popleft())
+        return batch
+
+    def state_dict(self, consumed: int) -> dict[str, Any]:
+        if consumed < self._delivered - _HISTORY:
+            raise ValueError(
+                f"`consumed` must be one of the last {_HISTORY} positions of a stream, up to "
+                f"{self._delivered}, got {consumed}."
+            )
+        anchors = list(self._anchors)
+        for batch_idx, anchor in self._recent:
+            if batch_idx < consumed:
+                self._settle(anchors, batch_idx, anchor)
+        ahead = (consumed - self._opening.start) * self._opening.size
+        return {
+            **self._state(self._kind, consumed),
+            "global_batches": self._first + ahead,
+            "rank": self._opening.rank,
+            "anchors": [{"epoch": a.epoch, "batch": a.batch, "state": a.state} for a in anchors],
+        }
+
+    @staticmethod
+    def _settle(anchors: list[Anchor], batch_idx: int, anchor: Anchor) -> None:
+        anchors[batch_idx % len(anchors)] = anchor  # workers take turns
+
+    def _continued(self, plan: StreamPlan, saved: dict[str, Any]) -> StreamPlan:
+        anchors = tuple(Anchor(**anchor) for anchor in saved["anchors"])
+        self._first = saved["global_batches"]
+        if plan.shards_itself:
+            self._check_shards(len(plan.anchors), saved)
+            return replace(plan, anchors=anchors)
+        can_load = has_state(self._loader.dataset)
+        is_regrouped = saved["batch_size"] != self._loader.batch_size
+        if (anchors[0].state is not None and not can_load) or (
+            anchors[0].state is None and is_regrouped
+        ):
+            logger.warning(
+                "The saved position of the stream cannot be used (batch size %s then, %s now; "
+                "%s now): it is read from its beginning, counting batches.",
+                saved["batch_size"],
+                self._loader.batch_size,
+                "with load_state_dict" if can_load else "no load_state_dict",
+            )
+            anchors = plan.anchors
+        return replace(plan, anchors=anchors, targets=(self._first,))
+
+    def _check_shards(self, num_workers: int, saved: dict[str, Any]) -> None:
+        then = (len(saved["anchors"]), saved["size"], saved["rank"])
+        now = (num_workers, self._opening.size, self._opening.rank)
+        if then != now:
+            raise RuntimeError(
+                f"{type(self._loader.dataset).__name__} shards itself, so its position belongs to "
+                "one worker of one slot: saved with {} workers, {} slots, by rank {}; opened with "
+                "{} workers, {} slots, by rank {}. Resume with the same numbers.".format(
+                    *then, *now
+                )
+            )
