@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
 from determined.errors import CheckpointError
 from determined.storage._crash_points import reach
@@ -76,7 +76,7 @@ def _free_bytes(path: Path) -> int:
     return 0
 
 
-class HashingFile(io.BufferedIOBase):
+class HashingFile(io.BufferedIOBase, BinaryIO):
     """A new file to write into; knows its size and SHA-256 once it is closed, and is then on disk.
 
     A helper thread hashes each block while the block is written, so the hash costs no time of its
@@ -101,6 +101,14 @@ class HashingFile(io.BufferedIOBase):
         if self._digest is None:
             raise ValueError(f"{self._path} is not written completely: close the file first.")
         return self._digest
+
+    @property
+    def name(self) -> str:
+        return str(self._path)
+
+    @property
+    def mode(self) -> str:
+        return "wb"
 
     def writable(self) -> bool:
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -83,7 +84,7 @@ class Manifest:
             "directories": sorted(self.contents.directories),
             "files": files,
         }
-        return json.dumps(document, indent=1).encode()
+        return json.dumps({**document, "checksum": _checksum(document)}, indent=1).encode()
 
     @classmethod
     def from_json(cls, text: bytes, checkpoint: str) -> Manifest:
@@ -98,6 +99,8 @@ class Manifest:
                 MANIFEST_NAME,
                 f"has format version {version}, this release reads up to {FORMAT_VERSION}: upgrade",
             )
+        if document.pop("checksum", None) != _checksum(document):
+            raise _invalid(checkpoint, MANIFEST_NAME, "is damaged: its own checksum does not match")
         sequence = _count(document.get("sequence"))
         if sequence is None:
             raise _invalid(checkpoint, MANIFEST_NAME, "has no `sequence`")
@@ -137,6 +140,10 @@ def is_inner_path(path: str) -> bool:
             for part in path.split("/")
         )
     )
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _count(value: object) -> int | None:

@@ -32,23 +32,26 @@ def remaining(resources: Mapping[str, int], patterns: Iterable[str]) -> dict[str
 
 
 def _matches(path: str, pattern: str) -> bool:
-    wants_folder = pattern.endswith("/")
-    if wants_folder and not path.endswith("/"):
+    is_folder = path.endswith("/")
+    if pattern.endswith("/") and not is_folder:
         return False
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    return _match_parts(path.rstrip("/").split("/"), parts)
+    return _match_parts(path.rstrip("/").split("/"), parts, is_folder)
 
 
-def _match_parts(names: Sequence[str], parts: Sequence[str]) -> bool:
+def _match_parts(names: Sequence[str], parts: Sequence[str], is_folder: bool) -> bool:
     """As `glob` does: `**` alone spans any number of folders; wildcards skip hidden names."""
     if not parts:
         return not names
-    if parts[0] == "**":
-        if _match_parts(names, parts[1:]):
-            return True
-        return bool(names) and not names[0].startswith(".") and _match_parts(names[1:], parts)
     if not names:
-        return False
+        return is_folder and all(part == "**" for part in parts)
+    if parts[0] == "**":
+        if _match_parts(names, parts[1:], is_folder):
+            return True
+        rest = names[1:]
+        return not names[0].startswith(".") and (
+            _match_parts(rest, parts, is_folder) or (len(parts) == 1 and not rest)
+        )
     if names[0].startswith(".") and not parts[0].startswith("."):
         return False
-    return fnmatch.fnmatchcase(names[0], parts[0]) and _match_parts(names[1:], parts[1:])
+    return fnmatch.fnmatchcase(names[0], parts[0]) and _match_parts(names[1:], parts[1:], is_folder)

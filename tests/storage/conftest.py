@@ -1,0 +1,74 @@
+"""Every kind of storage, real: folders on disk, fsspec file systems, S3 over HTTP."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from determined.storage import (
+    DirectoryStorageManager,
+    FsspecStorageManager,
+    S3StorageManager,
+    SharedFSStorageManager,
+    StorageManager,
+)
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """A real HTTP server on loopback that speaks S3."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def build_s3(s3_endpoint: str, tmp_path: Path) -> Callable[..., S3StorageManager]:
+    """Returns a function that makes a manager over a fresh bucket, or over a given one."""
+    import boto3
+
+    def build(bucket: str | None = None, prefix: str | None = "some/prefix") -> S3StorageManager:
+        if bucket is None:
+            bucket = f"bucket-{uuid.uuid4()}"
+            client = boto3.client(
+                "s3",
+                endpoint_url=s3_endpoint,
+                aws_access_key_id="key",
+                aws_secret_access_key="secret",
+                region_name="us-east-1",
+            )
+            client.create_bucket(Bucket=bucket)
+            client.close()
+        temp_dir = tmp_path / "s3-temp"
+        temp_dir.mkdir(exist_ok=True)
+        return S3StorageManager(
+            bucket, "key", "secret", s3_endpoint, prefix=prefix, temp_dir=temp_dir
+        )
+
+    return build
+
+
+def open_memory_filesystem() -> object:
+    import fsspec
+
+    return fsspec.filesystem("memory")
+
+
+@pytest.fixture(params=["shared_fs", "directory", "fsspec", "s3"])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> StorageManager:
+    if request.param == "shared_fs":
+        return SharedFSStorageManager(tmp_path / "store")
+    if request.param == "directory":
+        return DirectoryStorageManager(tmp_path / "store")
+    if request.param == "fsspec":
+        root = f"bucket-{uuid.uuid4()}/prefix"
+        return FsspecStorageManager(open_memory_filesystem, root, protocol="memory")
+    manager: S3StorageManager = request.getfixturevalue("build_s3")()
+    return manager

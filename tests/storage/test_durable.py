@@ -1,0 +1,110 @@
+"""HashingFile writes what it is given and knows its hash without reading it back."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from determined.errors import CheckpointError
+from determined.storage import FileDigest, HashingFile
+from determined.storage._durable import copy_file, digest_file, for_each
+
+
+@given(sizes=st.lists(st.sampled_from([0, 1, 7, 70_000, 1 << 20, (1 << 20) + 1]), max_size=6))
+def test_the_digest_is_that_of_the_file(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
+) -> None:
+    path = tmp_path_factory.mktemp("digest") / "file"
+    blocks = [random.Random(size).randbytes(size) for size in sizes]
+    with HashingFile(path) as file:
+        for block in blocks:
+            assert file.write(memoryview(block)) == len(block)
+        assert file.tell() == sum(sizes)
+    content = b"".join(blocks)
+    assert path.read_bytes() == content
+    assert file.digest[:2] == (len(content), hashlib.sha256(content).hexdigest())
+    assert file.digest == digest_file(path)
+
+
+def test_torch_and_pickle_write_into_it(tmp_path: Path) -> None:
+    weights = torch.arange(1_000_000.0)
+    with HashingFile(tmp_path / "torch") as file:
+        torch.save({"weights": weights, "name": "x"}, file)
+    assert file.digest == digest_file(tmp_path / "torch")
+    assert torch.equal(torch.load(tmp_path / "torch")["weights"], weights)
+    with HashingFile(tmp_path / "pickle") as file:
+        pickle.dump(list(range(100_000)), file)
+    assert file.digest == digest_file(tmp_path / "pickle")
+    with HashingFile(tmp_path / "text") as file:
+        text = io.TextIOWrapper(file, "utf-8", write_through=True)
+        text.write("grün")
+        text.detach()
+    assert (tmp_path / "text").read_text("utf-8") == "grün"
+
+
+def test_buffers_of_any_shape_are_written_as_bytes(tmp_path: Path) -> None:
+    values = memoryview(bytes(range(12))).cast("H", shape=[2, 3])
+    with HashingFile(tmp_path / "file") as file:
+        assert file.write(values) == 12
+    assert (tmp_path / "file").read_bytes() == values.tobytes()
+
+
+def test_an_unfinished_file_has_no_digest(tmp_path: Path) -> None:
+    file = HashingFile(tmp_path / "file")
+    file.write(b"x")
+    with pytest.raises(ValueError, match="close the file first"):
+        _ = file.digest
+    with pytest.raises(KeyError), file:
+        raise KeyError
+    with pytest.raises(ValueError, match="close the file first"):
+        _ = file.digest
+    with pytest.raises(ValueError, match="is closed"):
+        file.write(b"x")
+
+
+def test_a_real_full_device_is_explained() -> None:
+    file = HashingFile("/dev/full")
+    with pytest.raises(
+        CheckpointError, match=r"/dev/full: No space left.*2,097,152 bytes are need"
+    ):
+        file.write(bytes(2 << 20))
+    with pytest.raises(CheckpointError, match="No space left"), HashingFile("/dev/full") as small:
+        small.write(b"x")
+
+
+def test_digests_know_when_a_file_was_touched(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    digest = digest_file(path)
+    assert digest.still_describes(path)
+    assert FileDigest(3, digest.sha256).still_describes(path)
+    assert not FileDigest(4, digest.sha256).still_describes(path)
+    assert not digest._replace(mtime_ns=1).still_describes(path)
+
+
+def test_a_copy_keeps_content_and_mode(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(3_000_000))
+    (tmp_path / "a").chmod(0o750)
+    digest = copy_file(tmp_path / "a", tmp_path / "b")
+    assert digest.sha256 == digest_file(tmp_path / "a").sha256
+    assert (tmp_path / "b").stat().st_mode & 0o777 == 0o750
+
+
+def test_the_first_error_of_many_is_raised() -> None:
+    def work(number: int) -> int:
+        if number == 3:
+            raise KeyError(number)
+        return number * 2
+
+    assert for_each(work, [1, 2]) == [2, 4]
+    assert for_each(work, []) == []
+    with pytest.raises(KeyError):
+        for_each(work, range(100))

@@ -1,0 +1,153 @@
+"""Which checkpoints survive: the rules, and what is never deleted."""
+
+from __future__ import annotations
+
+import logging
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from determined.storage import (
+    Contents,
+    Manifest,
+    RetentionPolicy,
+    SharedFSStorageManager,
+    StoredCheckpoint,
+    apply_retention,
+)
+
+TRIALS = {
+    "1": [("a", 100, 0.9), ("b", 200, None), ("c", 300, 0.5), ("d", 400, 0.7)],
+    "2": [("e", 100, 0.4), ("f", 200, 0.6), ("g", 300, None)],
+}
+TABLE = [
+    ((0, 0, 0), ""),
+    ((1, 0, 0), "e"),
+    ((3, 0, 0), "cef"),
+    ((9, 0, 0), "acdef"),
+    ((0, 1, 0), "ce"),
+    ((0, 0, 1), "dg"),
+    ((0, 0, 2), "cdfg"),
+    ((0, 1, 1), "cdeg"),
+    ((3, 1, 1), "cdefg"),
+]
+
+
+def metadata(run_id: str, steps: int, value: float | None) -> dict[str, object]:
+    metrics = {} if value is None else {"loss": value}
+    return {"run_id": run_id, "steps_completed": steps, "metrics": metrics}
+
+
+def records() -> list[StoredCheckpoint]:
+    return [
+        StoredCheckpoint(name, Manifest(Contents(), 1, steps), metadata(run_id, steps, value))
+        for run_id, rows in TRIALS.items()
+        for name, steps, value in rows
+    ]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SharedFSStorageManager:
+    manager = SharedFSStorageManager(tmp_path / "store")
+    for run_id, rows in TRIALS.items():
+        for name, steps, value in rows:
+            stage = manager.begin(name)
+            manager.commit(stage, name, Contents(), metadata(run_id, steps, value))
+    return manager
+
+
+def left(manager: SharedFSStorageManager) -> str:
+    return "".join(sorted(checkpoint.storage_id for checkpoint in manager.list()))
+
+
+@pytest.mark.parametrize(("rules", "kept"), TABLE)
+def test_the_rules_keep_what_the_table_says(rules: tuple[int, int, int], kept: str) -> None:
+    policy = RetentionPolicy(*rules, metric_name="loss")
+    assert policy.kept(records()) == set(kept)
+
+
+@pytest.mark.parametrize(("rules", "kept"), TABLE)
+def test_the_newest_of_each_run_is_never_deleted(
+    store: SharedFSStorageManager, rules: tuple[int, int, int], kept: str
+) -> None:
+    policy = RetentionPolicy(*rules, metric_name="loss")
+    deleted = apply_retention(store, policy, ["1", "2"])
+    assert left(store) == "".join(sorted({*kept, "d", "g"}))
+    assert set(deleted) == set("abcdefg") - {*kept, "d", "g"}
+
+
+def test_larger_metrics_can_be_better_and_nan_never_is() -> None:
+    rows = [("a", 1, 0.1), ("b", 2, float("nan")), ("c", 3, 0.9), ("d", 4, 0.9)]
+    checkpoints = [
+        StoredCheckpoint(name, Manifest(Contents(), steps, steps), metadata("1", steps, value))
+        for name, steps, value in rows
+    ]
+    random.Random(0).shuffle(checkpoints)
+    for count, kept in [(1, "c"), (2, "cd"), (3, "acd"), (4, "abcd")]:
+        policy = RetentionPolicy(0, count, 0, metric_name="loss", smaller_is_better=False)
+        assert policy.kept(checkpoints) == set(kept)
+
+
+def test_other_runs_and_protected_checkpoints_stay(store: SharedFSStorageManager) -> None:
+    deleted: list[str] = []
+    policy = RetentionPolicy(0, 0, 0)
+    assert apply_retention(store, policy, ["1"], protected={"a"}, on_delete=deleted.append) == [
+        "b",
+        "c",
+    ]
+    assert deleted == ["b", "c"]
+    assert left(store) == "adefg"
+
+
+def test_checkpoints_with_foreign_files_in_them_stay(
+    store: SharedFSStorageManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "store" / "a" / "notes.txt").write_text("mine")
+    with caplog.at_level(logging.WARNING, "determined.storage"):
+        apply_retention(store, RetentionPolicy(0, 0, 0), ["1", "2"])
+    assert left(store) == "adg"
+    assert "notes.txt" in caplog.text
+
+
+def test_a_checkpoint_in_use_stays(store: SharedFSStorageManager) -> None:
+    with store.restore_path("a"):
+        assert apply_retention(store, RetentionPolicy(0, 0, 0), ["1"]) == ["b", "c"]
+    assert apply_retention(store, RetentionPolicy(0, 0, 0), ["1"]) == ["a"]
+
+
+def test_a_damaged_newest_does_not_cost_the_newest_whole_one(
+    store: SharedFSStorageManager, tmp_path: Path
+) -> None:
+    (tmp_path / "store" / "d" / "metadata.json").write_text("{}")
+    apply_retention(store, RetentionPolicy(0, 0, 0), ["1"])
+    newest = store.latest("1")
+    assert newest is not None
+    assert newest.storage_id == "c"
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True, None])
+def test_counts_are_whole_numbers(value: object) -> None:
+    with pytest.raises(ValueError, match="`save_trial_best`"):
+        RetentionPolicy(save_trial_best=value)  # type: ignore[arg-type]  # the point of the test
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.none() | st.floats())),
+    rules=st.tuples(*[st.integers(0, 4)] * 3),
+)
+def test_more_generous_rules_keep_more(
+    rows: list[tuple[int, int, float | None]], rules: tuple[int, int, int]
+) -> None:
+    checkpoints = [
+        StoredCheckpoint(str(n), Manifest(Contents(), n, steps), metadata(str(run), steps, value))
+        for n, (run, steps, value) in enumerate(rows)
+    ]
+    kept = RetentionPolicy(*rules, metric_name="loss").kept(checkpoints)
+    more = RetentionPolicy(rules[0] + 1, rules[1] + 1, rules[2] + 1, metric_name="loss").kept(
+        checkpoints
+    )
+    assert kept <= more
+    assert len(kept) <= rules[0] + len({run for run, _, _ in rows}) * (rules[1] + rules[2])
