@@ -111,9 +111,9 @@ class TestOneRank:
 
 def _loop_forever_on_rank_1(directory: Path) -> str:
     with DistributedContext.from_torch_distributed() as context:
-        watchdog = Watchdog(directory, context.rank, 2, 0.5, lambda: context.last_collective)
-        watchdog.start()
+        watchdog = Watchdog(directory, context.rank, 2, 1.0, lambda: context.last_collective)
         context.allgather("ready")
+        watchdog.start()
         watchdog.beat(f"batch of rank {context.rank}")
         if context.rank == 1:
             _lost_in_train_batch(directory)

@@ -99,24 +99,31 @@ class Watchdog:
     def _look(self) -> None:
         self._save_status()
         beat = self._beat
+        reports = self._reports()
+        self._answer(reports, beat)
         silent_seconds = time.monotonic() - beat[1]
         if silent_seconds > self._timeout_seconds and self._reported is not beat:
-            self._open_report(silent_seconds)
-        for report in self._reports():
+            # Numbered from one look at the directory: of two ranks that notice at the same moment
+            # one finds the file there, and its silence goes into the other's report.
+            report = self._directory / f"hang_{len(reports) + 1}.txt"
+            self._open_report(report, silent_seconds)
+            self._answer([report], beat)
+
+    def _answer(self, reports: list[Path], beat: tuple[str, float]) -> None:
+        """Add this rank's part to each report that lacks it; its present silence is then told."""
+        for report in reports:
             if report not in self._answered:
                 self._answered.add(report)
-                self._reported = beat  # this silence has been told
+                self._reported = beat
                 _append(report, self._describe_myself())
 
-    def _open_report(self, silent_seconds: float) -> None:
-        path = self._directory / f"hang_{len(self._reports()) + 1}.txt"
+    def _open_report(self, path: Path, silent_seconds: float) -> None:
         lines = [
             f"rank {self._rank} made no progress for {silent_seconds:.1f} s.",
             "",
             "All ranks:",
         ]
         lines += [self._describe_rank(rank) for rank in range(self._size)]
-        # Another rank may have noticed at the same moment: then that is the job's report.
         with contextlib.suppress(FileExistsError):
             _append(path, "\n".join(lines) + "\n", os.O_EXCL)
             logger.error(
