@@ -41,6 +41,7 @@ from determined.pytorch._schedule import (
     _TrainBoundaryType,
     _TrialState,
 )
+from determined.pytorch._tracking import _log_tb_metrics
 from determined.pytorch._trainer import Trainer, init
 from determined.pytorch._trial import PyTorchTrial
 

@@ -77,7 +77,9 @@ class Evaluation:
             )
         columns = outputs.columns()
         if self._hooks.of("on_validation_epoch_end"):
-            self._hooks.call("on_validation_epoch_end", rows(columns, len(outputs)))
+            edited = rows(columns, len(outputs))
+            self._hooks.call("on_validation_epoch_end", edited)
+            columns = {name: [row[name] for row in edited] for name in columns}
         reducer = self._trial.evaluation_reducer()
         reducers = _prepare_metrics_reducers(reducer, columns.keys()) if len(outputs) else {}
         return _reduce_metrics(distributed, columns, len(outputs), reducers)

@@ -58,7 +58,7 @@ class TrainLoop:
         with contextlib.ExitStack() as stack:
             self._open(stack)
             try:
-                self._check_stop()
+                self._check_stop(preemption_only=True)
                 if self._run.validation_pending or self._wants_step_zero_validation():
                     self._validate()
                 while not self._is_finished():
@@ -265,7 +265,8 @@ class TrainLoop:
                 storage_id = self._saver.save(self._save_job(ranks, is_best))
             if self._hooks.of("on_checkpoint_upload_end"):
                 storage_id = distributed.broadcast(storage_id)
-                self._hooks.call("on_checkpoint_upload_end", uuid=storage_id)
+                if storage_id is not None:
+                    self._hooks.call("on_checkpoint_upload_end", uuid=storage_id)
         except InvalidHP:
             if already_exiting:
                 raise
@@ -363,11 +364,12 @@ class TrainLoop:
     def _saved(self, storage_id: str, job: SaveJob) -> None:
         """Follow up on a checkpoint that is safe now; runs in the saver's thread."""
         self._tracker.saved(storage_id)
-        superseded = self._superseded
-        if job.is_best:
-            self._superseded = storage_id
-            if superseded is not None and superseded != self._plan.latest_checkpoint:
-                self._core.checkpoint.delete(superseded)
+        if not job.is_best:
+            return
+        if self._superseded is not None:
+            self._core.checkpoint.delete(self._superseded)
+        is_periodic = _TrainBoundaryType.CHECKPOINT in self._schedule.due(job.state.batches_trained)
+        self._superseded = None if is_periodic else storage_id
 
     def _is_finished(self) -> bool:
         if self._plan.test_mode:

@@ -12,21 +12,13 @@ from determined import util
 from determined.common.check import CheckFailedError
 from determined.core._distributed import DistributedContext
 from determined.errors import InvalidExperimentException
-from determined.pytorch._reducer import Reducer, _simple_reduce_metrics
+from determined.pytorch._reducer import Reducer, _simple_reduce_metrics, to_numpy
 
 # One column: an array with a row per batch where that is possible, else the values as they came.
 Column = np.ndarray | list[Any]
 
 # Tensors wait on the device until so many batches are there: few copies, bounded memory.
 _CHUNK = 1024
-
-
-def to_numpy(value: torch.Tensor) -> np.ndarray:
-    """Copy a tensor to numpy; types that numpy lacks become float32."""
-    value = value.detach()
-    if value.dtype == torch.bfloat16 or value.dtype.itemsize == 1 and value.is_floating_point():
-        value = value.float()
-    return value.cpu().numpy()
 
 
 def _convert_metrics_to_numpy(metrics: dict[str, Any]) -> dict[str, Any]:
@@ -53,8 +45,9 @@ class BatchMetrics:
         row = {}
         for name, value in metrics.items():
             if isinstance(value, torch.Tensor):
-                # A tensor without history may be a buffer that the next batch overwrites.
-                value = value.detach() if value.grad_fn is not None else value.detach().clone()
+                # The next batch may overwrite a buffer or a view of the weights.
+                is_fresh = value.grad_fn is not None and not value._is_view()
+                value = value.detach() if is_fresh else value.detach().clone()
             row[name] = value
         self._rows.append(row)
         self._length += 1

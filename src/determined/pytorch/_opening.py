@@ -52,6 +52,7 @@ class Opened:
 class _Checkpoint:
     """A checkpoint that was found and whose counters were read, but not its tensors."""
 
+    name: str
     path: pathlib.Path
     counters: dict[str, int] | None
     run: RunRecord | None
@@ -88,7 +89,7 @@ def open_run(
         context._steps_completed = start
 
         for callback in callbacks.values():
-            callback.on_trial_startup(start, plan.latest_checkpoint)
+            callback.on_trial_startup(start, None if saved is None else saved.name)
             stack.callback(callback.on_trial_shutdown)
 
         data = _open_training_data(trial, context, start, saved)
@@ -151,6 +152,7 @@ def _find(
     state_file(path)  # raises where there is none
     counters, saved_run = read_counters(path), read_run(path)
     return _Checkpoint(
+        name=name,
         path=path,
         counters=counters,
         run=saved_run,

@@ -148,6 +148,11 @@ def check_policy(
             f"`checkpoint_policy` must be one of {', '.join(_POLICIES)}, got {policy!r}."
         )
     searcher = (context._exp_conf or {}).get("searcher") or {}
+    info = context._core.info
+    if policy == "best" and info is not None and info.task_type == "TRIAL":
+        for name, given in (("metric", metric), ("smaller_is_better", smaller_is_better)):
+            if given is None and name not in searcher:
+                raise KeyError(f"searcher.{name} is missing from the experiment configuration")
     if metric is None:
         metric = searcher.get("metric")
     if smaller_is_better is None:

@@ -43,6 +43,14 @@ def _simple_reduce_metrics(
     raise NotImplementedError(f"No such reducer: {reducer!r}.")
 
 
+def to_numpy(value: torch.Tensor) -> np.ndarray:
+    """Copy a tensor to numpy; types that numpy lacks become float32."""
+    value = value.detach()
+    if value.dtype == torch.bfloat16 or value.dtype.itemsize == 1 and value.is_floating_point():
+        value = value.float()
+    return value.cpu().numpy()
+
+
 class MetricReducer(metaclass=abc.ABCMeta):
     """A metric over many batches and ranks, such as an F1 score.
 
@@ -151,7 +159,7 @@ class _PyTorchReducerContext:
     def reset_reducers(self) -> None:
         """Reset all reducers. The trainer does so before each segment and each validation."""
         for registered in self._wrapped_reducers:
-            registered.reducer.reset()
+            registered.call("reset")
 
     def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
         """Reduce over all ranks and return the metrics. Every rank must call it in step."""
@@ -190,8 +198,8 @@ class _PyTorchReducerContext:
                 )
                 metrics[registered.name] = result
         return {
-            name: v.detach().cpu().numpy() if isinstance(v, torch.Tensor) else v
-            for name, v in metrics.items()
+            name: to_numpy(value) if isinstance(value, torch.Tensor) else value
+            for name, value in metrics.items()
         }
 
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from determined import util
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._metrics import Column, rows
@@ -16,7 +18,7 @@ from determined.pytorch._plan import FitPlan
 from determined.pytorch._progress import Progress
 from determined.pytorch._schedule import Epoch, _TrialState
 from determined.tensorboard._events import ScalarEvents
-from determined.tensorboard._series import log_training, log_validation
+from determined.tensorboard._series import BatchMetrics, log_training, log_validation
 from determined.tensorboard.util import get_rank_aware_path
 
 logger = logging.getLogger("determined.pytorch")
@@ -60,10 +62,13 @@ class Tracker:
         """Report a segment; `avg_metrics` gains the counters. Returns the metrics per batch."""
         if not self._is_chief:
             return None
-        if self._context.get_enable_tensorboard_logging():
-            log_training(self._scalars(), state.batches_trained, avg_metrics, columns)
-        _add_counters(avg_metrics, state)
         batch_metrics = rows(columns, length)
+        if self._context.get_enable_tensorboard_logging():
+            # Whole columns are quicker to write, but metrics that are no tensors have none.
+            is_tabular = all(isinstance(column, np.ndarray) for column in columns.values())
+            per_batch = columns if is_tabular else batch_metrics
+            _log_tb_metrics(self._scalars(), "train", state.batches_trained, avg_metrics, per_batch)
+        _add_counters(avg_metrics, state)
         self._train.report_training_metrics(
             steps_completed=state.batches_trained, metrics=avg_metrics, batch_metrics=batch_metrics
         )
@@ -75,7 +80,7 @@ class Tracker:
         if not self._is_chief:
             return
         if self._context.get_enable_tensorboard_logging():
-            log_validation(self._scalars(), state.batches_trained, metrics)
+            _log_tb_metrics(self._scalars(), "val", state.batches_trained, metrics)
         _add_counters(metrics, state)
         self._train.report_validation_metrics(
             steps_completed=state.batches_trained, metrics=metrics
@@ -143,6 +148,20 @@ class Tracker:
         if self._events is None:
             self._events = ScalarEvents(self._context.get_tensorboard_path())
         return self._events
+
+
+def _log_tb_metrics(
+    writer: ScalarEvents,
+    metric_type: str,
+    steps_completed: int,
+    metrics: Mapping[str, Any],
+    batch_metrics: BatchMetrics | None = None,
+) -> None:
+    """Write one report: `train` with its metrics per batch, or `val`."""
+    if metric_type == "val":
+        log_validation(writer, steps_completed, metrics)
+    else:
+        log_training(writer, steps_completed, metrics, batch_metrics)
 
 
 def _add_counters(metrics: dict[str, Any], state: _TrialState) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -116,7 +116,7 @@ def init(
         context._allow_pickle = allow_pickle
         yield context
         stopped_by = core_context.preempt.signal_received
-    if stopped_by is not None and "IPython" not in sys.modules:
+    if stopped_by is not None and not hasattr(builtins, "__IPYTHON__"):
         # Stopped, not finished: what the script would do next must not take one for the other.
         raise SystemExit(128 + stopped_by)
 
@@ -133,7 +133,6 @@ class Trainer:
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         self._trial = trial
         self._context = context
-        self._profiler_options: dict[str, Any] | None = None
         self.latest_checkpoint: str | None = None
 
     def configure_profiler(
@@ -143,13 +142,12 @@ class Trainer:
         begin_on_batch: int = 0,
         end_after_batch: int | None = None,
     ) -> None:
-        """Choose what the next `fit` profiles; the last call counts."""
-        self._profiler_options = {
-            "sync_timings": sync_timings,
-            "enabled": enabled,
-            "begin_on_batch": begin_on_batch,
-            "end_after_batch": end_after_batch,
-        }
+        """Do nothing: this setting of older releases became `fit(profiling_enabled=True)`."""
+        logger.error(
+            "Trainer.configure_profiler has no effect any more: call "
+            "fit(profiling_enabled=True) to sample the machine, or context.set_profiler(...) for "
+            "torch's own profiler."
+        )
 
     def fit(
         self,
