@@ -10,11 +10,11 @@ import pytest
 
 from determined.storage import (
     DirectoryStorageManager,
-    FsspecStorageManager,
     S3StorageManager,
     SharedFSStorageManager,
     StorageManager,
 )
+from tests.support.memory_storage import build_memory_storage
 
 
 @pytest.fixture(scope="session")
@@ -55,12 +55,6 @@ def build_s3(s3_endpoint: str, tmp_path: Path) -> Callable[..., S3StorageManager
     return build
 
 
-def open_memory_filesystem() -> object:
-    import fsspec
-
-    return fsspec.filesystem("memory")
-
-
 @pytest.fixture(params=["shared_fs", "directory", "fsspec", "s3"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> StorageManager:
     if request.param == "shared_fs":
@@ -68,7 +62,6 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> StorageManager:
     if request.param == "directory":
         return DirectoryStorageManager(tmp_path / "store")
     if request.param == "fsspec":
-        root = f"bucket-{uuid.uuid4()}/prefix"
-        return FsspecStorageManager(open_memory_filesystem, root, protocol="memory")
+        return build_memory_storage(f"bucket-{uuid.uuid4()}/prefix")
     manager: S3StorageManager = request.getfixturevalue("build_s3")()
     return manager
