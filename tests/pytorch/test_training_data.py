@@ -656,3 +656,24 @@ class TestOtherLoaders:
         data.close()
         _, alive = psutil.wait_procs(workers, timeout=4)
         assert not alive
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_epoch_gives_the_gradients_of_a_plain_torch_loop(shuffle: bool) -> None:
+    dataset = TensorDataset(torch.randn(50, 4), torch.randn(50, 1))
+
+    def gradients(open_loader: Callable[[torch.Generator | None], Iterable[Any]]) -> torch.Tensor:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1)
+        )
+        for inputs, targets in itertools.islice(open_loader(generator() if shuffle else None), 4):
+            loss: Any = ((model(inputs) - targets) ** 2).mean()
+            loss.backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    theirs = gradients(
+        lambda rng: torch.utils.data.DataLoader(dataset, 16, shuffle=shuffle, generator=rng)
+    )
+    ours = gradients(lambda rng: opened(DataLoader(dataset, 16, shuffle=shuffle, generator=rng)))
+    assert torch.equal(ours, theirs)
