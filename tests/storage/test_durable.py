@@ -80,6 +80,11 @@ def test_a_real_full_device_is_explained() -> None:
         small.write(b"x")
 
 
+def test_the_reason_is_not_hidden_by_the_writer() -> None:
+    with pytest.raises(CheckpointError, match="No space left"), HashingFile("/dev/full") as file:
+        torch.save({"weights": torch.zeros(1_000_000)}, file)
+
+
 def test_digests_know_when_a_file_was_touched(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"abc")

@@ -90,6 +90,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         self._buffer = bytearray()
         self._hasher: ThreadPoolExecutor | None = None
         self._digest: FileDigest | None = None
+        self._failure: CheckpointError | None = None
         self._descriptor = -1
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         with explained("create", self._path):
@@ -119,6 +120,8 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
     def write(self, data: ReadableBuffer) -> int:
         if self._descriptor < 0:
             raise ValueError(f"{self._path} is closed.")
+        if self._failure is not None:
+            raise self._failure
         view = memoryview(data)
         if not view.nbytes:
             return 0
@@ -141,6 +144,9 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         hashed = self._hash_beside(block)
         try:
             self._write_all(block)
+        except CheckpointError as failure:
+            self._failure = failure
+            raise
         finally:
             if hashed is not None:
                 hashed.result()
@@ -158,7 +164,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
     def _write_all(self, block: memoryview) -> None:
         done = 0
         while done < len(block):
-            with explained(f"write after {self._size:,} bytes of", self._path, len(block) - done):
+            with explained("write to", self._path, len(block) - done):
                 written = os.write(self._descriptor, block[done : done + _WRITE_BYTES])
             done += written
             self._size += written
@@ -168,6 +174,8 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         if self._descriptor < 0:
             return
         try:
+            if self._failure is not None:
+                raise self._failure
             self.flush()
             reach("before_fsync")
             with explained("flush to disk", self._path, self._size):
@@ -194,8 +202,11 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
     ) -> None:
         if kind is None:
             self.close()
-        else:
-            self._abandon()
+            return
+        self._abandon()
+        # Writers such as torch's fail again while they clean up, and so hide the reason.
+        if self._failure is not None and error is not self._failure:
+            raise self._failure
 
     def __del__(self) -> None:
         # A file that nobody closed is not finished: never fsync from the garbage collector.
