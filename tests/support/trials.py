@@ -73,7 +73,7 @@ class LineTrial(PyTorchTrial):
 
     @property
     def weight(self) -> float:
-        return float(next(self.model.parameters()))
+        return next(self.model.parameters()).item()
 
     @property
     def batches(self) -> list[int]:
