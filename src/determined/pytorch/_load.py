@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import copy
 import logging
 import pathlib
 import warnings
@@ -18,11 +18,20 @@ from determined._local_execution import _local_execution_manager
 from determined.errors import InvalidCheckpointException, InvalidExperimentException
 from determined.load import trial_class_from_entrypoint
 from determined.pytorch._context import PyTorchTrialContext
-from determined.pytorch._state import load_model, read_tensors, state_file
+from determined.pytorch._reading import read_json, read_state
+from determined.pytorch._state import load_model
 from determined.pytorch._trial import PyTorchTrial
+from determined.storage import SharedFSStorageManager
 
 logger = logging.getLogger("determined.pytorch")
 
+# What older trials may expect of a configuration, besides what was stored.
+_DEFAULTS: dict[str, Any] = {
+    "searcher": {"name": "single", "max_length": {"batches": 100}},
+    "scheduling_unit": 100,
+    "resources": {"slots_per_trial": 1},
+    "optimizations": {"aggregation_frequency": 1, "average_aggregated_gradients": True},
+}
 # What a checkpoint's configuration says of the place where it was trained, not of the trial.
 _NOT_OF_THE_TRIAL = (
     "bind_mounts",
@@ -66,8 +75,8 @@ def load_trial_from_checkpoint_path(
     """Build the trial of a checkpoint directory and load the weights of its models.
 
     Only the models are restored; to continue training pass the checkpoint to `fit`. Without
-    `trial_class`, the
-    class is imported from the code in the checkpoint: give it for files that you do not trust.
+    `trial_class`, the class is imported from the code in the checkpoint: give it for files that you
+    do not trust. An import that such code runs only later looks among the modules of this process.
 
     Args:
         path: The checkpoint's directory.
@@ -80,8 +89,7 @@ def load_trial_from_checkpoint_path(
         if torch_load_kwargs is not None:
             raise ValueError(
                 "Give arguments for torch.load in `torch_load_kwargs` only, not as further "
-                "keywords too: "
-                f"{sorted(kwargs)}."
+                f"keywords too: {sorted(kwargs)}."
             )
         warnings.warn(
             "Passing arguments for torch.load as keywords is deprecated: use torch_load_kwargs.",
@@ -89,15 +97,27 @@ def load_trial_from_checkpoint_path(
             stacklevel=2,
         )
         torch_load_kwargs = kwargs
-    directory = pathlib.Path(path)
+    directory = pathlib.Path(path).absolute()
     description = _describe(directory)
+    storage = SharedFSStorageManager(directory.parent)
+    with storage.restore_path(directory):  # verified first, and not deleted meanwhile
+        return _load(directory, description, trial_class, trial_kwargs, torch_load_kwargs)
+
+
+def _load(
+    directory: pathlib.Path,
+    description: dict[str, Any],
+    trial_class: type[PyTorchTrial] | None,
+    trial_kwargs: dict[str, Any] | None,
+    torch_load_kwargs: dict[str, Any] | None,
+) -> PyTorchTrial:
     if trial_class is None:
         trial_class = _import_trial_class(directory, description)
     context = _load_context(description)
     trial = trial_class(context, **(trial_kwargs or {}))
     options = dict(torch_load_kwargs or {})
-    checkpoint = read_tensors(
-        state_file(directory), allow_pickle=not options.pop("weights_only", True), **options
+    checkpoint = read_state(
+        directory, allow_pickle=not options.pop("weights_only", True), **options
     )
     if description["may_build_model"]:
         build_model = getattr(trial, "build_model", None)
@@ -108,7 +128,7 @@ def load_trial_from_checkpoint_path(
                 f"{directory} holds one model, but {trial_class.__name__} has no build_model "
                 "method to make it."
             )
-    models = checkpoint["models_state_dict"]
+    models = checkpoint.get("models_state_dict", [])
     if len(models) != len(context.models):
         raise InvalidCheckpointException(
             f"{directory} has {len(models)} models, but {trial_class.__name__} wraps "
@@ -122,11 +142,11 @@ def load_trial_from_checkpoint_path(
 def _describe(directory: pathlib.Path) -> dict[str, Any]:
     """Read what kind of checkpoint this is, in the form of whichever release wrote it."""
     load_data, metadata = directory / "load_data.json", directory / "metadata.json"
-    if load_data.exists():
-        stored = json.loads(load_data.read_text())
+    stored = read_json(load_data)
+    if stored is not None:
         if stored.get("trial_type") != "PyTorchTrial":
             logger.warning(f"{load_data} is of a {stored.get('trial_type')}, not a PyTorchTrial.")
-        spec = stored.get("trial_cls_spec", "")
+        spec = str(stored.get("trial_cls_spec", ""))
         if stored.get("trial_in_main"):
             if not spec.partition(":")[0]:
                 raise ValueError(f"{load_data} does not say which module the trial class is in.")
@@ -134,26 +154,34 @@ def _describe(directory: pathlib.Path) -> dict[str, Any]:
                 f"The trial class {spec} was part of a script; its module is imported now."
             )
         return {
-            "config": stored.get("experiment_config"),
-            "hparams": stored.get("hparams"),
+            "config": _section(stored, "experiment_config", load_data),
+            "hparams": _section(stored, "hparams", load_data),
             "spec": spec,
             "is_trainer": stored.get("is_trainer", False),
             "may_build_model": False,
         }
-    assert metadata.exists(), (
+    stored = read_json(metadata)
+    assert stored is not None, (
         f"{directory} has neither load_data.json nor metadata.json, so it is no checkpoint of a "
         "trial."
     )
-    stored = json.loads(metadata.read_text())
     if not str(stored.get("framework", "")).startswith("torch") and "torch_version" not in stored:
         logger.warning(f"{metadata} does not say that this is a checkpoint of torch.")
+    config = _section(stored, "experiment_config", metadata)
     return {
-        "config": stored.get("experiment_config"),
-        "hparams": stored.get("hparams"),
-        "spec": (stored.get("experiment_config") or {}).get("entrypoint", ""),
+        "config": config,
+        "hparams": _section(stored, "hparams", metadata),
+        "spec": str((config or {}).get("entrypoint", "")),
         "is_trainer": False,
         "may_build_model": True,
     }
+
+
+def _section(stored: dict[str, Any], name: str, file: pathlib.Path) -> dict[str, Any] | None:
+    section = stored.get(name)
+    if section is None or isinstance(section, dict):
+        return section
+    raise InvalidCheckpointException(f"`{name}` in {file} must be an object or null.")
 
 
 def _load_context(description: dict[str, Any]) -> CheckpointLoadContext:
@@ -161,7 +189,8 @@ def _load_context(description: dict[str, Any]) -> CheckpointLoadContext:
     if not description["is_trainer"]:
         assert config is not None, "The checkpoint does not hold the experiment's configuration."
         assert hparams is not None, "The checkpoint does not hold the hyperparameters."
-        config = {key: value for key, value in config.items() if key not in _NOT_OF_THE_TRIAL}
+        stored = {key: value for key, value in config.items() if key not in _NOT_OF_THE_TRIAL}
+        config = {**copy.deepcopy(_DEFAULTS), **stored}
     context = CheckpointLoadContext(hparams=hparams, exp_conf=config)
     seed = ((config or {}).get("reproducibility") or {}).get("experiment_seed")
     context._trial_seed = seed or 0

@@ -21,6 +21,7 @@ from determined.pytorch._metrics import BatchMetrics, average_over_ranks, averag
 from determined.pytorch._opening import open_run
 from determined.pytorch._parallel import forbid_buffer_broadcast
 from determined.pytorch._plan import FitPlan
+from determined.pytorch._retention import Retention, configured_policy
 from determined.pytorch._saver import SaveJob, Saver
 from determined.pytorch._schedule import (
     Epoch,
@@ -50,7 +51,6 @@ class TrainLoop:
         self._tracker = Tracker(context)
         self._metrics = BatchMetrics()
         self._validated: dict[str, Any] = {}
-        self._superseded: str | None = None
         check_trial(trial, context, self._callbacks)
 
     def run(self) -> None:
@@ -74,7 +74,7 @@ class TrainLoop:
             except InvalidHP:
                 self._save_unless_current(already_exiting=True)
                 raise
-            self._saver.wait()
+            self._saver.finish()
             self._tracker.finish(self.state, is_finished=self._is_finished())
 
     def _train_segment(self) -> None:
@@ -245,6 +245,11 @@ class TrainLoop:
     def _is_saved(self) -> bool:
         return self.state.last_ckpt == self.state.batches_trained
 
+    def _is_save_due(self) -> bool:
+        """Say whether a checkpoint of this batch is wanted, however good it is."""
+        due = self._schedule.due(self.state.batches_trained)
+        return self._is_finished() or _TrainBoundaryType.CHECKPOINT in due
+
     def _save_unless_current(self, already_exiting: bool = False) -> None:
         if not self._is_saved():
             self._save(already_exiting=already_exiting)
@@ -292,6 +297,7 @@ class TrainLoop:
                 "metrics": _numbers(self._validated) if is_validated else {},
             },
             is_best=is_best,
+            is_asked_for=not is_best or self._is_save_due(),
         )
 
     # Beginning and end.
@@ -320,6 +326,12 @@ class TrainLoop:
         stack.callback(self._saver.close)
         opened = open_run(stack, self._trial, context, plan, self._callbacks, self._hooks)
         self.state, self._run = opened.state, opened.run
+        self._retention = Retention(
+            self._core.checkpoint,
+            configured_policy(context._exp_conf, plan),
+            opened.run.run_id,
+            opened.started_from,
+        )
         self._training_data = opened.training_data
         self._validation_loader = opened.validation_loader
         self._epoch_length = opened.epoch_length
@@ -364,12 +376,10 @@ class TrainLoop:
     def _saved(self, storage_id: str, job: SaveJob) -> None:
         """Follow up on a checkpoint that is safe now; runs in the saver's thread."""
         self._tracker.saved(storage_id)
-        if not job.is_best:
-            return
-        if self._superseded is not None:
-            self._core.checkpoint.delete(self._superseded)
-        is_periodic = _TrainBoundaryType.CHECKPOINT in self._schedule.due(job.state.batches_trained)
-        self._superseded = None if is_periodic else storage_id
+        superseded = self._run.best_checkpoint if job.is_best else None
+        if job.is_best:
+            self._run.best_checkpoint = None if job.is_asked_for else storage_id
+        self._retention.after_save(storage_id, superseded)
 
     def _is_finished(self) -> bool:
         if self._plan.test_mode:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from determined import core
 from determined.errors import CheckpointNotFound
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
@@ -18,20 +19,19 @@ from determined.pytorch._data import DataLoader, _dataset_repro_warning
 from determined.pytorch._evaluate import uses_evaluate_batch
 from determined.pytorch._hooks import Hooks
 from determined.pytorch._plan import FitPlan
+from determined.pytorch._reading import read_counters, read_dict, read_state, state_file
 from determined.pytorch._schedule import _TrialState
 from determined.pytorch._state import (
     RunRecord,
     batches_trained_in,
-    read_counters,
     read_run,
-    read_tensors,
     restore,
     restore_counters,
     restore_gradients,
-    state_file,
 )
 from determined.pytorch._training_data import TrainingData, open_training_data
 from determined.pytorch._trial import PyTorchTrial
+from determined.storage import SharedFSStorageManager
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -46,6 +46,7 @@ class Opened:
     validation_loader: Any
     epoch_length: int
     rng_state: dict[str, Any] | None
+    started_from: str | None
 
 
 @dataclasses.dataclass
@@ -101,7 +102,10 @@ def open_run(
         state, rng = _TrialState(trial_id=trial_id), None
         if saved is not None:
             state, rng = _restore(saved, context, callbacks, hooks, trial_id, epoch_length)
-    return Opened(state, run, data, validation_loader, epoch_length, rng)
+    started_from = None if saved is None else pathlib.Path(saved.name).name
+    if run.best_checkpoint == started_from:
+        run.best_checkpoint = None  # it has a second use now, so nothing takes its place
+    return Opened(state, run, data, validation_loader, epoch_length, rng, started_from)
 
 
 def run_identity(context: PyTorchTrialContext, trial: PyTorchTrial) -> str:
@@ -147,6 +151,10 @@ def _find(
         except CheckpointNotFound as e:
             logger.info(f"{e} Training starts from the beginning.")
             return None
+    if pathlib.Path(name).is_absolute():  # of another storage, perhaps of another kind
+        checkpoints = core.CheckpointContext(
+            context.distributed, SharedFSStorageManager(pathlib.Path(name).parent)
+        )
     path = restoring.enter_context(checkpoints.restore_path(name))
     logger.info(f"Restoring checkpoint {name}.")
     state_file(path)  # raises where there is none
@@ -163,18 +171,22 @@ def _find(
 
 def _read_rank(path: pathlib.Path, context: PyTorchTrialContext) -> dict[str, Any]:
     """Read this rank's own state, or the chief's if the run had fewer ranks."""
-    for rank in (context.distributed.rank, 0):
-        file = path / "ranks" / f"rank_{rank}.pth"
-        if file.is_file():
-            state: dict[str, Any] = read_tensors(file, context._allow_pickle)
-            return state
-    return {}
+    own, chief = (path / "ranks" / f"rank_{rank}.pth" for rank in (context.distributed.rank, 0))
+    if not chief.is_file():
+        return {}
+    state = read_dict(chief, context._allow_pickle)
+    if own != chief and own.is_file():
+        gradients = state.get("gradients", [])
+        state = {"gradients": gradients, **read_dict(own, context._allow_pickle)}
+    return state
 
 
 def _continued(run: RunRecord, saved: RunRecord) -> RunRecord:
     """Continue the saved run: its seed decides the data order, its best value what is better."""
     if saved.metric == run.metric and saved.smaller_is_better == run.smaller_is_better:
         run = dataclasses.replace(run, best=saved.best)
+        if saved.run_id == run.run_id:
+            run = dataclasses.replace(run, best_checkpoint=saved.best_checkpoint)
     if saved.aggregation_frequency != run.aggregation_frequency:
         logger.warning(
             f"The run was saved with aggregation_frequency={saved.aggregation_frequency} and "
@@ -192,7 +204,7 @@ def _restore(
     trial_id: int,
     epoch_length: int,
 ) -> tuple[_TrialState, dict[str, Any] | None]:
-    checkpoint = read_tensors(state_file(saved.path), context._allow_pickle)
+    checkpoint = read_state(saved.path, context._allow_pickle)
     hooks.call("on_checkpoint_load_start", checkpoint)
     restore(context, callbacks, checkpoint)
     state = restore_counters(saved.counters, trial_id, epoch_length)

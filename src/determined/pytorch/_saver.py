@@ -15,9 +15,11 @@ from typing import Any
 import torch
 
 from determined import core, util
+from determined.errors import CheckpointError
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._export import write_safetensors
 from determined.pytorch._hooks import Hooks
+from determined.pytorch._reading import unsafe_names
 from determined.pytorch._schedule import _TrialState
 from determined.pytorch._snapshot import Snapshot
 from determined.pytorch._state import RunRecord, write_side_files
@@ -31,7 +33,11 @@ _HOOKS_ON_FILES = ("on_checkpoint_end", "on_checkpoint_write_end", "on_checkpoin
 
 @dataclasses.dataclass(frozen=True)
 class SaveJob:
-    """Everything one checkpoint consists of."""
+    """Everything one checkpoint consists of.
+
+    `is_best` if the policy had it written as the best so far; `is_asked_for` if it would have been
+    written anyway.
+    """
 
     tensors: dict[str, Any]
     ranks: list[dict[str, Any]]
@@ -40,6 +46,7 @@ class SaveJob:
     load_data: Mapping[str, Any]
     metadata: dict[str, Any]
     is_best: bool
+    is_asked_for: bool
 
 
 class Saver:
@@ -67,6 +74,8 @@ class Saver:
         self._code = _CodeCopy(outside_code)
         self._thread: concurrent.futures.ThreadPoolExecutor | None = None
         self._pending: concurrent.futures.Future[str] | None = None
+        self._failure: Exception | None = None
+        self._is_first = True
 
     def save(self, job: SaveJob) -> str | None:
         """Write a checkpoint and return its id, or begin to write it and return None."""
@@ -100,6 +109,13 @@ class Saver:
             with self._policy_on_errors():
                 pending.result()
 
+    def finish(self) -> None:
+        """Wait for the last checkpoint; it must have worked, whatever the policy on errors says."""
+        if self._failure is not None and self._pending is None:
+            raise self._failure
+        self._goes_on_after_errors = False
+        self.wait()
+
     def close(self) -> None:
         """End the background work. A failure that nobody waited for is logged."""
         try:
@@ -114,7 +130,9 @@ class Saver:
     def _policy_on_errors(self) -> Iterator[None]:
         try:
             yield
-        except OSError as e:
+            self._failure = None
+        except (OSError, CheckpointError) as e:
+            self._failure = e
             if not self._goes_on_after_errors:
                 raise
             logger.error(f"A checkpoint could not be saved; training goes on without it: {e}")
@@ -124,11 +142,12 @@ class Saver:
         with self._checkpoint.store_path(job.metadata, known=known) as (path, storage_id):
             self._code.write_into(path)
             known["state_dict.pth"] = _write_tensors(path / "state_dict.pth", job.tensors)
+            self._warn_once_of_pickles(path / "state_dict.pth")
             (path / "ranks").mkdir()
             for rank, tensors in enumerate(job.ranks):
                 name = f"ranks/rank_{rank}.pth"
                 known[name] = _write_tensors(path / name, tensors)
-            write_side_files(path, job.state, job.run, job.load_data)
+            write_side_files(path, job.state, self._record(job, storage_id), job.load_data)
             if self._export == "safetensors":
                 write_safetensors(path, job.tensors["models_state_dict"])
             for callback in self._callbacks.values():
@@ -137,10 +156,27 @@ class Saver:
         self._on_saved(storage_id, job)
         return storage_id
 
+    def _record(self, job: SaveJob, storage_id: str) -> RunRecord:
+        if not job.is_best:
+            return job.run
+        return dataclasses.replace(
+            job.run, best_checkpoint=None if job.is_asked_for else storage_id
+        )
+
+    def _warn_once_of_pickles(self, file: pathlib.Path) -> None:
+        """Say at the first save, not at the first resume, that a callback's state needs trust."""
+        is_first, self._is_first = self._is_first, False
+        if is_first and (names := unsafe_names(file)):
+            logger.warning(
+                f"Checkpoints of this run hold {', '.join(names)}, so they can be loaded with "
+                "pytorch.init(allow_pickle=True) only. Keep to tensors and plain values in the "
+                "state_dict of callbacks and the like."
+            )
+
 
 def _write_tensors(path: pathlib.Path, tensors: Any) -> FileDigest:
     with HashingFile(path) as file:
-        torch.save(tensors, file)  # type: ignore[arg-type]  # all that torch asks of it is `write`
+        torch.save(tensors, file)
     return file.digest
 
 

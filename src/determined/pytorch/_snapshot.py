@@ -15,12 +15,17 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[Any, ...], torch.Tensor] = {}
+        self._used: dict[tuple[Any, ...], torch.Tensor] = {}
         self._copied: dict[tuple[Any, ...], torch.Tensor] = {}
 
     def copy(self, state: Any) -> Any:
-        """Return `state` with every tensor copied; tensors that share memory still do."""
-        self._copied = {}
+        """Return `state` with every tensor copied; a tensor that occurs twice is copied once.
+
+        The result holds until the next call. Buffers that this call did not need are let go.
+        """
+        self._used, self._copied = {}, {}
         result = self._copy(state, ())
+        self._buffers = self._used
         if any(identity[0].type != "cpu" for identity in self._copied):
             torch.accelerator.synchronize()  # the copies were only queued
         return result
@@ -43,7 +48,13 @@ class Snapshot:
 
     def _copy_tensor(self, tensor: torch.Tensor, path: tuple[Any, ...]) -> torch.Tensor:
         tensor = tensor.detach()
-        if tensor.layout != torch.strided or type(tensor) is not torch.Tensor:
+        if (
+            tensor.layout != torch.strided
+            or type(tensor) is not torch.Tensor
+            or tensor.is_quantized
+            or tensor.is_conj()
+            or tensor.is_neg()
+        ):
             return tensor.cpu().clone()
         identity = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         if tensor.numel() and identity in self._copied:
@@ -53,7 +64,7 @@ class Snapshot:
             buffer = torch.empty_like(
                 tensor, device="cpu", pin_memory=tensor.device.type == "cuda", requires_grad=False
             )
-            self._buffers[path] = buffer
         buffer.copy_(tensor, non_blocking=True)
+        self._used[path] = buffer
         self._copied[identity] = buffer
         return buffer

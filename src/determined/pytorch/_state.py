@@ -7,8 +7,8 @@ beside them: `ranks/rank_<n>.pth` (random states, data position and open gradien
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import io
 import json
 import logging
 import pathlib
@@ -16,35 +16,30 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from determined import util
-from determined.errors import CheckpointNotFound, InvalidCheckpointException
+from determined.errors import InvalidCheckpointException
 from determined.pytorch import _apex
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._parallel import inner_module
+from determined.pytorch._reading import read_json
 from determined.pytorch._schedule import _TrialState
 from determined.pytorch._seed import rng_state
 
 logger = logging.getLogger("determined.pytorch")
 
-STATE_FILES = (
-    "state_dict.pth",
-    "determined/state_dict.pth",
-    "pedl/state_dict.pth",
-    "checkpoint.pt",
-)
-_COUNTER_FILES = ("trial_state.pkl", "workload_sequencer.pkl")
 _FORMAT_VERSION = 1
-# Counters and settings are small; a side file larger than this is not one of ours.
-_SIDE_FILE_LIMIT = 1 << 20
 
 
 @dataclasses.dataclass
 class RunRecord:
-    """What a run must remember besides the original's files."""
+    """What a run must remember besides the original's files.
+
+    `best_checkpoint` is the one that only `checkpoint_policy="best"` asked for: the next best one
+    takes its place.
+    """
 
     run_id: str
     seed: int
@@ -53,7 +48,28 @@ class RunRecord:
     metric: str | None = None
     smaller_is_better: bool = True
     best: float | None = None
+    best_checkpoint: str | None = None
     validation_pending: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what another program may have put into `run.json`."""
+        for name, kinds in _RUN_TYPES.items():
+            value = getattr(self, name)
+            if not isinstance(value, kinds):
+                raise TypeError(f"`{name}` is {str(value)[:50]!r}")
+
+
+_RUN_TYPES: dict[str, tuple[type, ...]] = {
+    "run_id": (str,),
+    "seed": (int,),
+    "world_size": (int,),
+    "aggregation_frequency": (int,),
+    "metric": (str, type(None)),
+    "smaller_is_better": (bool,),
+    "best": (int, float, type(None)),
+    "best_checkpoint": (str, type(None)),
+    "validation_pending": (bool,),
+}
 
 
 # Collecting.
@@ -80,18 +96,21 @@ def collect(
 def collect_rank(
     context: PyTorchTrialContext, batches_trained: int, data: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what only this rank knows: randomness, data position, gradients of an open window."""
+    """Return what only this rank knows: randomness, data position, gradients not yet applied.
+
+    Inside an aggregation window each rank has its own gradients. Those that a trial leaves at other
+    times are equal on all ranks, so the chief's do.
+    """
     rank_state: dict[str, Any] = {"rng_state": rng_state(), "data": data}
-    if batches_trained % context._aggregation_frequency:
-        rank_state["gradients"] = [
-            {
-                name: p.grad
-                for name, p in inner_module(model).named_parameters()
-                if p.grad is not None
-            }
-            for model in context.models
-        ]
+    if batches_trained % context._aggregation_frequency or context.distributed.rank == 0:
+        gradients = [_gradients(inner_module(model)) for model in context.models]
+        if any(gradients):
+            rank_state["gradients"] = gradients
     return rank_state
+
+
+def _gradients(module: nn.Module) -> dict[str, Any]:
+    return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
 
 
 # Writing.
@@ -136,101 +155,23 @@ def _to_json(value: Any) -> str:
 # Reading.
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads plain containers of plain values; anything else is refused, never imported."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it holds a {module}.{name}")
-
-
-def read_counters(path: pathlib.Path) -> dict[str, int] | None:
-    """Return the counters that a checkpoint stores, or None if it has none (0.13 and before)."""
-    for name in _COUNTER_FILES:
-        file = path / name
-        if not file.exists():
-            continue
-        try:
-            if file.stat().st_size > _SIDE_FILE_LIMIT:
-                raise pickle.UnpicklingError(f"it has {file.stat().st_size} bytes")
-            counters = _PlainUnpickler(io.BytesIO(file.read_bytes())).load()
-            return {key: int(value) for key, value in counters.items() if value is not None}
-        except Exception as e:
-            raise InvalidCheckpointException(
-                f"{file} should hold a dictionary of counters, but {e}. It was not used."
-            ) from e
-    return None
-
-
 def read_run(path: pathlib.Path) -> RunRecord | None:
     """Return our own record, or None for a checkpoint that the original wrote."""
     file = path / "run.json"
-    if not file.exists():
+    values = read_json(file)
+    if values is None:
         return None
+    version = values.pop("format_version", None)
+    if not isinstance(version, int) or version > _FORMAT_VERSION:
+        raise InvalidCheckpointException(
+            f"{file} has format version {version!r}, this release reads up to {_FORMAT_VERSION}: "
+            "upgrade determined-pytorch."
+        )
     try:
-        if file.stat().st_size > _SIDE_FILE_LIMIT:
-            raise ValueError(f"it has {file.stat().st_size} bytes")
-        values = json.loads(file.read_text())
-        version = values.pop("format_version")
-        if version > _FORMAT_VERSION:
-            raise ValueError(
-                f"it has format version {version}, this release reads up to {_FORMAT_VERSION}: "
-                "upgrade "
-                "determined-pytorch"
-            )
         known = {field.name for field in dataclasses.fields(RunRecord)}
         return RunRecord(**{key: value for key, value in values.items() if key in known})
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+    except (TypeError, ValueError) as e:
         raise InvalidCheckpointException(f"{file} cannot be read: {e}.") from e
-
-
-def state_file(path: pathlib.Path) -> pathlib.Path:
-    """Return the file with the tensors, wherever the release that wrote it put it."""
-    for name in STATE_FILES:
-        if (path / name).is_file():
-            return path / name
-    raise CheckpointNotFound(f"{path} is no checkpoint: it has none of {', '.join(STATE_FILES)}.")
-
-
-def read_tensors(file: pathlib.Path, allow_pickle: bool = False, **load_options: Any) -> Any:
-    """Load a torch file without running code from it, unless `allow_pickle` says so."""
-    options = {"map_location": "cpu", "weights_only": not allow_pickle, **load_options}
-    try:
-        with torch.serialization.safe_globals(_numpy_globals()):
-            return torch.load(file, **options)
-    except pickle.UnpicklingError as e:
-        raise InvalidCheckpointException(
-            f"{file} was not loaded: it needs {_unsafe_names(file, e)}, and loading that could "
-            "run code "
-            "from the file. If you trust where it comes from, pass allow_pickle=True to "
-            "pytorch.init (or "
-            "torch_load_kwargs={'weights_only': False} to load_trial_from_checkpoint_path)."
-        ) from e
-    except (RuntimeError, EOFError, ValueError, KeyError, OSError) as e:
-        if isinstance(e, FileNotFoundError):
-            raise
-        raise InvalidCheckpointException(f"{file} cannot be read: {e}") from e
-
-
-def _numpy_globals() -> list[Any]:
-    """The numpy types that random states of the original and users' metrics consist of."""
-    import numpy as np
-
-    reconstruct: Any = np.empty(0).__reduce__()[0]
-    scalar: Any = np.float64(0).__reduce__()[0]
-    dtypes = [getattr(np.dtypes, name) for name in np.dtypes.__all__]
-    renamed = [
-        (function, f"numpy.core.multiarray.{function.__name__}")  # numpy 1's name of the module
-        for function in (reconstruct, scalar)
-    ]
-    return [reconstruct, scalar, *renamed, np.ndarray, np.dtype, *dtypes]
-
-
-def _unsafe_names(file: pathlib.Path, error: Exception) -> str:
-    try:
-        names = torch.serialization.get_unsafe_globals_in_checkpoint(file)
-    except Exception:  # not every format can be searched; the error names the first one then
-        names = []
-    return ", ".join(names) if names else f"more than tensors and plain containers ({error})"
 
 
 # Restoring.
@@ -249,7 +190,8 @@ def restore(
         checkpoint, "optimizers_state_dict", "optimizer_state_dict", len(context.optimizers)
     )
     for optimizer, saved in zip(context.optimizers, optimizers, strict=False):
-        optimizer.load_state_dict(saved)
+        # An optimizer keeps the tensors it is given, and these are pages of the file.
+        optimizer.load_state_dict(copy.deepcopy(saved))
     schedulers = _states(
         checkpoint, "lr_schedulers_state_dict", "lr_scheduler", len(context.lr_schedulers)
     )
@@ -320,7 +262,7 @@ def _restore_amp(context: PyTorchTrialContext, checkpoint: dict[str, Any]) -> No
 def _restore_callbacks(callbacks: Mapping[str, PyTorchCallback], saved: Mapping[str, Any]) -> None:
     for name, callback in callbacks.items():
         if name in saved:
-            callback.load_state_dict(saved[name])
+            callback.load_state_dict(copy.deepcopy(saved[name]))
         elif util.is_overridden(callback.load_state_dict, PyTorchCallback):
             logger.warning(f"The checkpoint has no state for the callback {name!r}.")
 
@@ -330,7 +272,7 @@ def restore_gradients(context: PyTorchTrialContext, saved: Sequence[Mapping[str,
     for model, gradients in zip(context.models, saved, strict=False):
         for name, parameter in inner_module(model).named_parameters():
             if name in gradients:
-                parameter.grad = gradients[name].to(parameter.device)
+                parameter.grad = gradients[name].to(parameter.device, copy=True)
 
 
 def restore_counters(

@@ -1,0 +1,53 @@
+"""Which of a run's own checkpoints go when a new one is safe."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from determined import core
+from determined.errors import DeterminedError
+from determined.pytorch._plan import FitPlan
+from determined.storage import RetentionPolicy
+
+logger = logging.getLogger("determined.pytorch")
+
+_KEYS = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+
+
+class Retention:
+    """Deletes what nobody asked to keep; a deletion that fails never stops training."""
+
+    def __init__(
+        self,
+        checkpoint: core.CheckpointContext,
+        policy: RetentionPolicy | None,
+        run_id: str,
+        started_from: str | None,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._policy = policy
+        self._run_id = run_id
+        self._started_from = started_from
+
+    def after_save(self, storage_id: str, superseded: str | None) -> None:
+        """Delete the best of before, and what the configured numbers do not keep."""
+        protected = {name for name in (storage_id, self._started_from) if name is not None}
+        try:
+            if superseded is not None and superseded not in protected:
+                self._checkpoint.delete(superseded)
+            if self._policy is not None:
+                self._checkpoint.apply_retention(self._policy, [self._run_id], protected)
+        except (DeterminedError, OSError) as e:
+            logger.warning(f"An old checkpoint could not be deleted, it is kept: {e}")
+
+
+def configured_policy(exp_conf: dict[str, Any] | None, plan: FitPlan) -> RetentionPolicy | None:
+    """Return the numbers of `checkpoint_storage` in the configuration, None if there are none."""
+    section = (exp_conf or {}).get("checkpoint_storage")
+    given = {key: section[key] for key in _KEYS if key in section} if section else {}
+    if not given:
+        return None
+    return RetentionPolicy(
+        **given, metric_name=plan.metric, smaller_is_better=plan.smaller_is_better
+    )
