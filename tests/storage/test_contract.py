@@ -170,9 +170,15 @@ class TestStorage:
         save(manager, "b", 20)
         save(manager, "d", 5)
         assert [c.storage_id for c in manager.list()] == ["d", "c", "a", "b"]
-        newest = manager.latest()
+
+    def test_latest_is_saved_last_however_long_an_older_run_was(
+        self, manager: StorageManager
+    ) -> None:
+        save(manager, "long", 100, run_id="run")
+        save(manager, "afresh", 5, run_id="run")
+        newest = manager.latest("run")
         assert newest is not None
-        assert newest.storage_id == "b"
+        assert newest.storage_id == "afresh"
 
     def test_sequence_goes_on_in_another_process(self, manager: StorageManager) -> None:
         save(manager, "first", 1)

@@ -310,8 +310,12 @@ class StorageManager(abc.ABC):
             logger.warning("Skipping a damaged checkpoint in %s. %s", self.location, error)
 
     def latest(self, run_id: str | None = None) -> StoredCheckpoint | None:
-        """Return the newest checkpoint whose every byte is as it was written, None if none is."""
-        return self._first_intact(reversed(self.list(run_id)))
+        """Return the checkpoint saved last whose every byte is as it was written, None if none is.
+
+        Saved last, not trained longest: a run that was started afresh finds its own.
+        """
+        newest_first = sorted(self.list(run_id), key=lambda c: c.manifest.sequence, reverse=True)
+        return self._first_intact(newest_first)
 
     def best(
         self, metric_name: str, smaller_is_better: bool = True, run_id: str | None = None
