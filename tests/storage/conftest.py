@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,23 +30,29 @@ def s3_endpoint() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture
-def build_s3(s3_endpoint: str, tmp_path: Path) -> Callable[..., S3StorageManager]:
-    """Returns a function that makes a manager over a fresh bucket, or over a given one."""
+@pytest.fixture(scope="session")
+def s3_client(s3_endpoint: str) -> Iterator[Any]:
     import boto3
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_endpoint,
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+        region_name="us-east-1",
+    )
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def build_s3(s3_endpoint: str, s3_client: Any, tmp_path: Path) -> Callable[..., S3StorageManager]:
+    """Returns a function that makes a manager over a fresh bucket, or over a given one."""
 
     def build(bucket: str | None = None, prefix: str | None = "some/prefix") -> S3StorageManager:
         if bucket is None:
             bucket = f"bucket-{uuid.uuid4()}"
-            client = boto3.client(
-                "s3",
-                endpoint_url=s3_endpoint,
-                aws_access_key_id="key",
-                aws_secret_access_key="secret",
-                region_name="us-east-1",
-            )
-            client.create_bucket(Bucket=bucket)
-            client.close()
+            s3_client.create_bucket(Bucket=bucket)
         temp_dir = tmp_path / "s3-temp"
         temp_dir.mkdir(exist_ok=True)
         return S3StorageManager(

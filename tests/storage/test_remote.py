@@ -153,6 +153,7 @@ class TestS3:
         manager.delete("one", ["**/*"])
         assert manager._filesystem.find(bucket) == []
 
+    @pytest.mark.slow
     def test_a_large_file_goes_up_in_parts(self, build_s3: BuildS3, tmp_path: Path) -> None:
         manager = build_s3()
         (tmp_path / "src").mkdir()
