@@ -91,6 +91,17 @@ def test_larger_metrics_can_be_better_and_nan_never_is() -> None:
         assert policy.kept(checkpoints) == set(kept)
 
 
+def test_a_run_started_afresh_keeps_what_it_would_continue_from(
+    store: SharedFSStorageManager,
+) -> None:
+    stage = store.begin("z")
+    store.commit(stage, "z", Contents(), metadata("1", 5, None))
+    apply_retention(store, RetentionPolicy(0, 0, 1), ["1"])
+    newest = store.latest("1")
+    assert newest is not None
+    assert newest.storage_id == "z"
+
+
 def test_other_runs_and_protected_checkpoints_stay(store: SharedFSStorageManager) -> None:
     deleted: list[str] = []
     policy = RetentionPolicy(0, 0, 0)

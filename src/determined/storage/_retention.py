@@ -69,7 +69,8 @@ def apply_retention(
     A deletion that fails is logged and tried again next time.
     """
     checkpoints = [c for c in manager.list() if c.run_id is not None and c.run_id in run_ids]
-    newest = {c.run_id: c.storage_id for c in checkpoints}  # the list is oldest first
+    by_age = sorted(checkpoints, key=lambda c: c.manifest.sequence)
+    newest = {c.run_id: c.storage_id for c in by_age}  # what `latest` finds: saved last
     keep = policy.kept(checkpoints) | set(newest.values()) | set(protected)
     deleted = []
     for checkpoint in checkpoints:
