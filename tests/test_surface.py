@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
+import pytest
+
 import determined
+import determined.pytorch
+import determined.pytorch.experimental
 
 _HEAVY = ("torch", "numpy", "tensorboard", "fsspec", "psutil", "rich")
 
@@ -87,3 +92,112 @@ def test_public_names_of_core_are_these() -> None:
 
 def test_log_format_is_the_published_one() -> None:
     assert determined.LOG_FORMAT == "%(levelname)s: [%(process)s] %(name)s: %(message)s"
+
+
+def test_public_names_of_pytorch_are_these() -> None:
+    assert sorted(determined.pytorch.__all__) == sorted(
+        [
+            "Batch",
+            "CheckpointLoadContext",
+            "DataLoader",
+            "Epoch",
+            "LRScheduler",
+            "MetricReducer",
+            "PyTorchCallback",
+            "PyTorchExperimentalContext",
+            "PyTorchTrial",
+            "PyTorchTrialContext",
+            "Reducer",
+            "ShouldExit",
+            "TorchData",
+            "TrainUnit",
+            "Trainer",
+            "adapt_batch_sampler",
+            "data_length",
+            "init",
+            "load_trial_from_checkpoint_path",
+            "samplers",
+            "to_device",
+        ]
+    )
+    assert all(hasattr(determined.pytorch, name) for name in determined.pytorch.__all__)
+
+
+def test_public_names_of_samplers_and_batch_processing_are_these() -> None:
+    assert sorted(determined.pytorch.samplers.__all__) == [
+        "DistributedBatchSampler",
+        "DistributedSampler",
+        "RepeatBatchSampler",
+        "RepeatSampler",
+        "ReproducibleShuffleBatchSampler",
+        "ReproducibleShuffleSampler",
+        "SkipBatchSampler",
+        "SkipSampler",
+    ]
+    assert sorted(determined.pytorch.experimental.__all__) == [
+        "TorchBatchProcessor",
+        "TorchBatchProcessorContext",
+        "get_default_device",
+        "torch_batch_process",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        # What other code imports from the package although it is not announced.
+        (
+            "determined.pytorch",
+            "_Data _dataset_repro_warning _PyTorchReducerContext _SimpleReducer "
+            "_simple_reduce_metrics _combine_and_average_training_metrics "
+            "_prepare_metrics_reducers _reduce_metrics _convert_metrics_to_numpy _log_tb_metrics "
+            "_ShouldExit _TrainBoundary _TrainBoundaryType _TrialState _PyTorchTrialController",
+        ),
+        ("determined.pytorch._pytorch_trial", "ShouldExit"),
+        (
+            "determined.pytorch.experimental",
+            "torch_batch_process TorchBatchProcessor TorchBatchProcessorContext get_default_device",
+        ),
+        ("determined.tensorboard.metric_writers.pytorch", "TorchWriter"),
+        ("determined.tensorboard.metric_writers", "MetricWriter BatchMetricWriter"),
+        ("determined.tensorboard", "MetricWriter BatchMetricWriter"),
+        ("determined.core._distributed", "DistributedContext"),
+        ("determined.experimental", "test_one_batch"),
+        ("determined.errors", "InvalidHP CheckpointNotFound InvalidCheckpointException"),
+        (
+            "determined.util",
+            "make_metrics calculate_batch_sizes is_overridden has_param write_user_code "
+            "is_numerical_scalar make_timing_log json_encode get_member_func rmtree_nfs_safe",
+        ),
+        ("determined.load", "trial_class_from_entrypoint"),
+        ("determined.launch.torch_distributed", "parse_args main create_launch_cmd"),
+        ("determined.exec.harness", "main"),
+    ],
+)
+def test_names_that_existing_code_imports_are_there(module: str, names: str) -> None:
+    found = importlib.import_module(module)
+    assert [name for name in names.split() if not hasattr(found, name)] == []
+
+
+def test_one_object_under_two_names_is_one_object() -> None:
+    assert determined.core.DistributedContext is determined.core._distributed.DistributedContext
+    assert determined.pytorch.ShouldExit.__name__ == "_ShouldExit"
+    assert determined.pytorch.samplers is sys.modules["determined.pytorch.samplers"]
+    assert determined.InvalidHP is determined.errors.InvalidHP
+    assert issubclass(determined.pytorch.PyTorchTrial, determined.LegacyTrial)
+    assert isinstance(determined.pytorch.LRScheduler.StepMode, type)
+
+
+def test_pytorch_is_imported_without_optional_packages() -> None:
+    script = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tensorboard", "apex", "horovod"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import determined.pytorch, determined.pytorch.experimental, determined.pytorch.samplers
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)

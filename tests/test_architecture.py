@@ -1,0 +1,106 @@
+"""The arrows between modules: downwards only, without cycles, and torch where it belongs."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import determined
+
+_ROOT = Path(determined.__file__).parent
+
+# From the ground up. A module imports from lines above its own, and from its own package.
+_LINES = (
+    "errors _info _version _user_code _distributed_backend _experiment_config _hparams "
+    "_import_from_path gpu",
+    "common.check",
+    "util",
+    "storage tensorboard",
+    "common",
+    "core",
+    "_trial_context",
+    "_local_execution load",
+    "__init__",
+    "pytorch",
+    "launch exec experimental",
+)
+_MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")
+
+
+@cache
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(_ROOT.rglob("*.py")):
+        parts = path.relative_to(_ROOT.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def nodes(tree: ast.AST, *, when_imported: bool) -> Iterator[ast.AST]:
+    """Walk over a module; with `when_imported`, leave out what runs later or for checkers only."""
+    for child in ast.iter_child_nodes(tree):
+        later = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        checkers = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        if when_imported and (isinstance(child, later) or checkers):
+            continue
+        yield child
+        yield from nodes(child, when_imported=when_imported)
+
+
+def imports(name: str, *, when_imported: bool = False) -> set[str]:
+    """The modules that a module names in its import statements."""
+    found: set[str] = set()
+    tree = ast.parse(modules()[name].read_text())
+    for node in nodes(tree, when_imported=when_imported):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} imports by a relative path."
+            targets = [f"{node.module}.{alias.name}" for alias in node.names]
+            found.update(t if t in modules() else str(node.module) for t in targets)
+    return found
+
+
+def line_of(name: str) -> tuple[int, str]:
+    """The line a module stands on, and the word that it goes by there."""
+    path = name.partition(".")[2] or "__init__"
+    words = {word: number for number, line in enumerate(_LINES) for word in line.split()}
+    fitting = [word for word in words if path == word or path.startswith(word + ".")]
+    assert fitting, f"Say in _LINES where {name} belongs."
+    word = max(fitting, key=len)
+    return words[word], word
+
+
+def test_imports_go_downwards_only() -> None:
+    wrong = [
+        f"{name} imports {other}"
+        for name in modules()
+        for other in imports(name)
+        if other in modules()
+        and line_of(other)[1] != line_of(name)[1]
+        and line_of(other)[0] >= line_of(name)[0]
+    ]
+    assert wrong == []
+
+
+def test_no_module_imports_its_own_package() -> None:
+    own = [name for name in modules() if name.rpartition(".")[0] in imports(name)]
+    assert own == []
+
+
+def test_there_are_no_cycles() -> None:
+    graph = {name: imports(name, when_imported=True) & modules().keys() for name in modules()}
+    tuple(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names one
+
+
+def test_torch_is_imported_by_the_training_library_only() -> None:
+    heavy = [
+        name
+        for name in modules()
+        if not name.startswith(_MAY_IMPORT_TORCH)
+        and any(i.partition(".")[0] == "torch" for i in imports(name, when_imported=True))
+    ]
+    assert heavy == []
