@@ -83,14 +83,14 @@ class ResumableTrial(pytorch.PyTorchTrial):
         self.sample_ids.append(ids.tolist())
         return {"loss": loss}
 
-    def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         ids, inputs, targets = batch
         return {"error": nn.functional.cross_entropy(self.head(self.body(inputs)), targets)}
 
-    def build_training_data_loader(self) -> pytorch.DataLoader[Any]:
+    def build_training_data_loader(self) -> pytorch.DataLoader:
         return pytorch.DataLoader(_data(3 * EPOCH_LENGTH), batch_size=3, shuffle=True)
 
-    def build_validation_data_loader(self) -> pytorch.DataLoader[Any]:
+    def build_validation_data_loader(self) -> pytorch.DataLoader:
         return pytorch.DataLoader(_data(4), batch_size=2)
 
 

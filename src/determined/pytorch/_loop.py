@@ -324,6 +324,8 @@ class TrainLoop:
             on_saved=self._saved,
         )
         stack.callback(self._saver.close)
+        if context.distributed.rank == 0:
+            self._saver.start()
         opened = open_run(stack, self._trial, context, plan, self._callbacks, self._hooks)
         self.state, self._run = opened.state, opened.run
         self._retention = Retention(

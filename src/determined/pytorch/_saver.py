@@ -72,10 +72,15 @@ class Saver:
         self._on_saved = on_saved
         self._snapshot = Snapshot()
         self._code = _CodeCopy(outside_code)
-        self._thread: concurrent.futures.ThreadPoolExecutor | None = None
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="det-save")
+        self._code_taken: concurrent.futures.Future[None] | None = None
         self._pending: concurrent.futures.Future[str] | None = None
         self._failure: Exception | None = None
         self._is_first = True
+
+    def start(self) -> None:
+        """Copy the user's code as it is now, without waiting for it."""
+        self._code_taken = self._thread.submit(self._code.take)
 
     def save(self, job: SaveJob) -> str | None:
         """Write a checkpoint and return its id, or begin to write it and return None."""
@@ -92,8 +97,6 @@ class Saver:
             state=dataclasses.replace(job.state),
             run=dataclasses.replace(job.run),
         )
-        if self._thread is None:
-            self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="det-save")
         self._pending = self._thread.submit(self._write, job)
         return None
 
@@ -122,8 +125,7 @@ class Saver:
             self.wait()
         except Exception as e:
             logger.error(f"The last checkpoint could not be saved: {e}")
-        if self._thread is not None:
-            self._thread.shutdown()
+        self._thread.shutdown()
         self._code.close()
 
     @contextlib.contextmanager
@@ -140,6 +142,8 @@ class Saver:
     def _write(self, job: SaveJob) -> str:
         known: dict[str, FileDigest] = {}
         with self._checkpoint.store_path(job.metadata, known=known) as (path, storage_id):
+            assert self._code_taken is not None, "start() comes first"
+            self._code_taken.result()
             self._code.write_into(path)
             known["state_dict.pth"] = _write_tensors(path / "state_dict.pth", job.tensors)
             self._warn_once_of_pickles(path / "state_dict.pth")
@@ -181,17 +185,19 @@ def _write_tensors(path: pathlib.Path, tensors: Any) -> FileDigest:
 
 
 class _CodeCopy:
-    """The user's code as it was at the first save; later checkpoints get the same copy."""
+    """The user's code as it was when training began; every checkpoint gets the same copy."""
 
     def __init__(self, exclude: list[pathlib.Path]) -> None:
         self._exclude = exclude
         self._directory: tempfile.TemporaryDirectory[str] | None = None
 
+    def take(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="determined-code-")
+        copy = pathlib.Path(self._directory.name)
+        util.write_user_code(copy, on_cluster=False, exclude=[*self._exclude, copy])
+
     def write_into(self, checkpoint: pathlib.Path) -> None:
-        if self._directory is None:
-            self._directory = tempfile.TemporaryDirectory(prefix="determined-code-")
-            copy = pathlib.Path(self._directory.name)
-            util.write_user_code(copy, on_cluster=False, exclude=[*self._exclude, copy])
+        assert self._directory is not None
         shutil.copytree(pathlib.Path(self._directory.name) / "code", checkpoint / "code")
 
     def close(self) -> None:

@@ -223,12 +223,13 @@ def _states(checkpoint: dict[str, Any], new: str, old: str, count: int) -> Seque
 
 def load_model(module: nn.Module, saved: Mapping[str, Any], what: str) -> None:
     """Load weights; the prefixes that DDP and torch.compile put before names do not matter."""
-    wanted = set(module.state_dict())
-    if set(saved) != wanted:
-        renamed = {_bare(name): value for name, value in saved.items()}
-        by_bare = {_bare(name): name for name in wanted}
-        if set(renamed) == set(by_bare):
-            saved = {by_bare[name]: value for name, value in renamed.items()}
+    wanted = {_bare(name): name for name in module.state_dict()}
+    forms = [
+        {_bare(name): value for name, value in saved.items()},
+        {_bare(name).removeprefix("module."): value for name, value in saved.items()},
+    ]
+    fitting = max(forms, key=lambda form: len(form.keys() & wanted.keys()))
+    saved = {wanted.get(name, name): value for name, value in fitting.items()}
     try:
         module.load_state_dict(saved, strict=True)
     except RuntimeError as e:
@@ -238,8 +239,7 @@ def load_model(module: nn.Module, saved: Mapping[str, Any], what: str) -> None:
 
 
 def _bare(name: str) -> str:
-    parts = [part for part in name.split(".") if part != "_orig_mod"]
-    return ".".join(parts[1:] if parts[0] == "module" else parts)
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
 def _restore_amp(context: PyTorchTrialContext, checkpoint: dict[str, Any]) -> None:
