@@ -105,8 +105,9 @@ class TestFirstFailure:
         records = [_record(0, 1.0, exit_code=143), _record(1, 2.0)]
         assert find_first_failure(records) is records[1]
 
-    def test_a_rank_that_quotes_another_comes_second(self) -> None:
-        echo = "determined.core._group.PeerFailedError: rank 1 failed: ValueError: bad"
+    @pytest.mark.parametrize("tag", ["", "[rank0]: "])
+    def test_a_rank_that_quotes_another_comes_second(self, tag: str) -> None:
+        echo = f"{tag}determined.core._group.PeerFailedError: rank 1 failed: ValueError: bad"
         records = [_record(0, 1.0, words=[echo, ""]), _record(1, 2.0, words=["ValueError: bad"])]
         assert find_first_failure(records) is records[1]
 

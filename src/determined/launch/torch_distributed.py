@@ -17,6 +17,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -32,6 +33,8 @@ from determined.launch.wrap_rank import FailureRecord, end_with_parent, forwardi
 
 _DEFAULT_PORT = "29400"
 _SHOWN_LINES = 40
+# torch puts its own tag before each line of a traceback once a process group exists.
+_ECHO = re.compile(r"(\[rank\d+\]: )?determined\.(core\._group\.|errors\.DistributedError)")
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
@@ -255,7 +258,7 @@ def _was_stopped(record: FailureRecord) -> bool:
 
 def _is_echo(record: FailureRecord) -> bool:
     final = next((line for line in reversed(record.last_words) if line.strip()), "")
-    return final.startswith(("determined.core._group.", "determined.errors.DistributedError"))
+    return _ECHO.match(final) is not None
 
 
 def _ending(exit_code: int) -> str:
