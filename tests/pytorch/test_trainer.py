@@ -522,16 +522,6 @@ def test_train_batch_must_return_metrics(result: Any) -> None:
         train(Trial)
 
 
-def test_configure_profiler_only_logs(caplog: pytest.LogCaptureFixture) -> None:
-    with pytorch.init() as context:
-        Trainer(LineTrial(context), context).configure_profiler(
-            sync_timings=False, enabled=True, begin_on_batch=1, end_after_batch=2
-        )
-    (record,) = [r for r in caplog.records if r.levelname == "ERROR"]
-    assert record.name == "determined.pytorch"
-    assert "profiling_enabled" in record.getMessage()
-
-
 def test_each_report_and_validation_is_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     train(max_length=Batch(3), reporting_period=Batch(2))
