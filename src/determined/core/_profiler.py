@@ -84,7 +84,9 @@ class _SamplingThread(threading.Thread):
     def run(self) -> None:
         collectors = open_collectors()
         samples: dict[str, list[Sample]] = {group: [] for group in collectors}
-        while not self._stopped.wait(self._interval_seconds):
+        is_over = False
+        while not is_over:
+            is_over = self._stopped.wait(self._interval_seconds)  # the end is worth a sample too
             for group, collect in list(collectors.items()):
                 if not self._sample(group, collect, samples[group]):
                     del collectors[group]

@@ -21,6 +21,7 @@ from determined.pytorch._metrics import BatchMetrics, average_over_ranks, averag
 from determined.pytorch._opening import open_run
 from determined.pytorch._parallel import forbid_buffer_broadcast
 from determined.pytorch._plan import FitPlan
+from determined.pytorch._profile import TimeProfile, profile_loop
 from determined.pytorch._retention import Retention, configured_policy
 from determined.pytorch._saver import SaveJob, Saver
 from determined.pytorch._schedule import (
@@ -46,6 +47,7 @@ class TrainLoop:
         self._context = context
         self._core = context._core
         self._plan = plan
+        self._train_batch = trial.train_batch
         self._callbacks = trial.build_callbacks()
         self._hooks = Hooks(self._callbacks)
         self._tracker = Tracker(context)
@@ -80,7 +82,7 @@ class TrainLoop:
     def _train_segment(self) -> None:
         """Train up to the next batch at which anything is due."""
         context, state, hooks = self._context, self.state, self._hooks
-        train_batch, epoch_length = self._trial.train_batch, self._epoch_length
+        train_batch, epoch_length = self._train_batch, self._epoch_length
         batch_start, batch_end = (
             hooks.of("on_training_batch_start"),
             hooks.of("on_training_batch_end"),
@@ -343,14 +345,21 @@ class TrainLoop:
             train._set_best_tracking(plan.metric, plan.smaller_is_better, self._run.best)
         self._tracker.start(plan, self.state, self._epoch_length)
         self._hooks.call("on_training_start")
-        if plan.profiling_enabled:
-            self._core.profiler.on()
+        if plan.profile.enabled:
+            self._start_profile(stack)
         if context.profiler is not None:
             stack.enter_context(context.profiler)
         # Last, so that nothing above moves the random numbers of the resumed run.
         if opened.rng_state is not None:
             set_rng_state(opened.rng_state)
         stack.push(self._tell_other_ranks)
+
+    def _start_profile(self, stack: contextlib.ExitStack) -> None:
+        profile = TimeProfile(self._plan.profile, self._context.device)
+        self._core.profiler.on(sampling_interval=0.5, samples_per_report=2)
+        self._tracker.profile = profile
+        stack.callback(self._core.profiler.off)
+        stack.callback(profile_loop(profile, self))
 
     def _tell_other_ranks(self, kind: object, error: BaseException | None, tb: object) -> None:
         if error is not None:

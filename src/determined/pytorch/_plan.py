@@ -12,6 +12,7 @@ from typing import Any
 
 from determined import core
 from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._profile import ProfileOptions
 from determined.pytorch._schedule import (
     Batch,
     Epoch,
@@ -38,7 +39,7 @@ class FitPlan:
     latest_checkpoint: str | None = None
     step_zero_validation: bool = False
     test_mode: bool = False
-    profiling_enabled: bool = False
+    profile: ProfileOptions = ProfileOptions()
     metric: str | None = None
     smaller_is_better: bool = True
     async_checkpoint: bool = True

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from determined import util
+from determined.core._backend import LocalBackend
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._metrics import Column, rows
 from determined.pytorch._plan import FitPlan
+from determined.pytorch._profile import TimeProfile
 from determined.pytorch._progress import Progress
 from determined.pytorch._schedule import Epoch, _TrialState
 from determined.tensorboard._events import ScalarEvents
@@ -34,6 +36,7 @@ class Tracker:
         self._events: ScalarEvents | None = None
         self.latest_checkpoint: str | None = None
         self.display = Progress(enabled=False)
+        self.profile: TimeProfile | None = None
 
     def start(self, plan: FitPlan, state: _TrialState, epoch_length: int) -> None:
         """Begin to show progress, from where the run continues."""
@@ -72,6 +75,9 @@ class Tracker:
         self._train.report_training_metrics(
             steps_completed=state.batches_trained, metrics=avg_metrics, batch_metrics=batch_metrics
         )
+        if self.profile is not None:
+            for part, share in self.profile.shares().items():
+                self._scalars().add_scalar(f"Profile/{part}", share, state.batches_trained)
         self.display.training(state.batches_trained, avg_metrics)
         return batch_metrics
 
@@ -129,6 +135,22 @@ class Tracker:
         if not is_finished:
             line += ' Resume with fit(latest_checkpoint="latest", ...).'
         self.display.finish(line)
+        if self.profile is not None:
+            self._show_profile(self.profile)
+
+    def _show_profile(self, profile: TimeProfile) -> None:
+        from rich.console import Console
+
+        profile.stop()
+        self._context._core.profiler.off()  # reports what was sampled last
+        backend = self._context._core._backend
+        system = backend.system_metrics if isinstance(backend, LocalBackend) else ()
+        path = self._context.get_tensorboard_path() / "profile.json"
+        profile.write(path, list(system))
+        console = Console(stderr=True)
+        console.print(profile.table())
+        for line in [*profile.advice(), f"Details: {path}"]:
+            console.print(line, highlight=False, soft_wrap=True)
 
     def directories(self) -> list[pathlib.Path]:
         """Return where this run writes, none of which is user code."""

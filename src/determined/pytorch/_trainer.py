@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import dataclasses
 import logging
 import os
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from determined.pytorch._plan import (
     check_period,
     check_policy,
 )
+from determined.pytorch._profile import ProfileOptions
 from determined.pytorch._ranks import start_ranks
 from determined.pytorch._schedule import Batch, TrainUnit, is_whole_number
 from determined.pytorch._seed import seed_everything
@@ -133,6 +135,7 @@ class Trainer:
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         self._trial = trial
         self._context = context
+        self._profile = ProfileOptions()
         self.latest_checkpoint: str | None = None
 
     def configure_profiler(
@@ -142,12 +145,16 @@ class Trainer:
         begin_on_batch: int = 0,
         end_after_batch: int | None = None,
     ) -> None:
-        """Do nothing: this setting of older releases became `fit(profiling_enabled=True)`."""
-        logger.error(
-            "Trainer.configure_profiler has no effect any more: call "
-            "fit(profiling_enabled=True) to sample the machine, or context.set_profiler(...) for "
-            "torch's own profiler."
-        )
+        """Choose what the next `fit` measures; the last call counts.
+
+        Args:
+            sync_timings: Wait for the accelerator at the end of each timing, so that each part gets
+                its own time. Slows training down a little.
+            enabled: Whether to measure at all; `fit(profiling_enabled=True)` does so too.
+            begin_on_batch: First batch to measure, counted from the start of the trial.
+            end_after_batch: Last batch to measure; by default all.
+        """
+        self._profile = ProfileOptions(sync_timings, enabled, begin_on_batch, end_after_batch)
 
     def fit(
         self,
@@ -195,7 +202,8 @@ class Trainer:
                 of this run (which start from the beginning if there is none yet).
             step_zero_validation: Validate before training.
             test_mode: Train one batch, validate one batch, save, to see that everything works.
-            profiling_enabled: Sample CPU, memory, disk, network and accelerator while training.
+            profiling_enabled: Measure where the time goes and what the machine does meanwhile: a
+                table at the end, `profile.json` and curves in the TensorBoard directory.
             metric: Validation metric that `best` compares; by default the configuration's
                 `searcher.metric`.
             smaller_is_better: Its direction; by default the configuration's, else True.
@@ -245,7 +253,9 @@ class Trainer:
             latest_checkpoint=latest_checkpoint,
             step_zero_validation=step_zero_validation,
             test_mode=test_mode,
-            profiling_enabled=profiling_enabled,
+            profile=dataclasses.replace(
+                self._profile, enabled=self._profile.enabled or profiling_enabled
+            ),
             metric=metric,
             smaller_is_better=smaller,
             async_checkpoint=async_checkpoint,
