@@ -102,6 +102,8 @@ def open_run(
         state, rng = _TrialState(trial_id=trial_id), None
         if saved is not None:
             state, rng = _restore(saved, context, callbacks, hooks, trial_id, epoch_length)
+        # A validation may come before the first batch; it is about the last one trained.
+        context._current_batch_idx = state.batches_trained - 1 if state.batches_trained else None
     started_from = None if saved is None else pathlib.Path(saved.name).name
     if run.best_checkpoint == started_from:
         run.best_checkpoint = None  # it has a second use now, so nothing takes its place
