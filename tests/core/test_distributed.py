@@ -323,6 +323,16 @@ class TestTrouble:
         for text in run_threads((2, 2), work)[2:]:
             assert text == "rank 1 failed: ValueError: batch 17 is empty"
 
+    def test_a_complete_collective_succeeds_though_its_sender_failed_since(self) -> None:
+        def work(context: DistributedContext) -> list[int]:
+            result = context.allgather(context.rank)
+            if context.rank == 0:
+                context.fail(ValueError("too late to matter"))
+            return result
+
+        for _ in range(20):
+            assert run_threads((1, 3), work) == [[0, 1, 2]] * 3
+
     def test_leaving_is_no_failure_but_ends_collectives(self) -> None:
         def work(context: DistributedContext) -> str:
             if context.rank == 1:

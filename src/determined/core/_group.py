@@ -223,7 +223,7 @@ class Group:
         except BlockingIOError:
             raise self._timed_out([self._ranks[member]], "did not read what was sent") from None
         except OSError:
-            # The listening thread sees the same end and knows why: it read the last words.
+            # The listening thread meets the same end, and has read the last words before it.
             self._wait_for(lambda: member in self._left)
             raise self._ended(member) from None
 
@@ -257,18 +257,22 @@ class Group:
         return frame.payload
 
     def _wait_for(self, ready: Callable[[], bool]) -> None:
-        """Wait until `ready` or until a failure is known, which is raised."""
+        """Wait until `ready`; raise the failure that ended the wait before that.
+
+        What has arrived counts even if its sender died since: the collective was complete.
+        """
         trouble = self._trouble
         with trouble.changed:
-            in_time = trouble.changed.wait_for(
+            trouble.changed.wait_for(
                 lambda: ready() or trouble.failure is not None, self._timeout_seconds
             )
-            failure = trouble.failure
+            is_ready, failure = ready(), trouble.failure
+        if is_ready:
+            return
         if failure is not None:
             raise failure.as_error()
-        if not in_time:
-            silent = [self._ranks[m] for m, inbox in self._inboxes.items() if not inbox]
-            raise self._timed_out(silent, "sent nothing")
+        silent = [self._ranks[member] for member, inbox in self._inboxes.items() if not inbox]
+        raise self._timed_out(silent, "sent nothing")
 
     def _timed_out(self, ranks: list[int], what: str) -> PeerFailedError:
         me = self._ranks[self._member]
@@ -283,6 +287,8 @@ class Group:
         return failure.as_error()
 
     def _ended(self, member: int) -> PeerFailedError:
+        if self._trouble.failure is not None:
+            return self._trouble.failure.as_error()
         rank = self._ranks[member]
         return PeerFailedError(
             f"rank {rank} has closed its distributed context, but rank "
