@@ -1,0 +1,30 @@
+"""Callbacks that are ready to use; return them from `build_callbacks`.
+
+Here lives what watches, protects or records a run through the hooks of `PyTorchCallback` alone; the
+loop knows nothing of it. Read `_early_stopping.py` first: it is the simplest.
+"""
+
+from determined.pytorch.callbacks._csv_tracker import CSVTracker
+from determined.pytorch.callbacks._early_stopping import EarlyStopping
+from determined.pytorch.callbacks._ema import ExponentialMovingAverage
+from determined.pytorch.callbacks._gradient_norm import GradientNorm
+from determined.pytorch.callbacks._guard import LossGuard
+from determined.pytorch.callbacks._learning_rate import LearningRateMonitor
+from determined.pytorch.callbacks._mlflow_tracker import MLflowTracker
+from determined.pytorch.callbacks._model_summary import ModelSummary
+from determined.pytorch.callbacks._tracker import MetricsTracker, Report
+from determined.pytorch.callbacks._wandb_tracker import WandbTracker
+
+__all__ = [
+    "CSVTracker",
+    "EarlyStopping",
+    "ExponentialMovingAverage",
+    "GradientNorm",
+    "LearningRateMonitor",
+    "LossGuard",
+    "MLflowTracker",
+    "MetricsTracker",
+    "ModelSummary",
+    "Report",
+    "WandbTracker",
+]

@@ -1,0 +1,90 @@
+"""Gradient norms in TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from determined.pytorch._callback import PyTorchCallback
+from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch.callbacks._gradients import norm_of
+from determined.pytorch.callbacks._scalars import ChiefScalars, optimizer_names
+
+_CHUNK = 1024
+
+
+class GradientNorm(PyTorchCallback):
+    """Writes the gradient norm of every update to TensorBoard, as `gradient_norm/<optimizer>`.
+
+    Measured just before the optimizer uses the gradients: averaged over ranks and the aggregation
+    window, unscaled and clipped. Norms wait on the device until the next training report, so no
+    batch waits for them. The mean of a report is also added to its `avg_metrics`, so that trackers
+    which come later in `build_callbacks` record it.
+    """
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self._context = context
+        self._scalars = ChiefScalars(context, ".gradients")
+        self._series: dict[str, _Series] = {}
+        self._hooks: list[RemovableHandle] = []
+
+    def on_training_start(self) -> None:
+        """Begin to measure. All ranks have the same gradients, so the chief's will do."""
+        if self._context.distributed.rank != 0:
+            return
+        names = optimizer_names(self._context)
+        for name, optimizer in zip(names, self._context.optimizers, strict=True):
+            series = self._series[f"gradient_norm/{name}"] = _Series()
+            self._hooks.append(optimizer.register_step_pre_hook(self._measure(series)))
+
+    def on_training_workload_end(
+        self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        """Write the norms since the last report."""
+        for tag, series in self._series.items():
+            steps, norms = series.take()
+            if steps:
+                self._scalars.add(tag, norms, steps)
+                avg_metrics[tag] = float(norms.mean())
+
+    def on_trial_shutdown(self) -> None:
+        """Leave the optimizers as they were, and write what is left."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._series = [], {}
+        self._scalars.close()
+
+    def _measure(self, series: _Series) -> Callable[..., None]:
+        def before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            norm = norm_of(optimizer)
+            if norm is not None:
+                series.append(self._context.current_train_batch(), norm)
+
+        return before_step
+
+
+class _Series:
+    """Norms on the device, and the batch of each."""
+
+    def __init__(self) -> None:
+        self._steps: list[int] = []
+        self._norms: list[torch.Tensor] = []
+        self._chunks: list[torch.Tensor] = []
+
+    def append(self, step: int, norm: torch.Tensor) -> None:
+        self._steps.append(step)
+        self._norms.append(norm.detach().float())
+        if len(self._norms) == _CHUNK:
+            self._chunks.append(torch.stack(self._norms))
+            self._norms = []
+
+    def take(self) -> tuple[list[int], Any]:
+        """Return all batches and norms, and start afresh."""
+        steps, chunks = self._steps, self._chunks
+        if self._norms:
+            chunks.append(torch.stack(self._norms))
+        self._steps, self._norms, self._chunks = [], [], []
+        return steps, torch.cat(chunks).cpu().numpy() if chunks else None

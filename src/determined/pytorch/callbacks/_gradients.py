@@ -1,0 +1,37 @@
+"""Gradients as an optimizer is about to use them: how large, and whether they are finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
+
+
+def gradients_of(optimizer: Optimizer) -> list[torch.Tensor]:
+    """Return the gradients that there are; of sparse ones their values."""
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
+    return [g._values() if g.is_sparse else g for g in gradients if g is not None]
+
+
+def norm_of(optimizer: Optimizer) -> torch.Tensor | None:
+    """Return the norm of all gradients on their device, or None if there are none.
+
+    Call it from a pre-step hook. Fused optimizers get their gradients still multiplied by the loss
+    scale; it is taken out here.
+    """
+    gradients = gradients_of(optimizer)
+    if not gradients:
+        return None
+    norm = get_total_norm(gradients)
+    scale = getattr(optimizer, "grad_scale", None)
+    return norm if scale is None else norm / scale.to(norm.device)
+
+
+def are_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    """Say whether no number is NaN or infinite. Waits for the device once."""
+    numbers = [t.detach() for t in tensors if t.is_floating_point() and t.numel()]
+    # The largest magnitude: unlike the Euclidean norm it cannot overflow by itself.
+    return not numbers or bool(get_total_norm(numbers, math.inf).isfinite())

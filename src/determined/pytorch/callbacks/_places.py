@@ -1,0 +1,85 @@
+"""Where the tensors of a model live.
+
+Modules may put another tensor into a buffer, so tensors are looked up each time, not remembered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from determined.pytorch._parallel import inner_module
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """One tensor of real numbers: a parameter or a buffer of a module.
+
+    `key` is its name in the `state_dict` of the model, if it `is_saved` there.
+    """
+
+    model_index: int
+    key: str
+    is_buffer: bool
+    is_saved: bool
+    holder: Mapping[str, Any]
+    name: str
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The tensor that is there now."""
+        tensor: torch.Tensor = self.holder[self.name]
+        return tensor
+
+
+def places_of(models: Iterable[nn.Module]) -> Iterator[Place]:
+    """Find every parameter and buffer of real numbers."""
+    for index, model in enumerate(models):
+        for prefix, module in inner_module(model).named_modules():
+            for holder in (module._parameters, module._buffers):
+                for name, tensor in holder.items():
+                    if tensor is None or not tensor.is_floating_point():
+                        continue
+                    yield Place(
+                        model_index=index,
+                        key=f"{prefix}.{name}" if prefix else name,
+                        is_buffer=holder is module._buffers,
+                        is_saved=name not in module._non_persistent_buffers_set,
+                        holder=holder,
+                        name=name,
+                    )
+
+
+class BufferCopy:
+    """A copy of some tensors, to put back when a batch has spoilt them."""
+
+    def __init__(self, places: list[Place]) -> None:
+        self._places = places
+        self._kept: list[torch.Tensor] = []
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is anything to put back."""
+        return len(self._kept) == len(self._places)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the tensors as they are now."""
+        return [place.tensor for place in self._places]
+
+    @torch.no_grad()
+    def make(self) -> None:
+        """Copy the tensors as they are now."""
+        if not self.is_made:
+            self._kept = [tensor.clone() for tensor in self.tensors()]
+        elif self._kept:
+            torch._foreach_copy_(self._kept, self.tensors())
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Make the tensors what they were."""
+        if self._kept:
+            torch._foreach_copy_(self.tensors(), self._kept)
