@@ -24,7 +24,7 @@ demo: $(INSTALLED)
 	cd examples/digits && $(CURDIR)/$(BIN)/python train.py
 
 test: $(TOOLS)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(TOOLS)
 	$(BIN)/ruff format --check .

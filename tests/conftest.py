@@ -1,4 +1,4 @@
-"""Hygiene for every test: environment, seeds, signals and process groups are as they were before."""
+"""Hygiene for every test: environment, seeds, signals and process groups stay as they were."""
 
 from __future__ import annotations
 

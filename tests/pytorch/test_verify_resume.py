@@ -15,7 +15,8 @@ from determined import pytorch
 class Trial(pytorch.PyTorchTrial):
     def __init__(self, context):
         self.context = context
-        model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1))
+        layers = torch.nn.Linear(2, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1)
+        model = torch.nn.Sequential(*layers)
         self.model = context.wrap_model(model)
         self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters()))
         self.calls = 0
