@@ -20,142 +20,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import (
     Dataset,
-    RandomSampler,
-    Sampler,
     SubsetRandomSampler,
     TensorDataset,
-    WeightedRandomSampler,
 )
 
-from determined.pytorch import samplers
 from determined.pytorch._data import DataLoader
 from determined.pytorch._seed import rng_state, seed_everything, set_rng_state
 from determined.pytorch._training_data import TrainingData, open_training_data
+from tests.support.orders import KINDS, Noisy, NumpySampler, arguments_of, generator
 
 Build = Callable[[], Any]
-
-
-class Noisy(Dataset[Any]):
-    """Sample `i` is its number, with noise from all three generators."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __getitem__(self, index: int) -> tuple[int, float, float, float]:
-        if not 0 <= index < self.length:
-            raise IndexError(index)
-        return index, random.random(), float(np.random.rand()), float(torch.rand(()))
-
-    def __len__(self) -> int:
-        return self.length
-
-
-class NumpySampler(Sampler[int]):
-    """Draws from numpy's global generator, and from `random` on the way."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __iter__(self) -> Iterator[int]:
-        for index in np.random.permutation(self.length).tolist():
-            yield (index + random.randrange(self.length)) % self.length
-
-    def __len__(self) -> int:
-        return self.length
-
-
-class RememberingSampler(Sampler[int]):
-    """Has a generator of its own, which no one can see, and no length."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self.rng = np.random.default_rng(3)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.rng.permutation(self.length).tolist())
-
-
-class EpochSampler(Sampler[int]):
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self.epoch = -1
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
-        return iter((i + self.epoch) % self.length for i in range(self.length))
-
-    def __len__(self) -> int:
-        return self.length
-
-
-class StatefulSampler(EpochSampler):
-    """Counts its passes; only `load_state_dict` brings it to another one."""
-
-    set_epoch = None  # type: ignore[assignment]
-
-    def __iter__(self) -> Iterator[int]:
-        self.epoch += 1
-        return super().__iter__()
-
-    def state_dict(self) -> dict[str, int]:
-        return {"epoch": self.epoch}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.epoch = state["epoch"]
-
-
-class EndlessBatches:
-    """Never ends and grows: batch k is [k % n] * (k % 3 + 1)."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return ([k % self.length] * (k % 3 + 1) for k in itertools.count())
-
-
-def generator() -> torch.Generator:
-    return torch.Generator().manual_seed(11)
-
-
-def kinds(n: int, batch_size: int) -> dict[str, dict[str, Any]]:
-    """Return the arguments of loaders with every kind of order, fresh ones at each call."""
-    batched = {"batch_size": batch_size}
-    shared = generator()
-    return {
-        "sequential": {**batched},
-        "drop last": {"batch_size": min(batch_size, n), "drop_last": True, "shuffle": True},
-        "shuffle": {**batched, "shuffle": True},
-        "generator": {**batched, "shuffle": True, "generator": generator()},
-        "weighted": {
-            **batched,
-            "sampler": WeightedRandomSampler([1.0 + i for i in range(n)], 2 * n),
-        },
-        "weighted with generator": {
-            **batched,
-            "sampler": WeightedRandomSampler([1.0] * n, n, generator=shared),
-            "generator": shared,
-        },
-        "subset": {**batched, "sampler": SubsetRandomSampler(range(0, n, 2))},
-        "replacement": {**batched, "sampler": RandomSampler(range(n), True, n + 3)},
-        "numpy": {**batched, "sampler": NumpySampler(n)},
-        "remembering": {**batched, "sampler": RememberingSampler(n)},
-        "epoch": {**batched, "sampler": EpochSampler(n)},
-        "stateful": {**batched, "sampler": StatefulSampler(n)},
-        "list": {**batched, "sampler": [n - 1, 0, 0]},
-        "reproducible": {**batched, "sampler": samplers.ReproducibleShuffleSampler(range(n), 5)},  # type: ignore[arg-type]
-        "batches": {"batch_sampler": [[0, n - 1], [n // 2]]},
-        "endless batches": {"batch_sampler": EndlessBatches(n)},
-    }
-
-
-def arguments_of(kind: str, n: int, batch_size: int) -> dict[str, Any]:
-    return kinds(n, batch_size)[kind]
-
-
-KINDS = list(kinds(5, 2))
 
 
 def opened(
@@ -320,26 +194,40 @@ def test_a_changed_world_size_continues_the_global_order(
     assert dealt == [batch[0].tolist() for batch in alone]
 
 
-@settings(max_examples=60, deadline=None)
+WITHOUT_RECORDS = "drop last", "batches", "endless batches"
+
+
+@settings(max_examples=100, deadline=None)
 @given(
+    kind=st.sampled_from(
+        [k for k in KINDS if k not in ("drop last", "batches", "endless batches")]
+    ),
     n=st.integers(1, 30),
-    sizes=st.lists(st.integers(1, 7), min_size=2, max_size=4),
+    parts=st.lists(st.tuples(st.integers(1, 7), st.integers(1, 3)), min_size=2, max_size=4),
     steps=st.integers(1, 6),
-    shuffle=st.booleans(),
 )
-def test_a_changed_batch_size_continues_at_the_record(
-    n: int, sizes: list[int], steps: int, shuffle: bool
+def test_changed_batch_and_world_sizes_continue_at_the_record(
+    kind: str, n: int, parts: list[tuple[int, int]], steps: int
 ) -> None:
-    dataset = TensorDataset(torch.arange(n))
     records: list[int] = []
     saved, start = None, 0
-    for batch_size in sizes:
-        data = opened(DataLoader(dataset, batch_size, shuffle=shuffle), start, saved)
-        for batch in itertools.islice(data, steps):
-            records += batch[0].tolist()
+    for batch_size, size in parts:
+        ranks = [
+            opened(
+                DataLoader(Noisy(n), **arguments_of(kind, n, batch_size)),
+                start,
+                saved,
+                rank=rank,
+                size=size,
+            )
+            for rank in range(size)
+        ]
+        for _ in range(steps):
+            for data in ranks:
+                records += next(data)[0].tolist()
         start += steps
-        saved = data.state_dict(start)
-    single = opened(DataLoader(dataset, 1, shuffle=shuffle))
+        saved = ranks[0].state_dict(start)
+    single = opened(DataLoader(Noisy(n), **arguments_of(kind, n, 1)))
     assert records == [next(single)[0].item() for _ in records]
 
 
@@ -379,13 +267,18 @@ def test_a_changed_dataset_is_reported_with_numbers(caplog: pytest.LogCaptureFix
     assert "has 5 now" in caplog.text
 
 
-def test_a_changed_batch_size_under_a_sampler_is_reported(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    dataset = Noisy(9)
-    saved = opened(DataLoader(dataset, 2, sampler=NumpySampler(9))).state_dict(0)
-    opened(DataLoader(dataset, 3, sampler=NumpySampler(9)), 0, saved)
-    assert "batch size was 2 and is 3" in caplog.text
+def test_a_user_generator_with_a_random_seed_continues() -> None:
+    def build() -> DataLoader:
+        sampled = torch.Generator()
+        sampled.seed()
+        return DataLoader(Noisy(9), 2, shuffle=True, generator=sampled)
+
+    uncut = opened(build())
+    seen = [next(uncut)[0].tolist() for _ in range(12)]
+    for cut in (0, 3, 7):
+        saved = {**uncut.state_dict(12), "batches": cut, "epoch": cut // 5, "record": cut % 5 * 2}
+        resumed = opened(build(), cut, saved)
+        assert [next(resumed)[0].tolist() for _ in range(12 - cut)] == seen[cut:]
 
 
 def test_a_position_of_another_kind_is_reported(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,8 +20,8 @@ from torch.utils.data import (
     default_convert,
 )
 
-from determined.pytorch._fetch import Loader
 from determined.pytorch._iterable import StreamLoader
+from determined.pytorch._loader import Loader
 from determined.pytorch.samplers import (
     DistributedBatchSampler,
     RepeatBatchSampler,

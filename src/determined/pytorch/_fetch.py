@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate, get_worker_info
 
-from determined.pytorch._seed import mix, seed_cpu
+from determined.pytorch._seed import seed_cpu
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -120,37 +120,25 @@ def _pick(indices: Any, at: Indices) -> Any:
     return [indices[i] for i in wanted]
 
 
-class Loader(torch.utils.data.DataLoader[Any]):
-    """Torch's loader, with whole-tensor batches where they apply and no worker asks for another."""
-
-    def __iter__(self) -> Any:
-        tensors = TensorBatches.of(self.dataset, self.collate_fn)
-        if tensors is None or self.num_workers or self.pin_memory:
-            return super().__iter__()
-        batches = iter(self.batch_sampler)  # type: ignore[arg-type]  # ours always has one
-        draw_base_seed(self.generator)
-        return map(BatchFetcher(self.dataset, self.collate_fn), batches)
-
-
 def draw_base_seed(generator: torch.Generator | None) -> int:
     """Draw as torch's loader does for its workers at each `iter()`, so later draws are the same."""
     return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
 
 class SeededBatches(Dataset[Any]):
-    """What loader workers read: global batch `n` is fetched under generators seeded by (seed, n).
+    """What loader workers read: indices with a seed, under which they are fetched.
 
-    The number is that of the batch over all ranks, so neither rank nor world size matters.
+    So a batch depends on neither the worker nor what that worker did before. Without a seed the
+    generators of the process serve as they are.
     """
 
-    def __init__(self, fetch: BatchFetcher, seed: int | None) -> None:
+    def __init__(self, fetch: BatchFetcher) -> None:
         self.fetch = fetch
-        self.seed = seed  # None without workers: the generators of the process serve as they are
 
-    def __getitems__(self, numbered: tuple[int, list[Any]]) -> Any:
-        number, indices = numbered
-        if self.seed is not None:
-            seed_cpu(mix(self.seed, 0, number))
+    def __getitems__(self, seeded: tuple[int | None, list[Any]]) -> Any:
+        seed, indices = seeded
+        if seed is not None:
+            seed_cpu(seed)
         return self.fetch(indices)
 
     @property

@@ -18,9 +18,11 @@ from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._data import DataLoader, _dataset_repro_warning
 from determined.pytorch._evaluate import uses_evaluate_batch
 from determined.pytorch._hooks import Hooks
+from determined.pytorch._loader import Loader
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._reading import read_counters, read_dict, read_state, state_file
 from determined.pytorch._schedule import _TrialState
+from determined.pytorch._seed import mix
 from determined.pytorch._state import (
     RunRecord,
     batches_trained_in,
@@ -31,6 +33,7 @@ from determined.pytorch._state import (
 )
 from determined.pytorch._training_data import TrainingData, open_training_data
 from determined.pytorch._trial import PyTorchTrial
+from determined.pytorch.samplers import SkipBatchSampler, SkipSampler
 from determined.storage import SharedFSStorageManager
 
 logger = logging.getLogger("determined.pytorch")
@@ -93,11 +96,16 @@ def open_run(
             callback.on_trial_startup(start, None if saved is None else saved.name)
             stack.callback(callback.on_trial_shutdown)
 
-        data = _open_training_data(trial, context, start, saved)
+        training_loader = trial.build_training_data_loader()
+        _check_loader(training_loader, context, trial.build_training_data_loader)
+        validation_loader = _validation_loader(trial, context)
+        if isinstance(validation_loader, Loader):
+            stack.callback(validation_loader.close)
+        # When both are built: this draws a random number, and those of the trial come first.
+        data = _open_training_data(training_loader, context, start, saved)
         stack.callback(data.close)
         epoch_length = context.distributed.broadcast(data.epoch_length or sys.maxsize)
         context._epoch_len = epoch_length
-        validation_loader = _validation_loader(trial, context)
 
         state, rng = _TrialState(trial_id=trial_id), None
         if saved is not None:
@@ -224,18 +232,30 @@ def _restore(
 
 
 def _open_training_data(
-    trial: PyTorchTrial, context: PyTorchTrialContext, start: int, saved: _Checkpoint | None
+    loader: Any, context: PyTorchTrialContext, start: int, saved: _Checkpoint | None
 ) -> TrainingData:
-    loader = trial.build_training_data_loader()
-    _check_loader(loader, context, trial.build_training_data_loader)
+    position = saved.rank.get("data") if saved is not None and saved.continues else None
+    if not isinstance(loader, DataLoader) and _skips(loader):
+        start, position = 0, None  # a pipeline made by hand, which is in place already
     return open_training_data(
         loader,
         seed=context.get_trial_seed(),
         rank=context.distributed.rank,
         size=context.distributed.size,
         start=start,
-        saved=saved.rank.get("data") if saved is not None and saved.continues else None,
+        saved=position,
     )
+
+
+def _skips(loader: Any) -> bool:
+    """Say whether a torch loader skips, as `context.get_initial_batch()` tells hand-made ones."""
+    sampler = loader
+    while sampler is not None:
+        if isinstance(sampler, (SkipBatchSampler, SkipSampler)) and sampler.skip > 0:
+            return True
+        inner = getattr(sampler, "batch_sampler", None)
+        sampler = getattr(sampler, "sampler", None) if inner is None else inner
+    return False
 
 
 def _validation_loader(trial: PyTorchTrial, context: PyTorchTrialContext) -> Any:
@@ -243,12 +263,18 @@ def _validation_loader(trial: PyTorchTrial, context: PyTorchTrialContext) -> Any
     _check_loader(loader, context, trial.build_validation_data_loader)
     if not isinstance(loader, DataLoader):
         return loader
-    if uses_evaluate_batch(trial):
-        distributed = context.distributed
-        return loader.get_data_loader(
-            repeat=False, skip=0, num_replicas=distributed.size, rank=distributed.rank
-        )
-    return loader.get_data_loader() if context.distributed.rank == 0 else None
+    distributed = context.distributed
+    is_shared = uses_evaluate_batch(trial) and distributed.size > 1
+    if not is_shared and distributed.rank != 0:
+        return None
+    if is_shared:
+        batches = loader.get_data_loader(num_replicas=distributed.size, rank=distributed.rank)
+    else:
+        batches = loader.get_data_loader()
+    if isinstance(batches, Loader):
+        seed = context.get_trial_seed()
+        batches.derive_passes(lambda: mix(seed, context._current_batch_idx or 0), is_shared)
+    return batches
 
 
 def _check_loader(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch.utils.data import (
@@ -59,6 +60,16 @@ _STATELESS = (
 class Order(Protocol):
     """An endless global sequence of batches, opened somewhere."""
 
+    @property
+    def kind(self) -> str:
+        """What its positions are about: those of another kind do not fit."""
+
+    def opened_at(self, position: dict[str, Any]) -> Order:
+        """Return the order from a position on that an equal one gave."""
+
+    def opened_after(self, batches: int) -> Order:
+        """Return the order without its first batches, where no position is known."""
+
     def batches(self, rank: int, size: int) -> Iterator[Indices]:
         """Return this rank's batches from the opening position on, endlessly."""
 
@@ -79,6 +90,7 @@ class IndexOrder:
     permutation: Callable[[int], torch.Tensor] | None
     epoch: int = 0
     record: int = 0
+    kind: ClassVar[str] = "index"
 
     def batches(self, rank: int, size: int) -> Iterator[Indices]:
         ahead = rank
@@ -94,10 +106,11 @@ class IndexOrder:
         epoch, record = self._locate(ahead)
         return {"epoch": epoch, "record": record}
 
-    def moved(self, ahead: int) -> IndexOrder:
-        """Return the same order, opened `ahead` global batches later."""
-        epoch, record = self._locate(ahead)
-        return replace(self, epoch=epoch, record=record)
+    def opened_at(self, position: dict[str, Any]) -> IndexOrder:
+        return replace(self, epoch=position["epoch"], record=position["record"])
+
+    def opened_after(self, batches: int) -> IndexOrder:
+        return self.opened_at(self.position(batches))
 
     def _locate(self, ahead: int) -> tuple[int, int]:
         in_first = self._num_batches(self.record)
@@ -112,7 +125,7 @@ class IndexOrder:
         return left // self.batch_size if self.drop_last else -(-left // self.batch_size)
 
 
-def index_order(loader: Any, seed: int) -> IndexOrder | None:
+def index_order(loader: Any, seed: int, generators: UserGenerators) -> IndexOrder | None:
     """Return the order of a plain sequential or shuffled loader, None for any other sampler."""
     batching = loader.batch_sampler
     sampler: Any = getattr(batching, "sampler", None)
@@ -125,109 +138,148 @@ def index_order(loader: Any, seed: int) -> IndexOrder | None:
         return None
     if length != len(sampler.data_source):
         return None
-    if sampler.generator is None:
-        return IndexOrder(length, size, drop_last, _Shuffle(length, seed))
-    is_shared = sampler.generator is loader.generator
-    return IndexOrder(length, size, drop_last, _UserShuffle(length, sampler.generator, is_shared))
+
+    def permutation(epoch: int) -> torch.Tensor:
+        generators.begin(epoch)
+        generator = sampler.generator or torch.Generator().manual_seed(mix(seed, epoch))
+        return torch.randperm(length, generator=generator)
+
+    return IndexOrder(length, size, drop_last, permutation)
 
 
-class _Shuffle:
-    """One epoch's permutation from a private generator."""
+class UserGenerators:
+    """The generators in a loader's samplers: as torch has them in epoch 0, by their seeds later."""
 
-    def __init__(self, length: int, seed: int) -> None:
-        self._length = length
-        self._seed = seed
+    def __init__(self, loader: Any) -> None:
+        self._shared = loader.generator
+        self._all = generators_of(loader.batch_sampler)
+        self._seeds = [generator.initial_seed() for generator in self._all]
+        self._states = [generator.get_state() for generator in self._all]
 
-    def __call__(self, epoch: int) -> torch.Tensor:
-        return torch.randperm(self._length, generator=self._generator(epoch))
+    def begin(self, epoch: int) -> None:
+        """Bring the generators to the start of an epoch."""
+        for generator, seed, state in zip(self._all, self._seeds, self._states, strict=True):
+            if epoch > 0:
+                generator.manual_seed(mix(seed, epoch))
+                continue
+            generator.set_state(state)
+            if generator is self._shared:
+                draw_base_seed(generator)
 
-    def _generator(self, epoch: int) -> torch.Generator:
-        return torch.Generator().manual_seed(mix(self._seed, epoch))
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a new process needs if it has seeded its generators differently."""
+        return {"seeds": self._seeds, "states": self._states}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Begin epochs as the run did that gave `state`."""
+        if len(state["seeds"]) == len(self._all):
+            self._seeds, self._states = list(state["seeds"]), list(state["states"])
 
 
-class _UserShuffle(_Shuffle):
-    """The user's generator gives epoch 0 as torch's loader would; its seed gives the others."""
-
-    def __init__(self, length: int, generator: torch.Generator, is_shared: bool) -> None:
-        super().__init__(length, generator.initial_seed())
-        self._state = generator.get_state()
-        self._is_shared = is_shared
-
-    def _generator(self, epoch: int) -> torch.Generator:
-        if epoch > 0:
-            return super()._generator(epoch)
-        generator = torch.Generator()
-        generator.set_state(self._state)
-        if self._is_shared:
-            draw_base_seed(generator)
-        return generator
+def generators_of(sampler: Any, *others: Any) -> list[torch.Generator]:
+    """Return all generators that a sampler and those in it have as `generator`."""
+    found = [getattr(part, "generator", None) for part in _chain(sampler)]
+    by_identity = {id(g): g for g in (*found, *others) if isinstance(g, torch.Generator)}
+    return list(by_identity.values())
 
 
 class SamplerOrder:
     """Any sampler or batch sampler, iterated under generators seeded for the epoch.
 
-    A position is an epoch and a batch in it. Samplers that keep no state between epochs, that have
-    `set_epoch`, or that have `state_dict` and `load_state_dict`, are opened at that epoch. Others
-    may remember earlier epochs, so these are read again, indices only.
+    A position is an epoch and a record in it, or a batch in it if only the user's batch sampler
+    knows what a batch is. Samplers that keep no state between epochs, that have `set_epoch`, or
+    that have `state_dict` and `load_state_dict`, are opened at that epoch. Others may remember
+    earlier epochs, so these are read again, indices only.
     """
 
-    def __init__(self, loader: Any, seed: int) -> None:
-        self._loader = loader
+    def __init__(
+        self,
+        loader: Any,
+        seed: int,
+        generators: UserGenerators,
+        opened: dict[str, Any] | None = None,
+        dropped: int = 0,
+    ) -> None:
+        self._made_of = loader, seed, generators
+        self._batching = loader.batch_sampler
         self._seed = seed
-        self._chain = _chain(loader.batch_sampler)
-        self._generators = [
-            (g, g.get_state(), g.initial_seed())
-            for g in (getattr(part, "generator", None) for part in self._chain)
-            if isinstance(g, torch.Generator)
-        ]
-        self._opened: dict[str, Any] = {"epoch": 0, "batch": 0}
+        self._generators = generators
+        self._chain = _chain(self._batching)
+        self._counts_records = type(self._batching) is BatchSampler
+        self.kind = "sampler" if self._counts_records else "batch sampler"
+        self._opened = opened or {"epoch": 0, "offset": 0}
+        self._dropped = dropped  # batches to read and not hand out
         self._starts: list[tuple[int, dict[str, Any]]] = []
+        self._source = self._global_batches()
+        self._num_read = 0
+        self._unused: deque[list[Any]] = deque()  # the last of those that were read
 
-    def open_at(self, position: dict[str, Any]) -> None:
-        """Start at a position that an equal order returned."""
-        self._opened = position
+    def opened_at(self, position: dict[str, Any]) -> SamplerOrder:
+        keys = position.keys() & {"epoch", "offset", "samplers"}
+        return SamplerOrder(*self._made_of, {key: position[key] for key in keys})
+
+    def opened_after(self, batches: int) -> SamplerOrder:
+        length = sized(self._batching)
+        if length is None:
+            return SamplerOrder(*self._made_of, dropped=batches)
+        epoch, batch = divmod(batches, length)
+        return self.opened_at({"epoch": epoch, "offset": batch * self._step})
 
     def batches(self, rank: int, size: int) -> Iterator[Indices]:
-        return itertools.islice(self._global_batches(), rank, None, size)
+        for mine in itertools.count(self._dropped + rank, size):
+            while self._num_read <= mine:
+                self._read_next()
+            while len(self._unused) > self._num_read - mine:
+                self._unused.popleft()
+            yield self._unused.popleft()
 
     def position(self, ahead: int) -> dict[str, Any]:
+        ahead += self._dropped
+        while self._num_read < ahead:  # else it could be in a later epoch than the last one seen
+            self._read_next()
         while len(self._starts) > 1 and self._starts[1][0] <= ahead:
             del self._starts[0]
-        if not self._starts or self._starts[0][0] > ahead:
-            return {**self._opened, "batch": self._opened["batch"] + ahead}
-        first, start = self._starts[0]
-        return {**start, "batch": ahead - first}
+        first, start = self._starts[0] if self._starts else (0, self._opened)
+        return {**start, "offset": start["offset"] + (ahead - first) * self._step}
+
+    def _read_next(self) -> None:
+        self._unused.append(next(self._source))
+        self._num_read += 1
+
+    @property
+    def _step(self) -> int:
+        """How far a batch moves the offset."""
+        return int(self._batching.batch_size) if self._counts_records else 1
 
     def _global_batches(self) -> Iterator[list[Any]]:
-        epoch, skip = self._opened["epoch"], self._opened["batch"]
+        epoch, skip = self._opened["epoch"], self._opened["offset"]
         states = self._opened.get("samplers")
         if not self._can_jump(states):
             if epoch:
                 logger.info("Reading the sampler's first %d epochs again, indices only.", epoch)
             for earlier in range(epoch):
-                for _ in self._epoch(earlier, None):
+                for _ in self._epoch(earlier, 0, None):
                     pass
             states = None
-        index = -skip
+        index = 0
         while True:
-            for begins, batch in self._epoch(epoch, states):
+            for begins, batch in self._epoch(epoch, skip, states):
                 if begins is not None:
                     self._starts.append((index, begins))
-                if index >= 0:
-                    yield batch
+                yield batch
                 index += 1
-            epoch, states = epoch + 1, None
+            epoch, skip, states = epoch + 1, 0, None
 
     def _epoch(
-        self, epoch: int, states: list[Any] | None
+        self, epoch: int, skip: int, states: list[Any] | None
     ) -> Iterator[tuple[dict[str, Any] | None, list[Any]]]:
         """Yield the batches of an epoch, the first one with the position of its beginning."""
         rng = PrivateRNG(mix(self._seed, epoch))
         with rng:
-            begins: dict[str, Any] | None = self._begin(epoch, states)
-            iterator = iter(self._loader.batch_sampler)
-        is_empty = True
-        while chunk := self._read(rng, iterator):
+            begins: dict[str, Any] | None = {**self._begin(epoch, states), "offset": skip}
+            iterator = self._read_epoch(skip)
+        is_empty = skip == 0
+        while chunk := self._read_chunk(rng, iterator):
             is_empty = False
             for batch in chunk:
                 yield begins, batch
@@ -235,27 +287,30 @@ class SamplerOrder:
         if is_empty:
             raise empty_error("its sampler gave no batch in a whole epoch")
 
+    def _read_epoch(self, skip: int) -> Iterator[list[Any]]:
+        if not self._counts_records:
+            return itertools.islice(self._batching, skip, None)
+        samples = itertools.islice(self._batching.sampler, skip, None)
+        batches = iter(lambda: list(itertools.islice(samples, self._step)), [])
+        if not self._batching.drop_last:
+            return batches
+        return (batch for batch in batches if len(batch) == self._step)
+
     @staticmethod
-    def _read(rng: PrivateRNG, iterator: Iterator[list[Any]]) -> list[list[Any]]:
+    def _read_chunk(rng: PrivateRNG, iterator: Iterator[list[Any]]) -> list[list[Any]]:
         with rng:
             return list(itertools.islice(iterator, _CHUNK))
 
     def _begin(self, epoch: int, states: list[Any] | None) -> dict[str, Any]:
         """Bring all parts of the sampler to the start of an epoch; return that position."""
-        for generator, state, initial_seed in self._generators:
-            if epoch > 0:
-                generator.manual_seed(mix(initial_seed, epoch))
-            else:
-                generator.set_state(state)
-                if generator is self._loader.generator:
-                    draw_base_seed(generator)
+        self._generators.begin(epoch)
         for part in self._chain:
             if callable(getattr(part, "set_epoch", None)) and not (states and has_state(part)):
                 part.set_epoch(epoch)
         stateful = [part for part in self._chain if has_state(part)]
         for part, state in zip(stateful, states or [], strict=False):
             part.load_state_dict(state)
-        position: dict[str, Any] = {"epoch": epoch, "batch": 0}
+        position: dict[str, Any] = {"epoch": epoch}
         if stateful:
             position["samplers"] = [part.state_dict() for part in stateful]
         return position

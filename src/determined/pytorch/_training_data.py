@@ -7,9 +7,9 @@ is global: any rank's saved state opens any world size.
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from determined.pytorch._fetch import (
     sized,
     start_worker,
 )
-from determined.pytorch._order import Order, SamplerOrder, empty_error, index_order
+from determined.pytorch._order import Order, SamplerOrder, UserGenerators, empty_error, index_order
 from determined.pytorch._other_data import OtherData
 from determined.pytorch._seed import mix
 from determined.pytorch._stream_data import StreamData
@@ -76,36 +76,32 @@ class MapData(TrainingData):
                 f"drop_last={loader.drop_last}"
             )
         self.epoch_length = opening.share(length)
-        self._order, self._first = self._opened_order(length)
+        self._order, self._first = self._opened_order()
         self._batches = self._fetched()
 
     def state_dict(self, consumed: int) -> dict[str, Any]:
         ahead = (consumed - self._opening.start) * self._opening.size
-        state = self._state(self._kind, consumed)
-        return {**state, "global_batches": self._first + ahead, **self._order.position(ahead)}
+        return {
+            **self._state(self._kind, consumed),
+            "global_batches": self._first + ahead,
+            "generators": self._generators.state_dict(),
+            **self._order.position(ahead),
+        }
 
-    def _opened_order(self, length: int | None) -> tuple[Order, int]:
+    def _opened_order(self) -> tuple[Order, int]:
         """Return the order at its opening position, and how many global batches came before."""
         opening = self._opening
         before = opening.start * opening.size
-        plain = index_order(self._loader, opening.seed)
-        self._kind = "sampler" if plain is None else "index"
-        saved = opening.saved_as(self._kind)
-        if saved is not None:
-            self._compare(saved)
-            before = saved["global_batches"]
-        if plain is not None:
-            if saved is None:
-                return plain.moved(before), before
-            return replace(plain, epoch=saved["epoch"], record=saved["record"]), before
-        order = SamplerOrder(self._loader, opening.seed)
-        if saved is not None:
-            keys = saved.keys() & {"epoch", "batch", "samplers"}
-            order.open_at({key: saved[key] for key in keys})
-        elif before:
-            epoch, batch = divmod(before, length) if length else (0, before)
-            order.open_at({"epoch": epoch, "batch": batch})
-        return order, before
+        self._generators = UserGenerators(self._loader)
+        plain = index_order(self._loader, opening.seed, self._generators)
+        order = plain or SamplerOrder(self._loader, opening.seed, self._generators)
+        self._kind = order.kind
+        saved = opening.saved_as(order.kind)
+        if saved is None:
+            return order.opened_after(before), before
+        self._compare(saved)
+        self._generators.load_state_dict(saved["generators"])
+        return order.opened_at(saved), saved["global_batches"]
 
     def _compare(self, saved: dict[str, Any]) -> None:
         """Say what differs from the run that saved this position."""
@@ -117,13 +113,10 @@ class MapData(TrainingData):
                 now["size"],
             )
         if saved["batch_size"] != now["batch_size"]:
-            is_exact = self._kind == "index"
-            logger.log(
-                logging.INFO if is_exact else logging.WARNING,
-                "The batch size was %s and is %s: data continues at the same %s.",
+            logger.info(
+                "The batch size was %s and is %s: data continues at the same record.",
                 saved["batch_size"],
                 now["batch_size"],
-                "record" if is_exact else "batch, so records may repeat or be left out",
             )
         if saved["length"] != now["length"]:
             logger.warning(
@@ -140,21 +133,27 @@ class MapData(TrainingData):
         fetch = BatchFetcher(loader.dataset, loader.collate_fn)
         if loader.num_workers == 0 and not loader.pin_memory:
             return map(fetch, indices)
-        first = self._first + opening.rank
-        numbered = ((first + i * opening.size, _as_list(batch)) for i, batch in enumerate(indices))
         options = loader.process_options()
         options.pop("in_order", None)
         seed = mix(opening.seed, opening.rank, opening.start)
         return iter(
             torch.utils.data.DataLoader(
-                SeededBatches(fetch, opening.seed if loader.num_workers else None),
-                batch_sampler=numbered,  # type: ignore[arg-type]  # our dataset knows these
+                SeededBatches(fetch),
+                batch_sampler=self._seeded(indices),  # type: ignore[arg-type]  # our dataset knows these
                 collate_fn=as_is,
                 worker_init_fn=functools.partial(start_worker, loader.worker_init_fn),
                 generator=torch.Generator().manual_seed(seed),
                 **options,
             )
         )
+
+    def _seeded(self, batches: Iterator[Indices]) -> Iterator[tuple[int | None, list[Any]]]:
+        """Add the seeds under which workers fetch: of the global batch, whatever its rank."""
+        opening, has_workers = self._opening, self._loader.num_workers > 0
+        numbers = itertools.count(self._first + opening.rank, opening.size)
+        for number, batch in zip(numbers, batches, strict=False):
+            seed = mix(opening.seed, 0, number) if has_workers else None
+            yield seed, _as_list(batch)
 
 
 def _as_list(indices: Indices) -> list[Any]:
