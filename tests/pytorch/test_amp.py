@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -129,6 +129,25 @@ def test_autocast_reaches_the_forward_pass_only(context: PyTorchTrialContext) ->
     assert output["a"][1][1] == 3
     assert torch.get_autocast_dtype("cpu") == torch.bfloat16
     assert not torch.is_autocast_enabled("cpu")
+
+
+def test_outputs_keep_their_types(context: PyTorchTrialContext) -> None:
+    class Output(dict[str, Any]):
+        """As model libraries have them: a dictionary with attributes."""
+
+        def __getattr__(self, name: str) -> Any:
+            return self[name]
+
+    class Pair(NamedTuple):
+        left: torch.Tensor
+        right: torch.Tensor
+
+    context.experimental.use_amp(torch.bfloat16)
+    model = context.wrap_model(_Tracing(lambda out: Output(logits=out, pair=Pair(out, out))))
+    output = model(torch.ones(1, 4))
+    assert output.logits.dtype == torch.float32
+    assert isinstance(output.pair, Pair)
+    assert output.pair.right.dtype == torch.float32
 
 
 def test_outputs_of_unknown_types_are_named_once(

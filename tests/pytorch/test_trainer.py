@@ -100,7 +100,7 @@ def test_max_length_must_be_batch_or_epoch_of_a_whole_number(length: Any) -> Non
 
 
 @pytest.mark.parametrize("name", ["checkpoint_period", "validation_period", "reporting_period"])
-@pytest.mark.parametrize("value", [5, Batch(2.5), Batch(iter([1]))])  # type: ignore[arg-type]
+@pytest.mark.parametrize("value", [5, Batch(2.5), Batch(iter([1])), Batch("5")])  # type: ignore[arg-type]
 def test_bad_periods_are_refused_before_anything_starts(name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=name):
         train(recording(), **{name: value})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import Any
 
@@ -35,7 +36,10 @@ def _full_precision(output: Any, warned: set[type]) -> Any:
     if isinstance(output, torch.Tensor):
         return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
     if isinstance(output, dict):
-        return {key: _full_precision(value, warned) for key, value in output.items()}
+        rebuilt = copy.copy(output)  # outputs with attributes, such as Hugging Face's, keep them
+        for key, value in output.items():
+            rebuilt[key] = _full_precision(value, warned)
+        return rebuilt
     if isinstance(output, tuple) and hasattr(output, "_fields"):
         return type(output)(*(_full_precision(value, warned) for value in output))
     if isinstance(output, (list, tuple)):

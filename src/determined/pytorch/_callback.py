@@ -48,7 +48,10 @@ class PyTorchCallback:
         """Run before the first `evaluate_batch`. Not run with `evaluate_full_dataset`."""
 
     def on_validation_epoch_end(self, outputs: list[Any]) -> None:
-        """Run after the last `evaluate_batch`, with this rank's metrics of each batch."""
+        """Run after the last `evaluate_batch`, with this rank's metrics of each batch.
+
+        They are reduced after this, so edits count.
+        """
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
         """Run before validation metrics are reported, with the chief's on every rank."""

@@ -70,9 +70,10 @@ def check_period(name: str, unit: TrainUnit | None) -> TrainUnit:
     """Return the period, `None` meaning never."""
     if unit is None:
         return _NEVER
-    if not isinstance(unit, TrainUnit) or not (
-        is_whole_number(unit.value) or isinstance(unit.value, Container)
-    ):
+    is_schedule = isinstance(unit, TrainUnit) and (
+        isinstance(unit.value, Container) and not isinstance(unit.value, (str, bytes))
+    )
+    if not isinstance(unit, TrainUnit) or not (is_whole_number(unit.value) or is_schedule):
         raise TypeError(
             f"`{name}` must be pytorch.Batch or pytorch.Epoch of a whole number or a container "
             "of whole "
