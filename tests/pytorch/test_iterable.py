@@ -200,13 +200,48 @@ def test_a_dataset_with_state_is_not_read_again() -> None:
     assert dataset.reads == 3
 
 
-def test_a_dataset_with_state_continues_at_the_record_with_another_batch_size() -> None:
-    saved = None
-    data = opened(DataLoader(Counted(10), 3))
-    next(data)
-    saved = data.state_dict(1)
-    resumed = opened(DataLoader(Counted(10), 2), 1, saved)
-    assert plain(next(resumed))[0] == [3, 4]
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from([Shuffled, Counted]),
+    length=st.integers(1, 12),
+    parts=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 3)), min_size=2, max_size=4),
+    steps=st.integers(1, 5),
+    from_last_rank=st.booleans(),
+)
+def test_changed_batch_and_world_sizes_leave_out_no_record(
+    kind: type,
+    length: int,
+    parts: list[tuple[int, int]],
+    steps: int,
+    from_last_rank: bool,
+) -> None:
+    records: list[int] = []
+    saved, start = None, 0
+    for batch_size, size in parts:
+        ranks = [
+            opened(DataLoader(kind(length), batch_size), start, saved, rank=rank, size=size)
+            for rank in range(size)
+        ]
+        for _ in range(steps):
+            for data in ranks:
+                records += [number % 100 for number in plain(next(data))[0]]
+        start += steps
+        saved = ranks[-1 if from_last_rank else 0].state_dict(start)
+    for begin in range(0, len(records) - length + 1, length):
+        assert sorted(records[begin : begin + length]) == list(range(length))
+
+
+@pytest.mark.multiprocess
+def test_workers_that_shard_themselves_may_get_another_batch_size() -> None:
+    data = opened(DataLoader(Sharded(13), 3, num_workers=2))
+    seen = [plain(next(data)) for _ in range(3)]  # two of the first worker, one of the second
+    saved = data.state_dict(3)
+    data.close()
+    resumed = opened(DataLoader(Sharded(13), 2, num_workers=2), 3, saved)
+    seen += [plain(next(resumed)) for _ in range(3)]
+    resumed.close()
+    assert [batch[1][0] for batch in seen] == [0, 1, 0, 1, 0, 1]
+    assert [batch[0] for batch in seen[1::2]] == [[1, 3, 5], [7, 9], [11]]
 
 
 @pytest.mark.parametrize("held_back", [0, 1, 16])
@@ -305,4 +340,4 @@ def test_a_lost_state_means_reading_from_the_beginning(caplog: pytest.LogCapture
     next(data)
     resumed = opened(DataLoader(Forgetful(10), 3), 1, data.state_dict(1))
     assert plain(list(itertools.islice(resumed, 7))) == uncut[1:]
-    assert "no load_state_dict" in caplog.text
+    assert "read from its beginning" in caplog.text

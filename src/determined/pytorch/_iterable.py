@@ -57,13 +57,15 @@ class Shipped(NamedTuple):
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """What to read: `anchors` and `targets` hold one entry, or one per worker if it shards itself.
+    """What to read: tuples hold one entry, or one per worker if the dataset shards itself.
 
-    A target is the number of the first batch to hand out; earlier ones are read and dropped.
+    A target is the number of the first batch to hand out; earlier ones are read and dropped. Those
+    have the size that they had then: `batch_sizes` tells each size with the first batch of it.
     """
 
     anchors: tuple[Anchor, ...]
     targets: tuple[int, ...]
+    batch_sizes: tuple[tuple[tuple[int, int | None], ...], ...]
     rank: int = 0
     size: int = 1
     shards_itself: bool = False
@@ -76,7 +78,6 @@ class Stream(IterableDataset[Shipped]):
 
     def __init__(self, loader: Any, seed: int, plan: StreamPlan) -> None:
         self.user_dataset = loader.dataset
-        self._batch_size = loader.batch_size
         self._drop_last = loader.drop_last
         self._collate = loader.collate_fn
         self._plan = plan
@@ -89,14 +90,19 @@ class Stream(IterableDataset[Shipped]):
         plan = self._plan
         if plan.shards_itself:
             worker = (worker + plan.first_worker) % num_workers
-            self._anchor, self._target = plan.anchors[worker], plan.targets[worker]
+            self._take(worker)
             self._turn, self._period = 0, 1
             self._reader_seed = mix(self._seed, plan.rank, worker)
             return worker, num_workers
-        self._anchor, self._target = plan.anchors[0], plan.targets[0]
+        self._take(0)
         self._turn, self._period = worker * plan.size + plan.rank, num_workers * plan.size
         self._reader_seed = self._seed
         return 0, 1
+
+    def _take(self, entry: int) -> None:
+        plan = self._plan
+        self._anchor, self._target = plan.anchors[entry], plan.targets[entry]
+        self._batch_sizes = plan.batch_sizes[entry]
 
     def __iter__(self) -> Iterator[Shipped]:
         epoch, number, state = self._anchor.epoch, self._anchor.batch, self._anchor.state
@@ -138,7 +144,7 @@ class Stream(IterableDataset[Shipped]):
         try:
             # Collated under the same generators: the next batch sets them anew for all copies.
             with self._seeded(number):
-                samples = self._read(iterator)
+                samples = self._read(iterator, number)
                 if samples is _END or not is_mine:
                     return _END if samples is _END else None
                 batch = self._collate(samples)
@@ -150,11 +156,12 @@ class Stream(IterableDataset[Shipped]):
             add_note(error, f"This was in batch {number} of the stream, in epoch {epoch}.")
             raise
 
-    def _read(self, iterator: Iterator[Any]) -> Any:
-        if self._batch_size is None:
+    def _read(self, iterator: Iterator[Any], number: int) -> Any:
+        size = next(size for first, size in reversed(self._batch_sizes) if first <= number)
+        if size is None:
             return next(iterator, _END)
-        samples = list(itertools.islice(iterator, self._batch_size))
-        is_short = len(samples) < self._batch_size
+        samples = list(itertools.islice(iterator, size))
+        is_short = len(samples) < size
         return _END if not samples or (is_short and self._drop_last) else samples
 
     def _seeded(self, number: int) -> contextlib.AbstractContextManager[None]:
@@ -234,16 +241,16 @@ def open_plan(
     loader: Any, rank: int, size: int, start: int, *, is_endless: bool = True
 ) -> StreamPlan:
     """Plan to read from the very beginning and hand out from this rank's batch `start` on."""
-    if not shards_itself(loader.dataset):
-        return StreamPlan((Anchor(),), (start * size,), rank, size, is_endless=is_endless)
-    num_workers = max(1, loader.num_workers)
+    itself = shards_itself(loader.dataset)
+    num_entries = max(1, loader.num_workers) if itself else 1
     return StreamPlan(
-        (Anchor(),) * num_workers,
-        worker_targets(start, num_workers),
+        (Anchor(),) * num_entries,
+        worker_targets(start, num_entries) if itself else (start * size,),
+        (((0, loader.batch_size),),) * num_entries,
         rank,
         size,
-        shards_itself=True,
-        first_worker=start % num_workers,
+        shards_itself=itself,
+        first_worker=start % num_entries,
         is_endless=is_endless,
     )
 

@@ -31,6 +31,7 @@ class StreamData(TrainingData):
         self._first = opening.start * opening.size
         if (saved := opening.saved_as(self._kind)) is not None:
             plan = self._continued(plan, saved)
+        self._batch_sizes = plan.batch_sizes
         self._anchors = list(plan.anchors)  # of each worker, if the dataset shards itself
         self._recent: deque[tuple[int, Anchor]] = deque()
         self.epoch_length = None if plan.shards_itself else opening.share(length)
@@ -58,6 +59,7 @@ class StreamData(TrainingData):
             **self._state(self._kind, consumed),
             "global_batches": self._first + ahead,
             "rank": self._opening.rank,
+            "batch_sizes": [list(sizes) for sizes in self._batch_sizes],
             "anchors": [{"epoch": a.epoch, "batch": a.batch, "state": a.state} for a in anchors],
         }
 
@@ -70,21 +72,22 @@ class StreamData(TrainingData):
         self._first = saved["global_batches"]
         if plan.shards_itself:
             self._check_shards(len(plan.anchors), saved)
-            return replace(plan, anchors=anchors)
-        can_load = has_state(self._loader.dataset)
-        is_regrouped = saved["batch_size"] != self._loader.batch_size
-        if (anchors[0].state is not None and not can_load) or (
-            anchors[0].state is None and is_regrouped
-        ):
+        else:
+            plan = replace(plan, targets=(self._first,))
+        if anchors[0].state is not None and not has_state(self._loader.dataset):
             logger.warning(
-                "The saved position of the stream cannot be used (batch size %s then, %s now; "
-                "%s now): it is read from its beginning, counting batches.",
-                saved["batch_size"],
-                self._loader.batch_size,
-                "with load_state_dict" if can_load else "no load_state_dict",
+                "%s had load_state_dict when the checkpoint was saved and has none now: it is read "
+                "from its beginning.",
+                type(self._loader.dataset).__name__,
             )
             anchors = plan.anchors
-        return replace(plan, anchors=anchors, targets=(self._first,))
+        batch_sizes = tuple(
+            (*map(tuple, sizes), (target, self._loader.batch_size))
+            if sizes[-1][1] != self._loader.batch_size
+            else tuple(map(tuple, sizes))
+            for sizes, target in zip(saved["batch_sizes"], plan.targets, strict=True)
+        )
+        return replace(plan, anchors=anchors, batch_sizes=batch_sizes)
 
     def _check_shards(self, num_workers: int, saved: dict[str, Any]) -> None:
         then = (len(saved["anchors"]), saved["size"], saved["rank"])
