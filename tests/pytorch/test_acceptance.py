@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import BatchSampler, TensorDataset
 
 from determined import pytorch
 from determined.pytorch import (
@@ -20,6 +20,7 @@ from determined.pytorch import (
     PyTorchCallback,
     PyTorchTrialContext,
     TrainUnit,
+    samplers,
 )
 from determined.pytorch._reducer import _PyTorchReducerContext
 from tests.support.trials import (
@@ -27,6 +28,8 @@ from tests.support.trials import (
     LineTrial,
     checkpoints,
     count,
+    line,
+    one_weight,
     recording,
     reports,
     the_checkpoint,
@@ -334,6 +337,52 @@ def test_dropout_draws_what_a_plain_torch_loop_draws() -> None:
         scheduler.step()
     for a, b in zip(trained.model.parameters(), model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_pipeline_made_by_hand_continues_where_it_says() -> None:
+    seen: list[float] = []
+
+    class Trial(LineTrial):
+        def __init__(self, context: PyTorchTrialContext) -> None:
+            super().__init__(context)
+            context.experimental.disable_dataset_reproducibility_checks()
+
+        def build_training_data_loader(self) -> Any:
+            batches: Any = BatchSampler(range(6), 2, drop_last=False)
+            batches = samplers.RepeatBatchSampler(batches)
+            batches = samplers.SkipBatchSampler(batches, self.context.get_initial_batch())
+            return torch.utils.data.DataLoader(line(3), batch_sampler=batches)
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            seen.append(batch[0][0].item())
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    train(Trial, max_length=Batch(4))
+    train(Trial, max_length=Batch(5), latest_checkpoint=the_checkpoint(4))
+    train(Trial, max_length=Batch(8), latest_checkpoint=the_checkpoint(5))
+    assert seen == [1.0, 3.0, 5.0, 1.0, 3.0, 5.0, 1.0, 3.0]
+
+
+def test_building_loaders_draws_before_torch_does() -> None:
+    drawn: list[float] = []
+
+    class Trial(LineTrial):
+        def build_validation_data_loader(self) -> DataLoader:
+            drawn.append(torch.rand(()).item())
+            return super().build_validation_data_loader()
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            drawn.append(torch.rand(()).item())
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    torch.manual_seed(3)
+    train(Trial, max_length=Batch(2))
+    torch.manual_seed(3)
+    one_weight()
+    expected = [torch.rand(()).item()]
+    torch.empty((), dtype=torch.int64).random_()  # what `iter()` of a torch loader draws
+    expected += [torch.rand(()).item(), torch.rand(()).item()]
+    assert drawn == expected
 
 
 # Reducers and TensorBoard.

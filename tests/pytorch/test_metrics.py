@@ -238,6 +238,11 @@ def test_evaluate_batch_must_return_a_dictionary(result: Any) -> None:
         _validated([result])
 
 
+def test_what_cannot_be_reduced_is_named() -> None:
+    with pytest.raises(TypeError, match=r"'name'.*Reducer\.AVG"):
+        _validated([{"name": "cat"}, {"name": "dog"}])
+
+
 def test_no_validation_batch_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="no batch"):
         _validated([])

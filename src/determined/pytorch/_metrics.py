@@ -206,7 +206,15 @@ def _reduce_metrics(
     reducers: Mapping[str, Reducer],
 ) -> dict[str, Any]:
     """Reduce over batches, then over ranks weighed by their batches. The chief gets the result."""
-    mine = {name: reduce_column(reducers[name], column) for name, column in columns.items()}
+    mine = {}
+    for name, column in columns.items():
+        try:
+            mine[name] = reduce_column(reducers[name], column)
+        except (TypeError, ValueError) as e:
+            raise TypeError(
+                f"The metric {name!r} of evaluate_batch cannot be reduced by {reducers[name]}: "
+                f"{e}. Return numbers, or wrap a reducer of your own with context.wrap_reducer."
+            ) from e
     if distributed.size == 1:
         return mine
     gathered = distributed.gather((num_batches, mine, dict(reducers)))
