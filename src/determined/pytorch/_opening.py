@@ -21,7 +21,7 @@ from determined.pytorch._hooks import Hooks
 from determined.pytorch._loader import Loader
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._reading import read_counters, read_dict, read_state, state_file
-from determined.pytorch._schedule import _TrialState
+from determined.pytorch._schedule import Epoch, _TrialState
 from determined.pytorch._seed import mix
 from determined.pytorch._state import (
     RunRecord,
@@ -106,6 +106,8 @@ def open_run(
         stack.callback(data.close)
         epoch_length = context.distributed.broadcast(data.epoch_length or sys.maxsize)
         context._epoch_len = epoch_length
+        if epoch_length == sys.maxsize and not plan.test_mode:
+            _check_no_epochs(plan)
 
         state, rng = _TrialState(trial_id=trial_id), None
         if saved is not None:
@@ -245,6 +247,19 @@ def _open_training_data(
         start=start,
         saved=position,
     )
+
+
+def _check_no_epochs(plan: FitPlan) -> None:
+    """Refuse to train for epochs whose length nobody knows: that would never end."""
+    why = "the training data does not tell its number of batches"
+    if isinstance(plan.max_length, Epoch):
+        raise ValueError(
+            f"`max_length={plan.max_length}` needs the length of an epoch, but {why}. Give the "
+            "dataset a `__len__`, or use `max_length=Batch(n)`."
+        )
+    for boundary, unit in plan.units.items():
+        if isinstance(unit, Epoch):
+            logger.warning(f"{unit} for {boundary.value} is never reached: {why}. Use Batch(n).")
 
 
 def _skips(loader: Any) -> bool:
