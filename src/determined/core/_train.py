@@ -56,7 +56,7 @@ class TrainContext:
         self._report(TRAINING, steps_completed, metrics, batch_metrics)
 
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report the result of a validation; a metric that is None raises RuntimeError."""
+        """Report the result of a validation; metrics that are bytes are dropped."""
         self._report(VALIDATION, steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
@@ -141,7 +141,7 @@ class TrainContext:
             raise TypeError(f"`metrics` must be a dict, got {type(metrics).__name__}.")
         if self._reports(f"metrics of group {group!r}"):
             if group == VALIDATION:
-                metrics = _checked_validation(metrics)
+                metrics = _without_bytes(metrics)
             self._backend.report_metrics(group, int(steps_completed), metrics, batch_metrics)
             if self._is_automatic:
                 self._write_events(group, int(steps_completed), metrics, batch_metrics)
@@ -192,13 +192,7 @@ def default_tensorboard_path(storage_base: Path | None) -> Path:
     return storage_base / "tensorboard" / f"{now}-{os.getpid()}"
 
 
-def _checked_validation(metrics: dict[str, Any]) -> dict[str, Any]:
-    missing = [name for name, value in metrics.items() if value is None]
-    if missing:
-        raise RuntimeError(
-            f"A validation metric may not be None: {', '.join(map(repr, missing))}. "
-            "Leave the name out if there is no value."
-        )
+def _without_bytes(metrics: dict[str, Any]) -> dict[str, Any]:
     binary = [name for name, value in metrics.items() if isinstance(value, (bytes, bytearray))]
     if binary:
         logger.warning("Dropped validation metrics that are bytes: %s.", ", ".join(binary))

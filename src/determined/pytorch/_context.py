@@ -260,7 +260,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             autocast_forward(model, *self.experimental._autocast)
         if self._managed_training and self.distributed.size > 1:
             model = distribute(model, self.device, ddp_options)
-        if compile:
+        if compile and self._managed_training:
             model.compile(**(compile if isinstance(compile, dict) else {}))
         self._main_model.add_module(f"model_{len(self.models)}", model)
         self.models.append(model)
