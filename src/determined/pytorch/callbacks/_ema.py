@@ -12,6 +12,7 @@ from torch import nn
 
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch.callbacks._gradients import are_finite
 from determined.pytorch.callbacks._places import Place, places_of
 
 
@@ -19,8 +20,8 @@ class ExponentialMovingAverage(PyTorchCallback):
     """Keeps a moving average of the weights, and validates with it.
 
     After every optimizer update, `average = decay * average + (1 - decay) * weights`, for
-    parameters and for buffers that hold real numbers (the statistics of batch norm, say). For a
-    validation the models get the average; before training goes on they get their own weights back,
+    parameters and for buffers that hold finite real numbers (the statistics of batch norm, say). For
+    a validation the models get the average; before training goes on they get their own weights back,
     bit for bit. Training itself is not changed.
 
     Checkpoints hold the training weights as ever, and the average in the state of this callback:
@@ -66,7 +67,7 @@ class ExponentialMovingAverage(PyTorchCallback):
     def on_training_start(self) -> None:
         """Begin with the weights as they are, or continue the average of the checkpoint."""
         models = self._context.models if self._models is None else self._models
-        self._places = [place for place in places_of(models) if place.is_saved]
+        self._places = [place for place in places_of(models) if _is_averaged(place)]
         self._average = [_copy(tensor) for tensor in self._weights()]
         if self._loaded is not None:
             self._restore(self._loaded)
@@ -157,6 +158,13 @@ class ExponentialMovingAverage(PyTorchCallback):
         if self._training_weights is not None:
             torch._foreach_copy_(self._weights(), self._training_weights)
             self._training_weights = None
+
+
+def _is_averaged(place: Place) -> bool:
+    if not place.is_saved or not place.tensor.is_floating_point():
+        return False
+    # A buffer that is infinite by design, such as an attention mask, has no average.
+    return not place.is_buffer or are_finite([place.tensor])
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from determined.pytorch._parallel import inner_module
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """One tensor of real numbers: a parameter or a buffer of a module.
+    """A parameter or a buffer of a module.
 
     `key` is its name in the `state_dict` of the model, if it `is_saved` there.
     """
@@ -37,12 +37,12 @@ class Place:
 
 
 def places_of(models: Iterable[nn.Module]) -> Iterator[Place]:
-    """Find every parameter and buffer of real numbers."""
+    """Find every parameter and buffer."""
     for index, model in enumerate(models):
         for prefix, module in inner_module(model).named_modules():
             for holder in (module._parameters, module._buffers):
                 for name, tensor in holder.items():
-                    if tensor is None or not tensor.is_floating_point():
+                    if tensor is None:
                         continue
                     yield Place(
                         model_index=index,

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from determined import pytorch
+from determined.pytorch import Batch, PyTorchCallback, PyTorchTrialContext
+from determined.pytorch.callbacks import ExponentialMovingAverage
+from tests.pytorch.callbacks.trials import NormTrial, copied, equal, fit, saved
+from tests.support.trials import LineTrial, the_checkpoint
+from tests.support.workers import run_workers
+
+DECAY = 0.75
+
+
+class Watched(NormTrial):
+    """Notes the weights that validations see."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.validated: list[dict[str, torch.Tensor]] = []
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        if batch_idx == 0:
+            self.validated.append(copied(self.model))
+        return super().evaluate_batch(batch, batch_idx)
+
+
+def _ema(context: PyTorchTrialContext) -> dict[str, PyTorchCallback]:
+    return {"ema": ExponentialMovingAverage(context, DECAY)}
+
+
+def _average(trial: LineTrial) -> dict[str, torch.Tensor]:
+    average: dict[str, torch.Tensor] = trial.callbacks["ema"].state_dict()["models"][0]
+    return average
+
+
+def _moved(first: torch.Tensor, later: list[torch.Tensor]) -> torch.Tensor:
+    for tensor in later:
+        first = torch.lerp(first, tensor, 1 - DECAY)
+    return first
+
+
+def _initial() -> dict[str, torch.Tensor]:
+    torch.manual_seed(3)
+    with pytorch.init(seed=7) as context:
+        return copied(NormTrial(context).model)
+
+
+def test_validation_sees_the_average_and_training_does_not() -> None:
+    trial = fit(_ema, 6, Watched, validation_period=Batch(3))
+    plain = fit(lambda _: {}, 6, Watched, validation_period=Batch(3))
+    assert isinstance(trial, Watched)
+    assert isinstance(plain, Watched)
+    assert all(map(equal, trial.after_batch, plain.after_batch))
+    assert equal(copied(trial.model), plain.after_batch[-1])
+    first = _initial()
+    for seen, length in zip(trial.validated, (3, 6), strict=True):
+        for name in ("first.weight", "norm.running_mean", "last.bias"):
+            history = [state[name] for state in trial.after_batch[:length]]
+            assert torch.equal(seen[name], _moved(first[name], history)), name
+        assert seen["norm.num_batches_tracked"] == length
+
+
+def test_average_moves_only_with_updates() -> None:
+    trial = fit(_ema, 7, NormTrial, {"aggregation_frequency": 3})
+    assert isinstance(trial, NormTrial)
+    assert trial.callbacks["ema"].state_dict()["updates"] == 2
+    history = [trial.after_batch[index]["last.weight"] for index in (2, 5)]
+    assert torch.equal(_average(trial)["last.weight"], _moved(_initial()["last.weight"], history))
+
+
+@pytest.mark.parametrize("cut", [3, 4])
+def test_resumed_average_equals_the_unbroken_one(cut: int) -> None:
+    options: dict[str, Any] = {"validation_period": Batch(2), "init": {"aggregation_frequency": 2}}
+    unbroken = fit(_ema, 7, Watched, **options)
+    fit(_ema, cut, Watched, **options)
+    resumed = fit(_ema, 7, Watched, latest_checkpoint=the_checkpoint(cut), **options)
+    assert isinstance(unbroken, Watched)
+    assert isinstance(resumed, Watched)
+    assert equal(_average(resumed), _average(unbroken))
+    assert equal(copied(resumed.model), copied(unbroken.model))
+    assert equal(resumed.validated[-1], unbroken.validated[-1])
+
+
+class StoppedInValidation(Watched):
+    """Gets a signal in the middle of its second validation."""
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        metrics = super().evaluate_batch(batch, batch_idx)
+        if len(self.validated) == 2 and batch_idx == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return metrics
+
+
+def test_signal_in_a_validation_saves_the_training_weights() -> None:
+    unbroken = fit(_ema, 7, Watched, validation_period=Batch(2))
+    with pytest.raises(SystemExit):
+        fit(_ema, 7, StoppedInValidation, validation_period=Batch(2))
+    checkpoint = saved(4)
+    assert isinstance(unbroken, Watched)
+    assert equal(checkpoint["models_state_dict"][0], unbroken.after_batch[3])
+    average = checkpoint["callbacks"]["ema"]["models"][0]
+    assert all(torch.equal(average[name], unbroken.validated[1][name]) for name in average)
+    resumed = fit(_ema, 7, Watched, validation_period=Batch(2), latest_checkpoint=the_checkpoint(4))
+    assert equal(_average(resumed), _average(unbroken))
+
+
+def test_models_have_their_own_weights_after_an_error_in_a_validation() -> None:
+    trials: list[NormTrial] = []
+
+    class Failing(NormTrial):
+        def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+            trials.append(self)
+            raise KeyError("broken")
+
+    with pytest.raises(KeyError, match="broken"):
+        fit(_ema, 3, Failing)
+    assert equal(copied(trials[0].model), trials[0].after_batch[-1])
+
+
+def test_average_can_be_had_for_a_while() -> None:
+    trial = fit(_ema, 3, NormTrial)
+    ema = trial.callbacks["ema"]
+    assert isinstance(ema, ExponentialMovingAverage)
+    before = copied(trial.model)
+    with ema.averaged():
+        assert torch.equal(trial.model.state_dict()["last.weight"], _average(trial)["last.weight"])
+    assert equal(copied(trial.model), before)
+
+
+def test_warmup_forgets_the_first_weights_sooner() -> None:
+    trial = fit(
+        lambda context: {"ema": ExponentialMovingAverage(context, 0.99, warmup=True)}, 1, NormTrial
+    )
+    assert isinstance(trial, NormTrial)
+    expected = torch.lerp(_initial()["last.weight"], trial.after_batch[0]["last.weight"], 0.9)
+    assert torch.equal(_average(trial)["last.weight"], expected)
+
+
+def test_half_precision_weights_have_an_average_in_full_precision() -> None:
+    class Half(LineTrial):
+        def __init__(self, context: PyTorchTrialContext) -> None:
+            super().__init__(context)
+            self.model.to(torch.bfloat16)
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            return super().train_batch([t.bfloat16() for t in batch], epoch_idx, batch_idx)
+
+        def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+            return super().evaluate_batch([t.bfloat16() for t in batch], batch_idx)
+
+    trial = fit(_ema, 2, Half)
+    assert _average(trial)["weight"].dtype == torch.float32
+
+
+def test_average_of_other_models_is_refused() -> None:
+    fit(_ema, 2, LineTrial)
+
+    class Bigger(LineTrial):
+        def build_callbacks(self) -> dict[str, PyTorchCallback]:
+            other = self.context.wrap_model(torch.nn.Linear(2, 2))
+            self.context.models.pop()
+            return {"ema": ExponentialMovingAverage(self.context, models=[self.model, other])}
+
+    with pytest.raises(RuntimeError, match="is of other models"):
+        fit(_ema, 4, Bigger, latest_checkpoint=the_checkpoint(2))
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.0])
+def test_decay_outside_its_range_is_refused(decay: float) -> None:
+    with pytest.raises(ValueError, match="decay"):
+        fit(lambda context: {"ema": ExponentialMovingAverage(context, decay)}, 1)
+
+
+@pytest.mark.multiprocess
+def test_ranks_validate_with_the_same_average_before_and_after_a_resume(tmp_path: Path) -> None:
+    (unbroken, resumed), (unbroken_1, resumed_1) = run_workers(2, _train_on_a_rank, str(tmp_path))
+    assert equal(unbroken, unbroken_1)
+    assert equal(resumed, resumed_1)
+    assert equal(unbroken, resumed)
+
+
+def _train_on_a_rank(directory: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    os.chdir(directory)
+    os.environ["DET_STORAGE"] = f"{directory}/storage"
+    options: dict[str, Any] = {"trial_class": Watched, "validation_period": Batch(3)}
+    unbroken = fit(_ema, 6, **options)
+    fit(_ema, 4, init={"run_id": "cut"}, **options)
+    resumed = fit(_ema, 6, init={"run_id": "cut"}, latest_checkpoint="latest", **options)
+    assert resumed.batches == [4, 5]
+    assert isinstance(unbroken, Watched)
+    assert isinstance(resumed, Watched)
+    return _numbers(unbroken.validated[-1]), _numbers(resumed.validated[-1])
+
+
+def _numbers(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
