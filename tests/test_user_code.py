@@ -44,6 +44,13 @@ def test_code_is_copied_without_the_usual_litter(source: Path, tmp_path: Path) -
     }
 
 
+def test_virtual_environments_are_left_out_whatever_their_name(
+    source: Path, tmp_path: Path
+) -> None:
+    write(source, "train.py", "env/pyvenv.cfg", "env/lib/site.py", "sub/py311/pyvenv.cfg")
+    assert copied(source, tmp_path / "code") == {"train.py"}
+
+
 def test_ignore_files_follow_gitignore_rules(source: Path, tmp_path: Path) -> None:
     write(source, "a.py", "a.csv", "keep.csv", "data/x.bin", "sub/data/y.bin")
     (source / ".detignore").write_text("*.csv\n!keep.csv\n/data/\n# a comment\n")

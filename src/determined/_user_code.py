@@ -2,8 +2,8 @@
 
 Left out: what the built-in rules and `.detignore` files name (gitignore syntax; a nested file rules
 its own directory and overrides those above), directories that the caller excludes (the checkpoint
-store, TensorBoard files), special files, and what cannot be read. When the rest is larger than the
-cap, the largest files go first; Python files always stay.
+store, TensorBoard files), virtual environments, special files, and what cannot be read. When the
+rest is larger than the cap, the largest files go first; Python files always stay.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _collect(
             continue
         if stat.S_ISDIR(status.st_mode):
             real = _real(path)
-            if real in excluded or rules.ignore(f"{relative}/"):
+            if real in excluded or rules.ignore(f"{relative}/") or _is_virtual_environment(path):
                 continue
             if real in parents:
                 logger.warning("Left out of the code copy: %s links back to %s.", path, real)
@@ -178,6 +178,10 @@ def _make_directory(directory: Path) -> None:
     if not directory.is_dir():
         directory.mkdir(parents=True)
         directory.chmod(0o755)
+
+
+def _is_virtual_environment(directory: Path) -> bool:
+    return (directory / "pyvenv.cfg").is_file()
 
 
 def _real(path: Path) -> str:
