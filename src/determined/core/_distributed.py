@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from determined.core._channel import Connection
-from determined.core._group import Failure, Group, Operation, Trouble
+from determined.core._group import Failure, Group, Operation, PeerFailedError, Trouble
 from determined.core._meeting import DEFAULT_PUB_PORT, PORTS_TO_TRY, Meeting, is_loopback
 from determined.errors import DistributedError
 
@@ -78,7 +78,7 @@ class DistributedContext:
         )
 
         self._closed = False
-        self._timeout_seconds = _timeout_seconds()
+        self.timeout_seconds = _timeout_seconds()
         self._trouble = Trouble()
         self._group: Group | None = None
         self._local_group: Group | None = None
@@ -197,13 +197,21 @@ class DistributedContext:
         self.broadcast_local(None)
 
     @property
-    def failure(self) -> DistributedError | None:
+    def failure(self) -> PeerFailedError | None:
         """The failure of another rank (or of this one) that ended the job's collectives, if any.
 
         Known without calling a collective, so a long computation can look at it.
         """
         failure = self._trouble.failure
         return failure.as_error() if failure else None
+
+    def wait_for_failure(self, timeout_seconds: float) -> PeerFailedError | None:
+        """Wait until a failure is known, or so long; return what `failure` then says."""
+        with self._trouble.changed:
+            self._trouble.changed.wait_for(
+                lambda: self._trouble.failure is not None, timeout_seconds
+            )
+        return self.failure
 
     @property
     def last_collective(self) -> str:
@@ -234,7 +242,7 @@ class DistributedContext:
         self.close(error)
 
     def _meet(self, chief_ip: str | None, ports: tuple[int, ...]) -> None:
-        seconds = self._timeout_seconds
+        seconds = self.timeout_seconds
         meeting = Meeting(self.rank, self.size, chief_ip, ports, seconds)
         self._group = Group(range(self.size), self.rank, self._trouble, seconds)
         self._connect(self._group, meeting, self._trouble.add_listener)
@@ -262,7 +270,7 @@ class DistributedContext:
         self, group: Group, meeting: Meeting, also: Callable[[Connection], None] | None = None
     ) -> None:
         def add(member: int, connection: Connection) -> None:
-            connection.set_timeouts(self._timeout_seconds, remote=meeting.chief_ip is not None)
+            connection.set_timeouts(self.timeout_seconds, remote=meeting.chief_ip is not None)
             group.add(member, connection)
             if also is not None:
                 also(connection)

@@ -19,8 +19,14 @@ from determined.pytorch._amp import autocast_forward
 from determined.pytorch._data import TorchData, to_device
 from determined.pytorch._experimental import PyTorchExperimentalContext
 from determined.pytorch._lr_scheduler import LRScheduler
-from determined.pytorch._parallel import compress_gradients, distribute, set_gradient_sync
+from determined.pytorch._parallel import (
+    compress_gradients,
+    describe_model,
+    distribute,
+    set_gradient_sync,
+)
 from determined.pytorch._reducer import _PyTorchReducerContext
+from determined.pytorch._together import agree
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -259,6 +265,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         if self.experimental._autocast is not None:
             autocast_forward(model, *self.experimental._autocast)
         if self._managed_training and self.distributed.size > 1:
+            agree(self.distributed, f"wrap_model {len(self.models)}", describe_model(model))
             model = distribute(model, self.device, ddp_options)
         if compile and self._managed_training:
             model.compile(**(compile if isinstance(compile, dict) else {}))

@@ -19,7 +19,7 @@ from determined.pytorch._evaluate import Evaluation, Interrupted
 from determined.pytorch._hooks import Hooks
 from determined.pytorch._metrics import BatchMetrics, average_over_ranks, averages
 from determined.pytorch._opening import open_run
-from determined.pytorch._parallel import forbid_buffer_broadcast
+from determined.pytorch._parallel import validating
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._profile import TimeProfile, profile_loop
 from determined.pytorch._retention import Retention, configured_policy
@@ -33,6 +33,7 @@ from determined.pytorch._schedule import (
 from determined.pytorch._seed import rng_state, set_rng_state
 from determined.pytorch._state import collect, collect_rank, load_data_of
 from determined.pytorch._stopping import StopWatch
+from determined.pytorch._together import agree, ending_together
 from determined.pytorch._tracking import Tracker
 from determined.pytorch._trial import PyTorchTrial
 
@@ -53,11 +54,22 @@ class TrainLoop:
         self._tracker = Tracker(context)
         self._metrics = BatchMetrics()
         self._validated: dict[str, Any] = {}
+        self._saver = Saver(
+            self._core.checkpoint,
+            self._callbacks,
+            self._hooks,
+            background=plan.async_checkpoint,
+            goes_on_after_errors=plan.on_checkpoint_error == "continue",
+            export=plan.export,
+            outside_code=self._tracker.directories(),
+            on_saved=self._saved,
+        )
         check_trial(trial, context, self._callbacks)
 
     def run(self) -> None:
         """Train until the schedule, a stop request or an exception ends it."""
-        with contextlib.ExitStack() as stack:
+        distributed = self._context.distributed
+        with contextlib.ExitStack() as stack, ending_together(distributed, self._is_saving):
             self._open(stack)
             try:
                 self._check_stop(preemption_only=True)
@@ -74,9 +86,12 @@ class TrainLoop:
                 if not e.skip_exit_checkpoint:
                     self._save_unless_current(already_exiting=True)
             except InvalidHP:
-                self._save_unless_current(already_exiting=True)
+                if distributed.size == 1:  # else the others may not be here
+                    self._save_unless_current(already_exiting=True)
                 raise
             self._saver.finish()
+            # The others leave when the last checkpoint is safe.
+            self._tracker.latest_checkpoint = distributed.broadcast(self.latest_checkpoint)
             self._tracker.finish(self.state, is_finished=self._is_finished())
 
     def _train_segment(self) -> None:
@@ -190,12 +205,11 @@ class TrainLoop:
         context.reset_reducers()
         for model in context.models:
             model.eval()
-        forbid_buffer_broadcast(context.models)
         random_state = rng_state()
         evaluation = Evaluation(
             self._trial, context, self._validation_loader, self._hooks, self._plan.test_mode
         )
-        with torch.no_grad():
+        with torch.no_grad(), validating(context.models):
             self._hooks.call("on_validation_start")
             try:
                 metrics = evaluation.run(self._preempted_alone)
@@ -275,7 +289,7 @@ class TrainLoop:
                 if storage_id is not None:
                     self._hooks.call("on_checkpoint_upload_end", uuid=storage_id)
         except InvalidHP:
-            if already_exiting:
+            if already_exiting or distributed.size > 1:
                 raise
             self._core.train.report_early_exit(core.EarlyExitReason.INVALID_HP)
             raise _ShouldExit(skip_exit_checkpoint=True) from None
@@ -306,25 +320,16 @@ class TrainLoop:
 
     @property
     def latest_checkpoint(self) -> str | None:
-        """Return the newest checkpoint of this run, known to the chief only."""
+        """Return the newest checkpoint of this run; until the end it is known to the chief only."""
         return self._tracker.latest_checkpoint
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         context, plan, train = self._context, self._plan, self._core.train
+        agree(context.distributed, "fit", plan.shared)
         stack.enter_context(self._core.preempt.catch_signals())
         self._core.preempt.should_preempt()  # refuses to work outside of `pytorch.init()`
         train._set_best_tracking(plan.metric, plan.smaller_is_better)
         stack.callback(self._tracker.close)
-        self._saver = Saver(
-            self._core.checkpoint,
-            self._callbacks,
-            self._hooks,
-            background=plan.async_checkpoint,
-            goes_on_after_errors=plan.on_checkpoint_error == "continue",
-            export=plan.export,
-            outside_code=self._tracker.directories(),
-            on_saved=self._saved,
-        )
         stack.callback(self._saver.close)
         if context.distributed.rank == 0:
             self._saver.start()
@@ -352,7 +357,6 @@ class TrainLoop:
         # Last, so that nothing above moves the random numbers of the resumed run.
         if opened.rng_state is not None:
             set_rng_state(opened.rng_state)
-        stack.push(self._tell_other_ranks)
 
     def _start_profile(self, stack: contextlib.ExitStack) -> None:
         profile = TimeProfile(self._plan.profile, self._context.device)
@@ -360,10 +364,6 @@ class TrainLoop:
         self._tracker.profile = profile
         stack.callback(self._core.profiler.off)
         stack.callback(profile_loop(profile, self))
-
-    def _tell_other_ranks(self, kind: object, error: BaseException | None, tb: object) -> None:
-        if error is not None:
-            self._context.distributed.fail(error)
 
     def _check_stop(self, preemption_only: bool = False) -> None:
         """Leave the loop if all ranks agree that someone wants it. Every rank must call it."""
@@ -383,6 +383,9 @@ class TrainLoop:
             and self.state.batches_trained == 0
             and self._core.train._get_last_validation() is None
         )
+
+    def _is_saving(self) -> bool:
+        return self._saver.is_writing
 
     def _saved(self, storage_id: str, job: SaveJob) -> None:
         """Follow up on a checkpoint that is safe now; runs in the saver's thread."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.utils import _sync_params_and_buffers
 from torch.nn.parallel import DistributedDataParallel
+
+_BUCKET_BYTES = 25 * 2**20
 
 
 class _DDP(DistributedDataParallel):
     """DDP whose attributes fall through to the module, so that `self.model.fc` keeps working."""
+
+    _is_validating = False
+    _compresses = False
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -19,15 +27,29 @@ class _DDP(DistributedDataParallel):
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
 
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        # A validation may run on one rank alone, or for longer on some: nobody may wait.
+        if self._is_validating:
+            return self.module(*args, **kwargs)
+        return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]  # untyped in torch
+
 
 def distribute(model: nn.Module, device: torch.device, options: dict[str, Any]) -> nn.Module:
     """Wrap a model for training on all ranks; a frozen one is only made equal on them."""
     if any(p.requires_grad for p in model.parameters()):
         device_ids = None if device.type == "cpu" else [device]
         return _DDP(model, device_ids=device_ids, **options)
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.detach(), src=0)
+    _broadcast([*model.parameters(), *model.buffers()])
     return model
+
+
+def describe_model(model: nn.Module) -> str:
+    """Return what must be the same on all ranks."""
+    shapes = [
+        f"{name}{tuple(p.shape)}{'' if p.requires_grad else ' frozen'}"
+        for name, p in model.named_parameters()
+    ]
+    return f"{type(model).__name__}({', '.join(shapes)})"
 
 
 def set_gradient_sync(models: list[nn.Module], enabled: bool) -> None:
@@ -40,15 +62,33 @@ def set_gradient_sync(models: list[nn.Module], enabled: bool) -> None:
             model.require_backward_grad_sync = enabled
 
 
-def forbid_buffer_broadcast(models: list[nn.Module]) -> None:
-    """Let a forward pass without gradients run on one rank alone.
+@contextlib.contextmanager
+def validating(models: list[nn.Module]) -> Iterator[None]:
+    """Give all ranks the chief's buffers, and let them run forward passes without each other.
 
-    DDP would broadcast buffers on the first one, and wait for ranks that are not validating.
-    Training forward passes switch the broadcast on again by themselves.
+    So every rank validates the model that a checkpoint would hold. Every rank must enter it.
     """
-    for model in models:
-        if isinstance(model, DistributedDataParallel):
-            model.require_forward_param_sync = False
+    distributed = [model for model in models if isinstance(model, _DDP)]
+    for model in distributed:
+        if model.broadcast_buffers:
+            _broadcast(list(model.module.buffers()))
+        model._is_validating = True
+    try:
+        yield
+    finally:
+        for model in distributed:
+            model._is_validating = False
+
+
+def own_buffers(model: nn.Module, in_window: bool) -> dict[str, torch.Tensor]:
+    """Return the buffers of a rank that are not the chief's.
+
+    DDP hands out the chief's before each forward pass, but not within an aggregation window.
+    """
+    if not isinstance(model, _DDP) or (model.broadcast_buffers and not in_window):
+        return {}
+    kept = model.module.state_dict().keys()
+    return {name: buffer for name, buffer in model.module.named_buffers() if name in kept}
 
 
 def inner_module(model: nn.Module) -> nn.Module:
@@ -62,7 +102,15 @@ def compress_gradients(models: list[nn.Module], parameters: list[torch.Tensor]) 
 
     wanted = {id(p) for p in parameters}
     for model in models:
-        if isinstance(model, DistributedDataParallel) and any(
-            id(p) in wanted for p in model.parameters()
-        ):
+        if not isinstance(model, _DDP) or model._compresses:
+            continue
+        if any(id(p) in wanted for p in model.parameters()):
             model.register_comm_hook(None, fp16_compress_hook)
+            model._compresses = True
+
+
+def _broadcast(tensors: list[torch.Tensor]) -> None:
+    if tensors:
+        assert dist.group.WORLD is not None, "start_ranks comes first"
+        values = [tensor.detach() for tensor in tensors]
+        _sync_params_and_buffers(dist.group.WORLD, values, _BUCKET_BYTES, 0)

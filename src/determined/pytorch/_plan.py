@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import numbers
+import re
 import sys
 import warnings
 from collections.abc import Container
@@ -52,6 +53,22 @@ class FitPlan:
         """Return the number of batches or epochs in `max_length`."""
         assert isinstance(self.max_length.value, numbers.Integral)
         return int(self.max_length.value)
+
+    @property
+    def shared(self) -> str:
+        """Return what must be the same on all ranks, or they would do different things."""
+        names = (
+            "max_length",
+            "validation_period",
+            "checkpoint_period",
+            "reporting_period",
+            "checkpoint_policy",
+            "latest_checkpoint",
+            "step_zero_validation",
+            "test_mode",
+        )
+        text = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
     @property
     def units(self) -> dict[_TrainBoundaryType, TrainUnit]:

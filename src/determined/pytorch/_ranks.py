@@ -1,41 +1,126 @@
-"""The ranks of a job, as the launcher announces them."""
+"""The ranks of a job: as the launcher announces them, or as the script made them."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import datetime
 import os
+import secrets
+import socket
+import sys
+import threading
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from determined import core
 from determined._distributed_backend import _DistributedBackend
+
+_LEAVE_SECONDS = 5.0
 
 
 def start_ranks(
     stack: contextlib.ExitStack, given: core.DistributedContext | None = None
 ) -> core.DistributedContext | None:
-    """Return the ranks of this job; start torch's process group if a launcher expects it."""
+    """Return the ranks of this job; start torch's process group if nobody did.
+
+    `stack` ends what was started here.
+    """
     if _DistributedBackend().use_horovod():
         raise ValueError(
             "USE_HOROVOD is set, but training over horovod is not supported: start the script "
             "with torchrun."
         )
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    has_launcher = world_size > 1 and "RANK" in os.environ
-    is_wanted = has_launcher or (given is not None and given.size > 1)
-    if not is_wanted:
+    is_launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+    is_started = dist.is_initialized() and dist.get_world_size() > 1
+    if not (is_launched or is_started or (given is not None and given.size > 1)):
         return given
+    atexit.unregister(_leave_after_failure)
+    atexit.register(_leave_after_failure)
+    if given is not None:
+        ranks = given
+    elif "LOCAL_WORLD_SIZE" in os.environ:
+        ranks = core.DistributedContext.from_torch_distributed()
+    elif is_started:
+        ranks = _ranks_of_group()
+    else:
+        raise ValueError(
+            "RANK and WORLD_SIZE are set, but not LOCAL_RANK and the like: start the script with "
+            "torchrun, or call torch.distributed.init_process_group first."
+        )
     if not dist.is_initialized():
-        if "MASTER_ADDR" not in os.environ:
-            raise ValueError(
-                "`distributed` has several ranks, but torch.distributed is not initialised: "
-                "start the script with torchrun, or call torch.distributed.init_process_group "
-                "first."
-            )
-        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-        if torch.cuda.is_available():
-            torch.cuda.set_device(local_rank)
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-        stack.callback(dist.destroy_process_group)
-    return given or core.DistributedContext.from_torch_distributed()
+        _start_group(stack, ranks)
+    elif dist.get_world_size() != ranks.size:
+        raise ValueError(
+            f"`distributed` has {ranks.size} ranks, but torch's process group has "
+            f"{dist.get_world_size()}."
+        )
+    return ranks
+
+
+def _ranks_of_group() -> core.DistributedContext:
+    """Number the ranks of a group that the script made without a launcher's variables."""
+    machines: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(machines, socket.gethostname())
+    rank, mine = dist.get_rank(), machines[dist.get_rank()]
+    order = list(dict.fromkeys(machines))
+    address = os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR") or machines[0]
+    return core.DistributedContext(
+        rank=rank,
+        size=len(machines),
+        local_rank=machines[:rank].count(mine),
+        local_size=machines.count(mine),
+        cross_rank=order.index(mine),
+        cross_size=len(order),
+        chief_ip=address,
+    )
+
+
+def _start_group(stack: contextlib.ExitStack, ranks: core.DistributedContext) -> None:
+    if "MASTER_ADDR" not in os.environ:
+        raise ValueError(
+            "`distributed` has several ranks, but torch.distributed is not initialised: start the "
+            "script with torchrun, or call torch.distributed.init_process_group first."
+        )
+    # Told apart by a word of this attempt: torchrun keeps one store for all its restarts, and
+    # ranks would find the addresses of those that died.
+    attempt = ranks.broadcast(secrets.token_hex(8))
+    timeout = datetime.timedelta(seconds=ranks.timeout_seconds)
+    store, rank, size = next(iter(rendezvous("env://", ranks.rank, ranks.size, timeout=timeout)))
+    if torch.cuda.is_available():
+        torch.cuda.set_device(ranks.local_rank)
+    dist.init_process_group(
+        "nccl" if torch.cuda.is_available() else "gloo",
+        store=PrefixStore(attempt, store),
+        rank=rank,
+        world_size=size,
+        timeout=timeout,
+    )
+    stack.push(_leave_group)
+
+
+def _leave_group(kind: object, error: BaseException | None, trace: object) -> None:
+    if error is None:
+        dist.destroy_process_group()
+    else:
+        _try_to_leave_group()
+
+
+def _try_to_leave_group() -> bool:
+    """Leave, unless an operation is under way that the others will never finish."""
+    leaving = threading.Thread(target=dist.destroy_process_group, daemon=True)
+    leaving.start()
+    leaving.join(_LEAVE_SECONDS)
+    return not leaving.is_alive()
+
+
+def _leave_after_failure() -> None:
+    """End this process even if its group cannot be left: the others may wait for its end."""
+    has_failed = getattr(sys, "last_value", None) is not None  # printed by now
+    if has_failed and dist.is_initialized() and not _try_to_leave_group():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)

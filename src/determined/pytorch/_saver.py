@@ -77,6 +77,7 @@ class Saver:
         self._pending: concurrent.futures.Future[str] | None = None
         self._failure: Exception | None = None
         self._is_first = True
+        self.is_writing = False
 
     def start(self) -> None:
         """Copy the user's code as it is now, without waiting for it."""
@@ -140,6 +141,13 @@ class Saver:
             logger.error(f"A checkpoint could not be saved; training goes on without it: {e}")
 
     def _write(self, job: SaveJob) -> str:
+        self.is_writing = True
+        try:
+            return self._write_files(job)
+        finally:
+            self.is_writing = False
+
+    def _write_files(self, job: SaveJob) -> str:
         known: dict[str, FileDigest] = {}
         with self._checkpoint.store_path(job.metadata, known=known) as (path, storage_id):
             assert self._code_taken is not None, "start() comes first"

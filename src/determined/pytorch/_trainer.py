@@ -28,6 +28,7 @@ from determined.pytorch._profile import ProfileOptions
 from determined.pytorch._ranks import start_ranks
 from determined.pytorch._schedule import Batch, TrainUnit, is_whole_number
 from determined.pytorch._seed import seed_everything
+from determined.pytorch._together import naming_the_culprit
 from determined.pytorch._trial import PyTorchTrial
 
 logger = logging.getLogger("determined.pytorch")
@@ -97,6 +98,7 @@ def init(
                 tensorboard_path=tensorboard_path,
             )
         )
+        stack.enter_context(naming_the_culprit(core_context.distributed))
         if seed is None:
             seed = core_context.distributed.broadcast(torch.initial_seed() % 2**31)
             logger.info(f"No seed was given; data order derives from seed {seed}.")
@@ -127,8 +129,8 @@ class Trainer:
     """Trains one trial; make it inside the `pytorch.init()` block.
 
     Attributes:
-        latest_checkpoint: On the chief, the newest checkpoint that `fit` saved: a path where the
-            storage is local, else an id. Both `fit` and, for a path,
+        latest_checkpoint: The newest checkpoint that `fit` saved (on the chief only, if it raised):
+            a path where the storage is local, else an id. Both `fit` and, for a path,
             `load_trial_from_checkpoint_path` take it.
     """
 
