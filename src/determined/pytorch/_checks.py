@@ -9,6 +9,7 @@ from determined import util
 from determined.errors import InvalidExperimentException
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._fsdp import is_sharded
 from determined.pytorch._trial import PyTorchTrial
 
 
@@ -41,4 +42,9 @@ def check_trial(
             "The trial must override exactly one of evaluate_batch and evaluate_full_dataset; it "
             "overrides "
             f"{'both' if by_batch else 'neither'}."
+        )
+    if full_dataset and any(map(is_sharded, context.models)):
+        raise InvalidExperimentException(
+            "evaluate_full_dataset runs on one rank, which has only a part of a model wrapped with "
+            "parallel='fsdp': override evaluate_batch instead, which runs on all."
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from determined import util
 from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._fsdp import is_sharded
 from determined.pytorch._hooks import Hooks
+from determined.pytorch._lockstep import in_step, kept_as_they_are
 from determined.pytorch._metrics import (
     BatchMetrics,
     _convert_metrics_to_numpy,
@@ -85,20 +87,21 @@ class Evaluation:
         return _reduce_metrics(distributed, columns, len(outputs), reducers)
 
     def _evaluate_batches(self, stop_asked: Callable[[], bool]) -> tuple[BatchMetrics, int]:
-        context, evaluate = self._context, self._trial.evaluate_batch
+        context = self._context
         outputs = BatchMetrics()
         num_records = 0
         names: set[str] | None = None
-        for batch_idx, batch in enumerate(self._loader):
+        for batch_idx, (batch, counts) in enumerate(self._batches()):
             if context.experimental._auto_to_device:
                 batch = context.to_device(batch)
+            if not counts:
+                with kept_as_they_are(r.reducer for r in context._wrapped_reducers):
+                    self._evaluate(batch, batch_idx)
+                if self._one_batch:
+                    break
+                continue
             num_records += self._batch_length(batch)
-            if self._takes_batch_idx == "keyword":
-                metrics = evaluate(batch=batch, batch_idx=batch_idx)
-            elif self._takes_batch_idx == "position":
-                metrics = evaluate(batch, batch_idx)
-            else:
-                metrics = evaluate(batch=batch)  # type: ignore[call-arg]  # the form without batch_idx
+            metrics = self._evaluate(batch, batch_idx)
             if not isinstance(metrics, dict):
                 raise TypeError(
                     "evaluate_batch must return a dictionary of metrics, got "
@@ -117,6 +120,19 @@ class Evaluation:
             if stop_asked():
                 raise Interrupted
         return outputs, num_records
+
+    def _batches(self) -> Iterable[tuple[Any, bool]]:
+        if any(map(is_sharded, self._context.models)):
+            return in_step(self._loader, self._context.distributed)
+        return ((batch, True) for batch in self._loader)
+
+    def _evaluate(self, batch: Any, batch_idx: int) -> Any:
+        evaluate = self._trial.evaluate_batch
+        if self._takes_batch_idx == "keyword":
+            return evaluate(batch=batch, batch_idx=batch_idx)
+        if self._takes_batch_idx == "position":
+            return evaluate(batch, batch_idx)
+        return evaluate(batch=batch)  # type: ignore[call-arg]  # the form without batch_idx
 
     def _batch_length(self, batch: Any) -> int:
         try:

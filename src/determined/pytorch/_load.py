@@ -19,6 +19,7 @@ from determined.errors import InvalidCheckpointException, InvalidExperimentExcep
 from determined.load import trial_class_from_entrypoint
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._reading import read_json, read_state
+from determined.pytorch._sharded_state import join
 from determined.pytorch._state import load_model
 from determined.pytorch._trial import PyTorchTrial
 from determined.storage import SharedFSStorageManager
@@ -116,9 +117,9 @@ def _load(
     context = _load_context(description)
     trial = trial_class(context, **(trial_kwargs or {}))
     options = dict(torch_load_kwargs or {})
-    checkpoint = read_state(
-        directory, allow_pickle=not options.pop("weights_only", True), **options
-    )
+    allow_pickle = not options.pop("weights_only", True)
+    checkpoint = read_state(directory, allow_pickle, **options)
+    checkpoint = join(directory, checkpoint, allow_pickle=allow_pickle, **options)
     if description["may_build_model"]:
         build_model = getattr(trial, "build_model", None)
         if callable(build_model):

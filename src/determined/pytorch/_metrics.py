@@ -12,6 +12,7 @@ from determined import util
 from determined.common.check import CheckFailedError
 from determined.core._distributed import DistributedContext
 from determined.errors import InvalidExperimentException
+from determined.pytorch._fsdp import is_dtensor
 from determined.pytorch._reducer import Reducer, _simple_reduce_metrics, to_numpy
 
 # One column: an array with a row per batch where that is possible, else the values as they came.
@@ -45,6 +46,8 @@ class BatchMetrics:
         row = {}
         for name, value in metrics.items():
             if isinstance(value, torch.Tensor):
+                if is_dtensor(value):  # such as the norm of the gradients of a split model
+                    value = value.full_tensor()
                 # The next batch may overwrite a buffer or a view of the weights.
                 is_fresh = value.grad_fn is not None and not value._is_view()
                 value = value.detach() if is_fresh else value.detach().clone()

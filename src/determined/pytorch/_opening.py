@@ -23,6 +23,7 @@ from determined.pytorch._plan import FitPlan
 from determined.pytorch._reading import read_counters, read_dict, read_state, state_file
 from determined.pytorch._schedule import Epoch, _TrialState
 from determined.pytorch._seed import mix
+from determined.pytorch._sharded_state import join
 from determined.pytorch._state import (
     RunRecord,
     batches_trained_in,
@@ -190,7 +191,7 @@ def _read_rank(path: pathlib.Path, context: PyTorchTrialContext) -> dict[str, An
     if own != chief and own.is_file():
         gradients = state.get("gradients", [])
         state = {"gradients": gradients, **read_dict(own, context._allow_pickle)}
-    return state
+    return join(path, state, context.models, context._allow_pickle)  # type: ignore[no-any-return]  # still a dict
 
 
 def _continued(run: RunRecord, saved: RunRecord) -> RunRecord:
@@ -217,11 +218,14 @@ def _restore(
     epoch_length: int,
 ) -> tuple[_TrialState, dict[str, Any] | None]:
     checkpoint = read_state(saved.path, context._allow_pickle)
+    checkpoint = join(saved.path, checkpoint, context.models, context._allow_pickle)
     hooks.call("on_checkpoint_load_start", checkpoint)
     restore(context, callbacks, checkpoint)
     state = restore_counters(saved.counters, trial_id, epoch_length)
     if saved.continues and "gradients" in saved.rank:
-        restore_gradients(context, saved.rank["gradients"])
+        frequency = 1 if saved.run is None else max(1, saved.run.aggregation_frequency)
+        in_window = state.batches_trained % frequency != 0
+        restore_gradients(context, saved.rank["gradients"], in_window)
     if context._core.train._get_last_validation() == state.batches_trained:
         state.last_val = state.batches_trained
     rng = saved.rank.get("rng_state") or checkpoint.get("rng_state")

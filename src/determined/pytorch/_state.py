@@ -23,10 +23,12 @@ from determined.errors import InvalidCheckpointException
 from determined.pytorch import _apex
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._fsdp import is_sharded, open_gradients, set_open_gradients
 from determined.pytorch._parallel import inner_module
 from determined.pytorch._reading import read_json
 from determined.pytorch._schedule import _TrialState
 from determined.pytorch._seed import rng_state
+from determined.pytorch._sharded_state import place_like, place_optimizer_state
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -99,11 +101,15 @@ def collect_rank(
     """Return what only this rank knows: randomness, data position, gradients not yet applied.
 
     Inside an aggregation window each rank has its own gradients. Those that a trial leaves at other
-    times are equal on all ranks, so the chief's do.
+    times are equal on all ranks, so the chief's do, or each has a part of them.
     """
     rank_state: dict[str, Any] = {"rng_state": rng_state(), "data": data}
-    if batches_trained % context._aggregation_frequency or context.distributed.rank == 0:
-        gradients = [_gradients(inner_module(model)) for model in context.models]
+    in_window = batches_trained % context._aggregation_frequency != 0
+    if in_window or context.distributed.rank == 0 or any(map(is_sharded, context.models)):
+        gradients = [
+            open_gradients(model) if in_window and is_sharded(model) else _gradients(model)
+            for model in map(inner_module, context.models)
+        ]
         if any(gradients):
             rank_state["gradients"] = gradients
     return rank_state
@@ -191,7 +197,7 @@ def restore(
     )
     for optimizer, saved in zip(context.optimizers, optimizers, strict=False):
         # An optimizer keeps the tensors it is given, and these are pages of the file.
-        optimizer.load_state_dict(copy.deepcopy(saved))
+        optimizer.load_state_dict(copy.deepcopy(place_optimizer_state(optimizer, saved)))
     schedulers = _states(
         checkpoint, "lr_schedulers_state_dict", "lr_scheduler", len(context.lr_schedulers)
     )
@@ -223,13 +229,15 @@ def _states(checkpoint: dict[str, Any], new: str, old: str, count: int) -> Seque
 
 def load_model(module: nn.Module, saved: Mapping[str, Any], what: str) -> None:
     """Load weights; the prefixes that DDP and torch.compile put before names do not matter."""
-    wanted = {_bare(name): name for name in module.state_dict()}
+    targets = module.state_dict()
+    wanted = {_bare(name): name for name in targets}
     forms = [
         {_bare(name): value for name, value in saved.items()},
         {_bare(name).removeprefix("module."): value for name, value in saved.items()},
     ]
     fitting = max(forms, key=lambda form: len(form.keys() & wanted.keys()))
     saved = {wanted.get(name, name): value for name, value in fitting.items()}
+    saved = {name: place_like(value, targets.get(name)) for name, value in saved.items()}
     try:
         module.load_state_dict(saved, strict=True)
     except RuntimeError as e:
@@ -267,12 +275,18 @@ def _restore_callbacks(callbacks: Mapping[str, PyTorchCallback], saved: Mapping[
             logger.warning(f"The checkpoint has no state for the callback {name!r}.")
 
 
-def restore_gradients(context: PyTorchTrialContext, saved: Sequence[Mapping[str, Any]]) -> None:
+def restore_gradients(
+    context: PyTorchTrialContext, saved: Sequence[Mapping[str, Any]], in_window: bool
+) -> None:
     """Put back the gradients that an unfinished aggregation window had added up."""
     for model, gradients in zip(context.models, saved, strict=False):
+        if in_window and is_sharded(model):
+            set_open_gradients(model, gradients)
+            continue
         for name, parameter in inner_module(model).named_parameters():
             if name in gradients:
-                parameter.grad = gradients[name].to(parameter.device, copy=True)
+                gradient = place_like(gradients[name], parameter)
+                parameter.grad = gradient.to(parameter.device, copy=True)
 
 
 def restore_counters(
