@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,8 @@ def train(
         run_id="exact",
     ) as context:
         trial = trial_class(context, case, stop_after)
+        if context.distributed.size > 1:  # which agree to stop only where something is due
+            fit.setdefault("reporting_period", pytorch.Batch(1))
         pytorch.Trainer(trial, context).fit(
             max_length=pytorch.Batch(total),
             validation_period=pytorch.Batch(case.validate_every),
@@ -173,6 +177,13 @@ def train(
         rng = torch.rand(()).item(), random.random(), float(np.random.rand())
     trial.part.end = digest([trial.model.state_dict(), trial.optimizer.state_dict(), rng])
     return trial.part
+
+
+def train_in_new_process(directory: Path, *arguments: Any, **options: Any) -> Part:
+    """Train as a script in `directory` would."""
+    os.chdir(directory)
+    multiprocessing.set_start_method("fork", force=True)  # the test's server would start slow ones
+    return train(*arguments, **options)
 
 
 def train_in_parts(case: Case, storage: Path, total: int, cuts: list[int], **options: Any) -> Part:

@@ -26,7 +26,8 @@ from determined.core._distributed import DistributedContext
 T = TypeVar("T")
 
 _START = multiprocessing.get_context("forkserver")
-_START.set_forkserver_preload(["torch", "torch.distributed", "numpy"])
+# The first optimizer of a process imports torch._dynamo, which takes longer than torch itself.
+_START.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", "numpy"])
 
 
 @dataclass(frozen=True)
