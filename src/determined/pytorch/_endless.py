@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from determined.pytorch._fetch import add_note, end_workers, sized
+from determined.pytorch._fetch import end_workers, explain, sized
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -73,7 +73,7 @@ class TrainingData(ABC):
                 f"{self._where()} ended. Does the dataset raise StopIteration?"
             ) from None
         except Exception as error:
-            self._explain(error)
+            explain(error, self._where(), self._loader)
             raise
         self._delivered += 1
         return batch
@@ -101,17 +101,3 @@ class TrainingData(ABC):
 
     def _where(self) -> str:
         return f"The training data (build_training_data_loader), at batch {self._delivered},"
-
-    def _explain(self, error: Exception) -> None:
-        text = str(error)
-        if isinstance(error, RuntimeError) and text.startswith("DataLoader timed out"):
-            raise RuntimeError(
-                f"{self._where()} got nothing from the loader's workers for "
-                f"{self._loader.timeout} seconds (`timeout`): one hangs, or needs longer."
-            ) from error
-        if isinstance(error, RuntimeError) and text.startswith("DataLoader worker (pid"):
-            raise RuntimeError(
-                f"{self._where()} lost a worker process of the loader: {text.splitlines()[0]} "
-                "Memory is the usual reason; num_workers=0 shows errors of the dataset."
-            ) from error
-        add_note(error, f"{self._where()} could not be loaded.")

@@ -9,6 +9,7 @@ from typing import Any
 
 from determined import util
 from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._fetch import explained
 from determined.pytorch._fsdp import is_sharded
 from determined.pytorch._hooks import Hooks
 from determined.pytorch._lockstep import in_step, kept_as_they_are
@@ -122,9 +123,10 @@ class Evaluation:
         return outputs, num_records
 
     def _batches(self) -> Iterable[tuple[Any, bool]]:
+        batches = explained(self._loader, "The validation data (build_validation_data_loader)")
         if any(map(is_sharded, self._context.models)):
-            return in_step(self._loader, self._context.distributed)
-        return ((batch, True) for batch in self._loader)
+            return in_step(batches, self._context.distributed)
+        return ((batch, True) for batch in batches)
 
     def _evaluate(self, batch: Any, batch_idx: int) -> Any:
         evaluate = self._trial.evaluate_batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import operator
 import threading
@@ -214,3 +215,33 @@ def add_note(error: BaseException, note: str) -> None:
         error.add_note(note)
     else:
         logger.error(note)
+
+
+def explain(error: Exception, where: str, loader: Any) -> None:
+    """Say which data could not be loaded: raise a clearer error, or add a note to this one."""
+    text = str(error)
+    if isinstance(error, RuntimeError) and text.startswith("DataLoader timed out"):
+        raise RuntimeError(
+            f"{where} got nothing from the loader's workers for {loader.timeout} seconds "
+            "(`timeout`): one hangs, or needs longer."
+        ) from error
+    if isinstance(error, RuntimeError) and text.startswith("DataLoader worker (pid"):
+        raise RuntimeError(
+            f"{where} lost a worker process of the loader: {text.splitlines()[0]} "
+            "Memory is the usual reason; num_workers=0 shows errors of the dataset."
+        ) from error
+    add_note(error, f"{where} could not be loaded.")
+
+
+def explained(loader: Any, name: str) -> Iterator[Any]:
+    """Yield the batches of a loader; an error names it and the batch."""
+    iterator = iter(loader)
+    for batch_idx in itertools.count():
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            explain(error, f"{name}, at batch {batch_idx},", loader)
+            raise
+        yield batch
