@@ -6,7 +6,12 @@ INSTALLED := $(VENV)/.installed
 TOOLS := $(VENV)/.installed-tools
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check format bench docs clean
+BENCH := .venv-bench
+BENCH_INSTALL := $(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check \
+	-c constraints.txt -c benchmarks/constraints.txt
+PEERS := lightning accelerate pytorch-ignite matplotlib
+
+.PHONY: demo test check format bench bench-quick docs clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Making $(VENV) and installing torch and determined (once, a minute or two) ..."
@@ -35,8 +40,19 @@ format: $(TOOLS)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(TOOLS)
-	$(BIN)/python -m benchmarks
+bench: $(BENCH)/.installed
+	$(BENCH)/bin/python -m benchmarks
+	$(BENCH)/bin/python -m benchmarks.report
+
+bench-quick: $(INSTALLED)
+	$(BIN)/python -m benchmarks --quick
+
+$(BENCH)/.installed: pyproject.toml constraints.txt benchmarks/constraints.txt
+	@echo "Making $(BENCH) and installing torch, determined and its peers (once) ..."
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH_INSTALL) setuptools torch
+	$(BENCH_INSTALL) --no-build-isolation -e '.[examples]' $(PEERS)
+	@touch $@
 
 docs: $(TOOLS)
 	$(PIP_INSTALL) '.[docs]'

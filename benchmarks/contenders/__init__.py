@@ -1,0 +1,1 @@
+"""One script per library, all training the same: `python -m benchmarks.contenders.ours {}`."""
