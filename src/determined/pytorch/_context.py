@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,10 @@ from determined.pytorch import _apex
 from determined.pytorch._amp import autocast_forward
 from determined.pytorch._data import TorchData, to_device
 from determined.pytorch._experimental import PyTorchExperimentalContext
+from determined.pytorch._fsdp import ShardModules, reshard, shard
 from determined.pytorch._lr_scheduler import LRScheduler
 from determined.pytorch._parallel import (
+    check_options,
     compress_gradients,
     describe_model,
     distribute,
@@ -92,6 +95,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         self.profiler: torch.profiler.profile | None = None
         self._main_model = nn.Module()
         self._averages_gradients: dict[int, bool] = {}
+        self._split_parameters: list[weakref.ref[nn.Parameter]] = []
         self._default_gradient_compression = False
         self._default_average_aggregated_gradients = True
         self._is_pre_trainer = False
@@ -249,24 +253,46 @@ class PyTorchTrialContext(_PyTorchReducerContext):
     # Wrapping.
 
     def wrap_model(
-        self, model: nn.Module, *, compile: bool | dict[str, Any] = False, **ddp_options: Any
+        self,
+        model: nn.Module,
+        *,
+        parallel: str = "ddp",
+        shard_modules: ShardModules | None = None,
+        compile: bool | dict[str, Any] = False,
+        **options: Any,
     ) -> nn.Module:
         """Move a model to the device, distribute and register it. Build optimizers from the result.
 
         Args:
             model: Any module. One without trainable parameters is registered and left
-                undistributed.
+                undistributed by DDP.
+            parallel: What to do when there are several ranks. `"ddp"`: each has the whole model.
+                `"fsdp"`: each has a part of it, for models that do not fit a device; weights are
+                gathered unit by unit while they are needed.
+            shard_modules: With `"fsdp"`, the submodules that are such units, or a function that
+                says so of a submodule. By default the members of the outermost lists of layers;
+                what is left is one more unit.
             compile: True, or the arguments of `torch.compile`; checkpoints are the same either way.
-            **ddp_options: Passed to torch's DistributedDataParallel when there are several ranks.
+            **options: Passed to torch's DistributedDataParallel, or to its `fully_shard`
+                (`reshard_after_forward`, `mp_policy`, `offload_policy`).
         """
+        check_options(parallel, shard_modules, options)
+        is_distributed = self._managed_training and self.distributed.size > 1
+        splits = is_distributed and parallel == "fsdp"
         if self._managed_training:
             self._refuse_after_apex("wrap_model")
-            model = model.to(self.device)
+            if not splits:
+                model = model.to(self.device)
         if self.experimental._autocast is not None:
             autocast_forward(model, *self.experimental._autocast)
-        if self._managed_training and self.distributed.size > 1:
-            agree(self.distributed, f"wrap_model {len(self.models)}", describe_model(model))
-            model = distribute(model, self.device, ddp_options)
+        if is_distributed:
+            step = f"wrap_model {len(self.models)} with {parallel}"
+            agree(self.distributed, step, describe_model(model))
+        if splits:
+            self._split_parameters += [weakref.ref(p) for p in model.parameters()]
+            model = shard(model, self.device, shard_modules, options)
+        elif is_distributed:
+            model = distribute(model, self.device, options)
         if compile and self._managed_training:
             model.compile(**(compile if isinstance(compile, dict) else {}))
         self._main_model.add_module(f"model_{len(self.models)}", model)
@@ -299,6 +325,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         """
         if self._managed_training:
             self._refuse_after_apex("wrap_optimizer")
+            self._refuse_split_parameters(optimizer)
             if backward_passes_per_step < 1:
                 raise InvalidExperimentException(
                     "`backward_passes_per_step` must be at least 1, got "
@@ -402,6 +429,15 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         if self._use_apex:
             raise InvalidExperimentException(f"Call {method} before configure_apex_amp.")
 
+    def _refuse_split_parameters(self, optimizer: Optimizer) -> None:
+        """Refuse an optimizer that was built before its model was split: it would do nothing."""
+        split = {id(reference()) for reference in self._split_parameters} - {id(None)}
+        if any(id(parameter) in split for parameter in _parameters(optimizer)):
+            raise InvalidExperimentException(
+                f"This {type(optimizer).__name__} was built before context.wrap_model(model, "
+                "parallel='fsdp') split the weights: build it from the wrapped model's parameters."
+            )
+
     # Gradients.
 
     def backward(
@@ -451,6 +487,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             )
         if not self._should_communicate_and_update():
             return
+        reshard(self.models)
         if averages and self._aggregation_frequency > 1:
             self._average_gradients(self._parameters_of(optimizer), self._aggregation_frequency)
         auto_amp = self.experimental._auto_amp and self._scaler is not None

@@ -10,7 +10,7 @@ from typing import Any
 from determined import util
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._fetch import explained
-from determined.pytorch._fsdp import is_sharded
+from determined.pytorch._fsdp import is_sharded, reshard
 from determined.pytorch._hooks import Hooks
 from determined.pytorch._lockstep import in_step, kept_as_they_are
 from determined.pytorch._metrics import (
@@ -67,6 +67,7 @@ class Evaluation:
     def _by_batch(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
         self._hooks.call("on_validation_epoch_start")
         outputs, num_records = self._evaluate_batches(stop_asked)
+        reshard(self._context.models)  # callbacks that come next may change weights
         distributed = self._context.distributed
         counts = distributed.allgather((num_records, len(outputs)))
         self.num_records = sum(records for records, _ in counts)

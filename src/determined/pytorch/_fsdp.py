@@ -18,7 +18,7 @@ from torch.distributed.utils import _sync_params_and_buffers
 
 from determined.errors import InvalidExperimentException
 
-OPTIONS = ("reshard_after_forward", "mp_policy", "offload_policy", "broadcast_buffers")
+FSDP_OPTIONS = ("reshard_after_forward", "mp_policy", "offload_policy")
 
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict)
 _BUCKET_BYTES = 25 * 2**20
@@ -57,8 +57,6 @@ def shard(
             f"{type(model).__name__} has weights on the meta device, so there is nothing to split: "
             "build it on the CPU. Each unit is moved to the device when it is split."
         )
-    options = dict(options)
-    broadcasts_buffers = options.pop("broadcast_buffers", True)
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for unit in [*_units(model, shard_modules), model]:
         whole = [tensor for tensor in _tensors(unit) if not is_dtensor(tensor)]
@@ -66,9 +64,7 @@ def shard(
             tensor.data = tensor.data.to(device).contiguous()
         _broadcast(whole)
         fully_shard(unit, mesh=mesh, **options)
-    if broadcasts_buffers and any(True for _ in model.buffers()):
-        hook: Any = torch.compiler.disable(_share_buffers)  # type: ignore[no-untyped-call]  # untyped in torch
-        model.register_forward_pre_hook(hook)
+    _share_buffers(model)
     return model
 
 
@@ -84,12 +80,26 @@ def _broadcast(tensors: list[torch.Tensor]) -> None:
         _sync_params_and_buffers(group, values, _BUCKET_BYTES, 0)
 
 
-def _share_buffers(model: nn.Module, inputs: object) -> None:
+def _share_buffers(model: nn.Module) -> None:
     """Give all ranks the chief's buffers before each forward pass, as DDP does.
 
-    So a checkpoint, which holds the chief's, holds what any rank would go on with.
+    So a checkpoint, which holds the chief's, holds what any rank would go on with. Buffers that are
+    not in checkpoints are taken for constants.
     """
-    _broadcast(list(model.buffers()))
+    places = [
+        (module._buffers, name)
+        for module in model.modules()
+        for name in module._buffers.keys() - module._non_persistent_buffers_set
+    ]
+    if not places:
+        return
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # untyped in torch
+    def share(model: nn.Module, inputs: object) -> None:
+        buffers = [holder[name] for holder, name in places]
+        _broadcast([buffer for buffer in buffers if buffer is not None])
+
+    model.register_forward_pre_hook(share)
 
 
 # What to split, and into what.

@@ -16,6 +16,7 @@ from determined.errors import InvalidHP
 from determined.pytorch._checks import check_trial
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._evaluate import Evaluation, Interrupted
+from determined.pytorch._fsdp import is_sharded
 from determined.pytorch._hooks import Hooks
 from determined.pytorch._metrics import BatchMetrics, average_over_ranks, averages
 from determined.pytorch._opening import open_run
@@ -280,9 +281,11 @@ class TrainLoop:
                 state.batches_trained,
                 self._training_data.state_dict(state.batches_trained),
             )
-            ranks = distributed.gather(mine)
             storage_id = None
-            if ranks is not None:
+            if any(map(is_sharded, self._context.models)):  # every rank writes what it has
+                job = self._save_job([mine], is_best)
+                storage_id = self._saver.save_together(job, distributed)
+            elif (ranks := distributed.gather(mine)) is not None:
                 storage_id = self._saver.save(self._save_job(ranks, is_best))
             if self._hooks.of("on_checkpoint_upload_end"):
                 storage_id = distributed.broadcast(storage_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.utils import _sync_params_and_buffers
 from torch.nn.parallel import DistributedDataParallel
+
+from determined.pytorch._fsdp import FSDP_OPTIONS, is_sharded
 
 _BUCKET_BYTES = 25 * 2**20
 
@@ -27,11 +30,32 @@ class _DDP(DistributedDataParallel):
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
 
+    def __getitem__(self, index: Any) -> Any:
+        return self.module[index]
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         # A validation may run on one rank alone, or for longer on some: nobody may wait.
         if self._is_validating:
             return self.module(*args, **kwargs)
         return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]  # untyped in torch
+
+
+def check_options(parallel: str, shard_modules: object, options: dict[str, Any]) -> None:
+    """Refuse what no way to distribute a model knows, on one rank as on many."""
+    if parallel not in ("ddp", "fsdp"):
+        raise ValueError(f"`parallel` must be 'ddp' or 'fsdp', got {parallel!r}.")
+    if parallel == "ddp" and shard_modules is not None:
+        raise ValueError("`shard_modules` is for parallel='fsdp': DDP does not split models.")
+    known = list(FSDP_OPTIONS)
+    if parallel == "ddp":
+        known = list(inspect.signature(DistributedDataParallel).parameters)
+        known = [name for name in known if name not in ("module", "device_ids")]
+    for name in options:
+        if name not in known:
+            raise TypeError(
+                f"wrap_model(parallel={parallel!r}) has no option {name!r}; it has "
+                f"{', '.join(sorted(known))}."
+            )
 
 
 def distribute(model: nn.Module, device: torch.device, options: dict[str, Any]) -> nn.Module:
@@ -60,6 +84,8 @@ def set_gradient_sync(models: list[nn.Module], enabled: bool) -> None:
     for model in models:
         if isinstance(model, DistributedDataParallel):
             model.require_backward_grad_sync = enabled
+        elif is_sharded(model):
+            model.set_requires_gradient_sync(enabled)
 
 
 @contextlib.contextmanager

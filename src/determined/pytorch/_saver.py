@@ -15,12 +15,14 @@ from typing import Any
 import torch
 
 from determined import core, util
+from determined.core._agreement import Ranks
 from determined.errors import CheckpointError
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._export import write_safetensors
 from determined.pytorch._hooks import Hooks
 from determined.pytorch._reading import unsafe_names
 from determined.pytorch._schedule import _TrialState
+from determined.pytorch._sharded_state import gather, split
 from determined.pytorch._snapshot import Snapshot
 from determined.pytorch._state import RunRecord, write_side_files
 from determined.storage import FileDigest, HashingFile
@@ -101,6 +103,19 @@ class Saver:
         self._pending = self._thread.submit(self._write, job)
         return None
 
+    def save_together(self, job: SaveJob, distributed: core.DistributedContext) -> str | None:
+        """Write a checkpoint of which each rank has a part: `job.ranks` is the state of this one.
+
+        All ranks call it, and it is done when they return.
+        """
+        self.is_writing = True
+        try:
+            with self._policy_on_errors():
+                return self._write_together(job, distributed)
+            return None
+        finally:
+            self.is_writing = False
+
     def raise_failure(self) -> None:
         """Raise what went wrong in the background, if anything did; do not wait."""
         if self._pending is not None and self._pending.done():
@@ -150,23 +165,52 @@ class Saver:
     def _write_files(self, job: SaveJob) -> str:
         known: dict[str, FileDigest] = {}
         with self._checkpoint.store_path(job.metadata, known=known) as (path, storage_id):
-            assert self._code_taken is not None, "start() comes first"
-            self._code_taken.result()
-            self._code.write_into(path)
-            known["state_dict.pth"] = _write_tensors(path / "state_dict.pth", job.tensors)
-            self._warn_once_of_pickles(path / "state_dict.pth")
-            (path / "ranks").mkdir()
             for rank, tensors in enumerate(job.ranks):
-                name = f"ranks/rank_{rank}.pth"
-                known[name] = _write_tensors(path / name, tensors)
-            write_side_files(path, job.state, self._record(job, storage_id), job.load_data)
-            if self._export == "safetensors":
-                write_safetensors(path, job.tensors["models_state_dict"])
-            for callback in self._callbacks.values():
-                callback.on_checkpoint_end(str(path))
-                callback.on_checkpoint_write_end(str(path))
+                _write_tensors(path, f"ranks/rank_{rank}.pth", tensors, known)
+            self._write_common(path, storage_id, job, known)
         self._on_saved(storage_id, job)
         return storage_id
+
+    def _write_together(self, job: SaveJob, distributed: core.DistributedContext) -> str:
+        rank, known = distributed.rank, dict[str, FileDigest]()
+        tensors, parts = split(job.tensors, "checkpoint")
+        own, own_parts = split(job.ranks[0], "rank")
+        whole_models = gather(job.tensors["models_state_dict"]) if self._export else None
+        metadata = job.metadata if rank == 0 else None
+
+        def write_own() -> None:
+            _write_tensors(path, f"shards/rank_{rank}.pth", {**parts, **own_parts}, known)
+            _write_tensors(path, f"ranks/rank_{rank}.pth", own, known)
+
+        with self._checkpoint.store_path(metadata, shard=True, known=known) as (path, storage_id):
+            Ranks(distributed).on_all(write_own)
+            if rank == 0:
+                job = dataclasses.replace(job, tensors=tensors)
+                self._write_common(path, storage_id, job, known, whole_models)
+        if rank == 0:
+            self._on_saved(storage_id, job)
+        return storage_id
+
+    def _write_common(
+        self,
+        path: pathlib.Path,
+        storage_id: str,
+        job: SaveJob,
+        known: dict[str, FileDigest],
+        whole_models: Any = None,
+    ) -> None:
+        """Write what is not of a single rank, and show all files to callbacks."""
+        assert self._code_taken is not None, "start() comes first"
+        self._code_taken.result()
+        self._code.write_into(path)
+        _write_tensors(path, "state_dict.pth", job.tensors, known)
+        self._warn_once_of_pickles(path / "state_dict.pth")
+        write_side_files(path, job.state, self._record(job, storage_id), job.load_data)
+        if self._export == "safetensors":
+            write_safetensors(path, whole_models or job.tensors["models_state_dict"])
+        for callback in self._callbacks.values():
+            callback.on_checkpoint_end(str(path))
+            callback.on_checkpoint_write_end(str(path))
 
     def _record(self, job: SaveJob, storage_id: str) -> RunRecord:
         if not job.is_best:
@@ -186,10 +230,13 @@ class Saver:
             )
 
 
-def _write_tensors(path: pathlib.Path, tensors: Any) -> FileDigest:
-    with HashingFile(path) as file:
+def _write_tensors(
+    path: pathlib.Path, name: str, tensors: Any, known: dict[str, FileDigest]
+) -> None:
+    (path / name).parent.mkdir(exist_ok=True)
+    with HashingFile(path / name) as file:
         torch.save(tensors, file)
-    return file.digest
+    known[name] = file.digest
 
 
 class _CodeCopy:
