@@ -6,6 +6,7 @@ import dataclasses
 import multiprocessing
 import os
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -151,26 +152,27 @@ def train(
     stop_after: int | None = None,
     *,
     trial_class: type[ExactTrial] = ExactTrial,
-    seed: int | None = 7,
+    init: Mapping[str, Any] | None = None,
     **fit: Any,
 ) -> Part:
     """Continue the run in `storage`, or start it, until `total` batches or a stop after fewer."""
     seed_everything(total + (stop_after or 0))  # a new process would have other random numbers
+    options: dict[str, Any] = {"seed": 7} if init is None else dict(init)
     with pytorch.init(
-        seed=seed,
         aggregation_frequency=case.aggregation,
         checkpoint_storage=storage,
         enable_tensorboard_logging=False,
         run_id="exact",
+        **options,
     ) as context:
         trial = trial_class(context, case, stop_after)
         if context.distributed.size > 1:  # which agree to stop only where something is due
             fit.setdefault("reporting_period", pytorch.Batch(1))
+        fit.setdefault("latest_checkpoint", "latest")
         pytorch.Trainer(trial, context).fit(
             max_length=pytorch.Batch(total),
             validation_period=pytorch.Batch(case.validate_every),
             checkpoint_policy="none",
-            latest_checkpoint="latest",
             progress=False,
             **fit,
         )
