@@ -131,17 +131,25 @@ def averages(columns: Mapping[str, Column]) -> dict[str, Any]:
 
 def average_over_ranks(gathered: Sequence[tuple[int, dict[str, Column]]]) -> dict[str, Column]:
     """Average each batch's metrics over the ranks that trained it."""
-    trained = [columns for length, columns in gathered if length]
-    if not trained:
-        return {}
-    names = trained[0].keys()
-    for columns in trained:
-        if columns.keys() != names:
+    trained = {rank: columns for rank, (length, columns) in enumerate(gathered) if length}
+    return {
+        name: _mean_column([columns[name] for columns in trained.values()])
+        for name in _common_names("train_batch", trained)
+    }
+
+
+def _common_names(method: str, of_ranks: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Return the metric names, which must be the same on all ranks."""
+    first: tuple[int, list[str]] | None = None
+    for rank, metrics in of_ranks.items():
+        if first is None:
+            first = rank, list(metrics)
+        elif set(metrics) != set(first[1]):
             raise CheckFailedError(
-                "Metrics must have the same names on all ranks, got "
-                f"{sorted(names)} and {sorted(columns)}."
+                f"{method} must return the same metrics on all ranks: {sorted(first[1])} on rank "
+                f"{first[0]}, {sorted(metrics)} on rank {rank}."
             )
-    return {name: _mean_column([columns[name] for columns in trained]) for name in names}
+    return [] if first is None else first[1]
 
 
 def _mean_column(parts: list[Column]) -> Column:
@@ -224,6 +232,10 @@ def _reduce_metrics(
     if gathered is None:
         return {}
     filled = [(count, metrics) for count, metrics, _ in gathered if count]
+    _common_names(
+        "evaluate_batch",
+        {rank: metrics for rank, (count, metrics, _) in enumerate(gathered) if count},
+    )
     reducers = next(r for count, _, r in gathered if count)
     counts = [count for count, _ in filled]
     return {

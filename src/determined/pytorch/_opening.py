@@ -17,8 +17,10 @@ from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._data import DataLoader, _dataset_repro_warning
 from determined.pytorch._evaluate import uses_evaluate_batch
+from determined.pytorch._fsdp import is_sharded
 from determined.pytorch._hooks import Hooks
 from determined.pytorch._loader import Loader
+from determined.pytorch._parallel import continue_window
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._reading import read_counters, read_dict, read_state, state_file
 from determined.pytorch._schedule import Epoch, _TrialState
@@ -27,8 +29,10 @@ from determined.pytorch._sharded_state import join
 from determined.pytorch._state import (
     RunRecord,
     batches_trained_in,
+    mean_gradients,
     read_run,
     restore,
+    restore_buffers,
     restore_counters,
     restore_gradients,
 )
@@ -184,14 +188,24 @@ def _find(
 
 def _read_rank(path: pathlib.Path, context: PyTorchTrialContext) -> dict[str, Any]:
     """Read this rank's own state, or the chief's if the run had fewer ranks."""
-    own, chief = (path / "ranks" / f"rank_{rank}.pth" for rank in (context.distributed.rank, 0))
-    if not chief.is_file():
+    rank, size = context.distributed.rank, context.distributed.size
+    saved_size = len(list((path / "ranks").glob("rank_*.pth")))
+    if saved_size == 0:
         return {}
-    state = read_dict(chief, context._allow_pickle)
-    if own != chief and own.is_file():
-        gradients = state.get("gradients", [])
-        state = {"gradients": gradients, **read_dict(own, context._allow_pickle)}
+    state = _read_rank_file(path, 0, context)
+    if 0 < rank < saved_size:
+        gradients = {"gradients": state["gradients"]} if "gradients" in state else {}
+        state = {**gradients, **_read_rank_file(path, rank, context)}
+    if saved_size != size and not any(map(is_sharded, context.models)):
+        state.pop("buffers", None)
+        ranks = [_read_rank_file(path, other, context) for other in range(saved_size)]
+        if any("gradients" in other for other in ranks[1:]):  # inside of an aggregation window
+            state["gradients"] = mean_gradients(ranks)
     return join(path, state, context.models, context._allow_pickle)  # type: ignore[no-any-return]  # still a dict
+
+
+def _read_rank_file(path: pathlib.Path, rank: int, context: PyTorchTrialContext) -> dict[str, Any]:
+    return read_dict(path / "ranks" / f"rank_{rank}.pth", context._allow_pickle)
 
 
 def _continued(run: RunRecord, saved: RunRecord) -> RunRecord:
@@ -226,6 +240,10 @@ def _restore(
         frequency = 1 if saved.run is None else max(1, saved.run.aggregation_frequency)
         in_window = state.batches_trained % frequency != 0
         restore_gradients(context, saved.rank["gradients"], in_window)
+    if saved.continues and state.batches_trained % context._aggregation_frequency:
+        continue_window(context.models)
+    if saved.continues and "buffers" in saved.rank:
+        restore_buffers(context, saved.rank["buffers"])
     if context._core.train._get_last_validation() == state.batches_trained:
         state.last_val = state.batches_trained
     rng = saved.rank.get("rng_state") or checkpoint.get("rng_state")

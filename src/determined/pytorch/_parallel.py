@@ -92,18 +92,29 @@ def set_gradient_sync(models: list[nn.Module], enabled: bool) -> None:
 def validating(models: list[nn.Module]) -> Iterator[None]:
     """Give all ranks the chief's buffers, and let them run forward passes without each other.
 
-    So every rank validates the model that a checkpoint would hold. Every rank must enter it.
+    So every rank validates the model that a checkpoint would hold. Every rank must enter it, and
+    has its own buffers again afterwards.
     """
     distributed = [model for model in models if isinstance(model, _DDP)]
+    buffers = [b for m in distributed if m.broadcast_buffers for b in m.module.buffers()]
+    own = [] if not buffers or dist.get_rank() == 0 else [buffer.clone() for buffer in buffers]
+    _broadcast(buffers)
     for model in distributed:
-        if model.broadcast_buffers:
-            _broadcast(list(model.module.buffers()))
         model._is_validating = True
     try:
         yield
     finally:
         for model in distributed:
             model._is_validating = False
+        for buffer, value in zip(buffers, own, strict=False):
+            buffer.copy_(value)
+
+
+def continue_window(models: list[nn.Module]) -> None:
+    """Go on inside an aggregation window, where DDP does not hand out the chief's buffers."""
+    for model in models:
+        if isinstance(model, DistributedDataParallel):
+            model.require_forward_param_sync = False
 
 
 def own_buffers(model: nn.Module, in_window: bool) -> dict[str, torch.Tensor]:

@@ -24,7 +24,7 @@ from determined.pytorch import _apex
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._fsdp import is_sharded, open_gradients, set_open_gradients
-from determined.pytorch._parallel import inner_module
+from determined.pytorch._parallel import inner_module, own_buffers
 from determined.pytorch._reading import read_json
 from determined.pytorch._schedule import _TrialState
 from determined.pytorch._seed import rng_state
@@ -98,7 +98,8 @@ def collect(
 def collect_rank(
     context: PyTorchTrialContext, batches_trained: int, data: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what only this rank knows: randomness, data position, gradients not yet applied.
+    """Return what only this rank knows: randomness, data position, gradients not yet applied, and
+    buffers that are not the chief's.
 
     Inside an aggregation window each rank has its own gradients. Those that a trial leaves at other
     times are equal on all ranks, so the chief's do, or each has a part of them.
@@ -112,6 +113,10 @@ def collect_rank(
         ]
         if any(gradients):
             rank_state["gradients"] = gradients
+    if context.distributed.rank > 0:
+        buffers = [own_buffers(model, in_window) for model in context.models]
+        if any(buffers):
+            rank_state["buffers"] = buffers
     return rank_state
 
 
@@ -287,6 +292,26 @@ def restore_gradients(
             if name in gradients:
                 gradient = place_like(gradients[name], parameter)
                 parameter.grad = gradient.to(parameter.device, copy=True)
+
+
+def mean_gradients(ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what each of any number of ranks holds, so that their mean is that of `ranks`."""
+    saved = [rank["gradients"] for rank in ranks if "gradients" in rank]
+    means: list[dict[str, Any]] = []
+    for of_model in zip(*saved, strict=True):
+        names = dict.fromkeys(name for gradients in of_model for name in gradients)
+        means.append(
+            {name: sum(g[name] for g in of_model if name in g) / len(ranks) for name in names}
+        )
+    return means
+
+
+def restore_buffers(context: PyTorchTrialContext, saved: Sequence[Mapping[str, Any]]) -> None:
+    """Give this rank the buffers back that are not the chief's."""
+    for model, buffers in zip(context.models, saved, strict=False):
+        own = dict(inner_module(model).named_buffers())
+        for name, value in buffers.items():
+            own[name].copy_(value)
 
 
 def restore_counters(
