@@ -61,9 +61,15 @@ def _scalar(dtype: _DType, data: bytes) -> Any:
     return np.frombuffer(data, dtype.dtype)[0]
 
 
+def _no_bytes() -> bytes:
+    """What the data of an empty array is pickled as."""
+    return b""
+
+
 def stand_ins() -> list[Any]:
     """Return what `torch.serialization.add_safe_globals` takes, under the names of all numpys."""
     named: list[Any] = [(_Array, "numpy.ndarray"), (_DType, "numpy.dtype")]
+    named += [(_no_bytes, "builtins.bytes"), (_no_bytes, "__builtin__.bytes")]
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
         named += [(_reconstruct, f"{module}._reconstruct"), (_scalar, f"{module}.scalar")]
     return named
