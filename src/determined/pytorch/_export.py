@@ -24,7 +24,11 @@ def write_safetensors(path: pathlib.Path, models: Sequence[Mapping[str, torch.Te
     import safetensors.torch
 
     for index, state in enumerate(models):
-        tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+        tensors = {
+            name: tensor.contiguous()
+            for name, tensor in state.items()
+            if isinstance(tensor, torch.Tensor)  # a module's extra state may be anything
+        }
         seen: set[int] = set()
         for name, tensor in tensors.items():
             if tensor.untyped_storage().data_ptr() in seen:
