@@ -55,7 +55,7 @@ $(BENCH)/.installed: pyproject.toml constraints.txt benchmarks/constraints.txt
 	@touch $@
 
 docs: $(TOOLS)
-	$(PIP_INSTALL) '.[docs]'
+	$(PIP_INSTALL) --no-build-isolation -e '.[docs]'
 	$(BIN)/mkdocs build --strict
 
 clean:
