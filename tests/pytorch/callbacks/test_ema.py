@@ -88,6 +88,18 @@ def test_resumed_average_equals_the_unbroken_one(cut: int) -> None:
     assert equal(resumed.validated[-1], unbroken.validated[-1])
 
 
+def test_one_callback_serves_two_fits() -> None:
+    unbroken = fit(_ema, 6, NormTrial)
+    with pytorch.init(seed=7, run_id="two") as context:
+        trial = NormTrial(context)
+        trial.callbacks = _ema(context)
+        trainer = pytorch.Trainer(trial, context)
+        trainer.fit(max_length=Batch(4), checkpoint_policy="none")
+        trainer.fit(max_length=Batch(6), latest_checkpoint="latest", checkpoint_policy="none")
+    assert trial.batches == list(range(6))
+    assert equal(_average(trial), _average(unbroken))
+
+
 class StoppedInValidation(Watched):
     """Gets a signal in the middle of its second validation."""
 

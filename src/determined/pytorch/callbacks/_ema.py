@@ -20,9 +20,9 @@ class ExponentialMovingAverage(PyTorchCallback):
     """Keeps a moving average of the weights, and validates with it.
 
     After every optimizer update, `average = decay * average + (1 - decay) * weights`, for
-    parameters and for buffers that hold finite real numbers (the statistics of batch norm, say). For
-    a validation the models get the average; before training goes on they get their own weights back,
-    bit for bit. Training itself is not changed.
+    parameters and for buffers of finite real numbers (the statistics of batch norm, say). For a
+    validation the models get the average; before training goes on they get their own weights
+    back, bit for bit. Training itself is not changed.
 
     Checkpoints hold the training weights as ever, and the average in the state of this callback:
     one dictionary for each model in `checkpoint["callbacks"][name]["models"]`.
@@ -63,6 +63,10 @@ class ExponentialMovingAverage(PyTorchCallback):
             yield
         finally:
             self._swap_out()
+
+    def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
+        """Forget an earlier `fit`."""
+        self._places = []
 
     def on_training_start(self) -> None:
         """Begin with the weights as they are, or continue the average of the checkpoint."""
