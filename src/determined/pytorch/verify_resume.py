@@ -3,38 +3,29 @@
     python -m determined.pytorch.verify_resume [--batches N] [--cut K] train.py [ARGUMENTS...]
 
 The script runs three times, each in a process of its own: N batches at once; K batches, where it is
-stopped as a preemption would; and the rest, from the checkpoint. Batches, metrics, random states,
-weights and optimizers are compared bit by bit. Exit status 0: equal; 1: the first difference is
-named.
+stopped as a preemption would; and the rest, from the checkpoint. Samples, batches, metrics,
+learning rates, random states, weights and optimizers are compared bit by bit. Exit status 0: equal;
+1: the first difference is named, with its batch and the stage of training that made it.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
-import inspect
 import json
 import os
 import pathlib
-import random
-import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import torch
+from determined.pytorch._resume_trace import Event, run_part
 
-from determined.pytorch import _trainer
-from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._context import PyTorchTrialContext
-from determined.pytorch._parallel import inner_module
-from determined.pytorch._schedule import Batch
+_SHOWN = 8  # samples and names in a message
 
-_SEED = 0
+Run = Callable[[dict[str, Any]], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +37,13 @@ class Report:
     difference: str | None
 
     def __str__(self) -> str:
-        if self.difference is None:
-            return (
-                f"bit-exact: {self.batches} batches at once equal {self.cut} batches, a new "
-                "process "
-                f"and {self.batches - self.cut} more, in data, metrics, random states, weights and "
-                "optimizers."
-            )
-        return f"NOT exact: {self.difference}"
+        if self.difference is not None:
+            return f"NOT exact: {self.difference}"
+        return (
+            f"bit-exact: {self.batches} batches at once equal {self.cut} batches, a new process "
+            f"and {self.batches - self.cut} more, in samples, metrics, learning rates, random "
+            "states, weights and optimizers."
+        )
 
 
 def verify_resume(
@@ -80,208 +70,126 @@ def verify_resume(
         raise ValueError(f"`cut` must lie between 1 and {batches - 1}, got {cut}.")
     if not pathlib.Path(script).is_file():
         raise FileNotFoundError(f"There is no script {script}.")
-    with tempfile.TemporaryDirectory(prefix="determined-verify-") as directory:
-        root = pathlib.Path(directory)
 
-        def run(name: str, **part: Any) -> list[dict[str, Any]]:
-            trace = root / f"{name}.json"
+    def run(plan: dict[str, Any]) -> None:
+        command = [sys.executable, "-m", "determined.pytorch.verify_resume", "--part"]
+        command += [json.dumps(plan), str(script), *(arguments or [])]
+        done = subprocess.run(command, timeout=timeout_seconds, capture_output=True, text=True)
+        if done.returncode or not pathlib.Path(plan["trace"]).exists():
+            raise RuntimeError(
+                f"{script} failed in the {plan['name']} run (status {done.returncode}):\n"
+                f"{done.stderr.strip() or 'it never called Trainer.fit'}"
+            )
+
+    return _compare(run, batches, cut)
+
+
+def _compare(run: Run, batches: int, cut: int) -> Report:
+    """Let `run` carry out the three parts, and compare their traces."""
+    with tempfile.TemporaryDirectory(prefix="determined-verify-") as directory:
+
+        def trace(name: str, **part: Any) -> dict[str, Any]:
+            path = pathlib.Path(directory, f"{name}.json")
             plan = {
-                "trace": str(trace),
-                "storage": str(root / f"{name}-storage"),
+                "name": name,
+                "trace": str(path),
+                "storage": str(path.with_suffix(".storage")),
                 "batches": batches,
                 "stop_after": None,
                 "checkpoint": None,
                 **part,
             }
-            command = [sys.executable, "-m", "determined.pytorch.verify_resume", "--part"]
-            command += [json.dumps(plan), str(script), *(arguments or [])]
-            done = subprocess.run(command, timeout=timeout_seconds, capture_output=True, text=True)
-            if done.returncode or not trace.exists():
-                raise RuntimeError(
-                    f"{script} failed in the {name} run (status {done.returncode}):\n"
-                    f"{done.stderr.strip() or 'it never called Trainer.fit'}"
-                )
-            events: list[dict[str, Any]] = json.loads(trace.read_text())
-            return events
+            run(plan)
+            record: dict[str, Any] = json.loads(path.read_text())
+            return record
 
-        whole = run("uncut")
-        first = run("first", stop_after=cut)
-        second = run("second", checkpoint=first[-1]["checkpoint"])
-    # The first part ends with the weights at the cut and the checkpoint; neither is in the others.
-    return Report(batches, cut, _difference(whole, first[:-2], second))
+        whole = trace("uncut")
+        first = trace("first", stop_after=cut)
+        second = trace("second", checkpoint=first["checkpoint"])
+    before = first["events"][:-1]  # the last one is about the weights at the cut
+    while before and before[-1]["stage"] in ("before validation", "on_validation_start"):
+        del before[-1]  # the stop came in a validation, which starts again after the resume
+    return Report(batches, cut, _difference(whole["events"], before, second["events"]))
 
 
-# Comparing.
-
-
-def _difference(
-    whole: list[dict[str, Any]],
-    first: list[dict[str, Any]],
-    second: list[dict[str, Any]],
-) -> str | None:
+def _difference(whole: list[Event], first: list[Event], second: list[Event]) -> str | None:
     found = _first_unequal(whole[: len(first)], first)
     if found is not None:
         return (
-            f"two runs from the same start already differ, before any cut: {found}. Seed "
-            "everything "
-            "with pytorch.init(seed=...), and avoid randomness that no seed controls."
+            f"two runs from the same start differ already, before any cut: {found}. Seed "
+            "everything with pytorch.init(seed=...), and avoid randomness that no seed controls."
         )
     found = _first_unequal(whole[len(first) :], second)
     return None if found is None else f"after the resume, {found}."
 
 
-def _first_unequal(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> str | None:
+def _first_unequal(expected: list[Event], found: list[Event]) -> str | None:
     for one, other in zip(expected, found, strict=False):
-        if (one["batch"], one["what"]) != (other["batch"], other["what"]):
+        if (one["stage"], one["batch"]) != (other["stage"], other["batch"]):
             return (
-                f"{_place(other)} came where {_place(one)} was expected: the callbacks or periods "
-                "depend on something besides the number of batches"
+                f"the run was {_place(other)} where it should have been {_place(one)}: the "
+                "callbacks or periods depend on something besides the number of batches"
             )
-        for part, digest in one["digests"].items():
-            if other["digests"].get(part) != digest:
-                return f"{_place(one)}: {part} differs{_hint(part)}"
+        if one["samples"] != other["samples"]:
+            return _other_samples(one, other)
+        names = [n for n, value in one["digests"].items() if other["digests"].get(n) != value]
+        if names or one["digests"].keys() != other["digests"].keys():
+            names = names or sorted(one["digests"].keys() ^ other["digests"].keys())
+            verb = "differs" if len(names) == 1 else "differ"
+            return f"{_place(one)}, {_listed(names)} {verb}{_hint(one, names[0])}"
     if len(expected) != len(found):
         return f"{len(found)} steps were seen where {len(expected)} were expected"
     return None
 
 
-def _place(event: dict[str, Any]) -> str:
-    return f"{event['what']} of batch {event['batch']}"
+def _other_samples(one: Event, other: Event) -> str:
+    expected, found = one["samples"] or [], other["samples"] or []
+    pairs = enumerate(zip(expected, found, strict=False))
+    position = next((i for i, (a, b) in pairs if a != b), min(len(expected), len(found)))
+    return (
+        f"batch {one['batch']} has other samples: from position {position} on, "
+        f"{_listed(found[position:])} where {_listed(expected[position:])} were expected. The "
+        "sampler depends on more than the epoch"
+    )
 
 
-def _hint(part: str) -> str:
-    if part.startswith("random state"):
-        return (
-            ": something drew from it a different number of times since the step before, for "
-            "example "
-            "a loader without workers, a callback, or code that runs only in a fresh process"
-        )
-    if part.startswith("batch"):
-        return ": the loader gave other samples, another order or another augmentation"
-    if part.startswith("optimizer"):
-        return ": is all its state in its state_dict?"
-    return ""
-
-
-# Recording, in the process of one part.
-
-
-class _Recorder(PyTorchCallback):
-    """Writes down what happened, as digests."""
-
-    def __init__(self, context: PyTorchTrialContext, stop_after: int | None) -> None:
-        self.events: list[dict[str, Any]] = []
-        self._context = context
-        self._stop_after = stop_after
-        self._batch = -1
-
-    def on_training_start(self) -> None:
-        self._batch = self._context.get_initial_batch() - 1
-
-    def on_training_batch_start(self, epoch_idx: int, batch_idx: int, batch: Any) -> None:
-        self._batch = batch_idx
-        parts = {f"batch{path}": _digest(leaf) for path, leaf in _leaves(batch)}
-        self._record("start", parts)
-
-    def on_training_batch_end(
-        self, epoch_idx: int, batch_idx: int, metrics: dict[str, Any]
-    ) -> None:
-        self._record("end of training", {f"metric {k}": _digest(v) for k, v in metrics.items()})
-        if self._stop_after == batch_idx + 1:
-            self._context._core._backend.request_preemption()  # type: ignore[attr-defined]  # local
-
-    def on_validation_end(self, metrics: dict[str, Any]) -> None:
-        self._record("validation", {f"metric {k}": _digest(v) for k, v in metrics.items()})
-
-    def on_trial_shutdown(self) -> None:
-        parts: dict[str, str] = {}
-        for index, model in enumerate(self._context.models):
-            for name, tensor in inner_module(model).state_dict().items():
-                parts[f"weight {name} of model {index}"] = _digest(tensor)
-        for index, optimizer in enumerate(self._context.optimizers):
-            for path, leaf in _leaves(optimizer.state_dict()):
-                parts[f"optimizer {index}{path}"] = _digest(leaf)
-        self._record("end", parts)
-
-    def _record(self, what: str, digests: dict[str, str]) -> None:
-        digests = {**digests, **_random_states()}
-        self.events.append({"batch": self._batch, "what": what, "digests": digests})
-
-
-def _random_states() -> dict[str, str]:
-    return {
-        "random state of torch": _digest(torch.get_rng_state()),
-        "random state of numpy": _digest(repr(np.random.get_state(legacy=True))),
-        "random state of Python": _digest(repr(random.getstate())),
+def _place(event: Event) -> str:
+    stage, batch = event["stage"], event["batch"]
+    places = {
+        "before": f"just before batch {batch} was fetched",
+        "before validation": f"just before the validation after batch {batch}",
+        "fetching": f"in fetching batch {batch}",
+        "train_batch": f"in train_batch of batch {batch}",
+        "validation": f"in the validation after batch {batch}",
+        "end": "at the end of training",
     }
+    return places.get(stage) or f"in the callbacks' {stage}, batch {batch}"
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, entry in value.items():
-            yield from _leaves(entry, f"{path}[{key!r}]")
-    elif isinstance(value, (list, tuple)):
-        for index, entry in enumerate(value):
-            yield from _leaves(entry, f"{path}[{index}]")
-    else:
-        yield path, value
+def _listed(names: list[str]) -> str:
+    rest = len(names) - _SHOWN
+    return (", ".join(names[:_SHOWN]) or "none") + (f" and {rest} more" if rest > 0 else "")
 
 
-def _digest(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        value = value.float() if value.dtype == torch.bfloat16 else value
-        value = value.numpy()
-    data = value.tobytes() if isinstance(value, (np.ndarray, np.generic)) else repr(value).encode()
-    return hashlib.sha256(data).hexdigest()[:16]
-
-
-def _run_part(plan: dict[str, Any], script: str, arguments: list[str]) -> None:
-    """Run the script with `init` and `fit` bent to this part of the proof."""
-    init, fit = _trainer.init, _trainer.Trainer.fit
-
-    def bent_init(**options: Any) -> Any:
-        if options.get("seed") is None:
-            options["seed"] = _SEED
-        options.update(checkpoint_storage=plan["storage"], enable_tensorboard_logging=False)
-        return init(**options)
-
-    def bent_fit(trainer: _trainer.Trainer, *positional: Any, **options: Any) -> None:
-        options = inspect.signature(fit).bind(trainer, *positional, **options).arguments
-        del options["self"]
-        options.update(
-            max_length=Batch(plan["batches"]),
-            latest_checkpoint=plan["checkpoint"],
-            checkpoint_policy="none",
-            checkpoint_period=None,
-            progress=False,
+def _hint(event: Event, name: str) -> str:
+    stage = event["stage"]
+    if name.startswith("batch") and event["samples"]:
+        return (
+            f": the same samples ({_listed(event['samples'])}) came out differently, so their "
+            "augmentation draws from a generator of its own, or remembers what it did before"
         )
-        recorder = _Recorder(trainer._context, plan["stop_after"])
-        build_callbacks = trainer._trial.build_callbacks
-        trainer._trial.build_callbacks = lambda: {  # type: ignore[method-assign]  # one more callback
-            **build_callbacks(),
-            "verify_resume": recorder,
-        }
-        fit(trainer, **options)
-        events = recorder.events
-        if plan["stop_after"] is not None:
-            events.append({"checkpoint": trainer.latest_checkpoint})
-        pathlib.Path(plan["trace"]).write_text(json.dumps(events))
-        raise SystemExit(0)  # what the script does after training is not part of the proof
-
-    _replace_everywhere(init, bent_init)
-    setattr(_trainer.Trainer, "fit", bent_fit)  # noqa: B010  # in this process only
-    sys.argv = [script, *arguments]
-    sys.path[0] = str(pathlib.Path(script).resolve().parent)
-    runpy.run_path(script, run_name="__main__")
-
-
-def _replace_everywhere(old: object, new: object) -> None:
-    for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith("determined"):
-            for name, value in list(vars(module).items()):
-                if value is old:
-                    setattr(module, name, new)
+    if name.startswith("batch"):
+        return ": the loader gave other samples, another order or another augmentation"
+    if name.startswith("optimizer"):
+        return ": is all its state in its state_dict?"
+    if name.startswith("the random state") and stage.startswith("before"):
+        return (
+            ": something drew from it since the batch before, such as a callback for reports, "
+            "checkpoints or epochs, or code that runs only in a fresh process"
+        )
+    if name.startswith("the random state"):
+        return ": this stage drew a different number of times than in the unbroken run"
+    return ""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -297,7 +205,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
     options = parser.parse_args(argv)
     if options.part is not None:
-        _run_part(json.loads(options.part), options.script, options.arguments)
+        run_part(json.loads(options.part), options.script, options.arguments)
         return 0
     try:
         report = verify_resume(options.script, options.arguments, options.batches, options.cut)
