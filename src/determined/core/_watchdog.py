@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -27,6 +28,9 @@ logger = logging.getLogger("determined.core")
 _DEFAULT_TIMEOUT_SECONDS = 600.0
 _LONGEST_INTERVAL_SECONDS = 5.0
 _CHILD_ANSWER_SECONDS = 1.0
+_CHILD_VARIABLE = "_DET_WATCHDOG"
+# Where the main thread of a rank is when it waits for others: the collectives of torch and ours.
+_WAITING = ("torch/distributed", "torch/autograd", "torch/nn/parallel", "determined/core")
 
 
 class Watchdog:
@@ -57,6 +61,8 @@ class Watchdog:
         self._beat = ("start", time.monotonic())
         self._reported: tuple[str, float] | None = None
         self._answered: set[Path] = set()
+        self._has_directory = False
+        self._made_directory = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -64,7 +70,10 @@ class Watchdog:
         """Begin to watch; does nothing when turned off."""
         if self._timeout_seconds <= 0 or self._thread is not None:
             return
-        self._directory.mkdir(parents=True, exist_ok=True)
+        # Loader workers find this in their environment. The directory is made when there is
+        # something to tell, so a short run leaves none.
+        os.environ[_CHILD_VARIABLE] = f"{self._rank} {self._directory}"
+        self._has_directory = self._directory.is_dir()
         self._answered = set(self._reports())  # of earlier runs
         self._beat = ("start", time.monotonic())
         self._stopping.clear()
@@ -82,8 +91,12 @@ class Watchdog:
         self._stopping.set()
         self._thread.join()
         self._thread = None
+        os.environ.pop(_CHILD_VARIABLE, None)
         for path in (self._status_path(self._rank), *self._directory.glob(f"stack_{self._rank}_*")):
             path.unlink(missing_ok=True)
+        if self._made_directory:
+            with contextlib.suppress(OSError):  # there are reports, or other ranks still watch
+                self._directory.rmdir()
 
     def _watch(self) -> None:
         complained = False
@@ -97,6 +110,9 @@ class Watchdog:
                 complained = True
 
     def _look(self) -> None:
+        if not self._has_directory:
+            self._made_directory = _make_directory(self._directory)
+            self._has_directory = True
         self._save_status()
         beat = self._beat
         reports = self._reports()
@@ -181,6 +197,7 @@ class Watchdog:
             f"=== rank {self._rank}, pid {os.getpid()} on {socket.gethostname()}: "
             f"last beat {what!r} {time.monotonic() - when:.1f} s ago, "
             f"last collective {self._last_collective()}",
+            f"rank {self._rank} {_whereabouts()}",
             _own_stacks(),
         ]
         for child in psutil.Process().children(recursive=True):
@@ -201,6 +218,15 @@ class Watchdog:
         return path.read_text(errors="replace")[before:] or "(did not answer)"
 
 
+def prepare_loader_worker() -> None:
+    """Let this process, started by one that is watched, show its stacks in reports."""
+    rank, _, directory = os.environ.get(_CHILD_VARIABLE, "").partition(" ")
+    if directory:
+        with contextlib.suppress(OSError):  # nothing to show is better than no data
+            _make_directory(Path(directory))
+            prepare_child(directory, int(rank))
+
+
 def prepare_child(directory: str | os.PathLike[str], rank: int) -> None:
     """Let a loader worker of `rank` show its stacks in reports; call it in that process."""
     path = _stack_path(Path(directory), rank, os.getpid())
@@ -210,6 +236,27 @@ def prepare_child(directory: str | os.PathLike[str], rank: int) -> None:
 
 def _stack_path(directory: Path, rank: int, pid: int) -> Path:
     return directory / f"stack_{rank}_{pid}.txt"
+
+
+def _make_directory(path: Path) -> bool:
+    """Make a directory, and say whether it was not there before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _whereabouts() -> str:
+    """Say in one line where the main thread is: this tells a late rank from those that wait."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None:
+        return "has no main thread"
+    code = frame.f_code
+    place = f"{code.co_name} ({code.co_filename}:{frame.f_lineno})"
+    waits = any(part in code.co_filename for part in _WAITING)
+    return f"waits for other ranks in {place}" if waits else f"is busy in {place}"
 
 
 def _own_stacks() -> str:

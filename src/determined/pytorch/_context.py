@@ -287,7 +287,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             autocast_forward(model, *self.experimental._autocast)
         if is_distributed:
             step = f"wrap_model {len(self.models)} with {parallel}"
-            agree(self.distributed, step, describe_model(model))
+            agree(self.distributed, step, {"the model": describe_model(model)})
         if splits:
             self._split_parameters += [weakref.ref(p) for p in model.parameters()]
             model = shard(model, self.device, shard_modules, options)

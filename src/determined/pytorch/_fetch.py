@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate, get_worker_info
 
+from determined.core._watchdog import prepare_loader_worker
 from determined.pytorch._seed import seed_cpu
 
 logger = logging.getLogger("determined.pytorch")
@@ -153,6 +154,7 @@ def start_worker(user_init: Callable[[int], None] | None, worker_id: int) -> Non
     assert info is not None
     # The class is frozen for users; what it shows is ours to set, as we replaced the dataset.
     object.__setattr__(info, "dataset", info.dataset.user_dataset)  # type: ignore[attr-defined]
+    prepare_loader_worker()
     if user_init is not None:
         user_init(worker_id)
 

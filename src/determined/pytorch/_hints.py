@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from determined.errors import DistributedError
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._fetch import add_note
 from determined.pytorch._parallel import inner_module
@@ -29,8 +30,8 @@ def explain(
     context: PyTorchTrialContext, error: BaseException | None, traceback: TracebackType | None
 ) -> None:
     """Add to the traceback where the user's code failed, the batch, and a hint if there is one."""
-    if not isinstance(error, Exception):
-        return
+    if not isinstance(error, Exception) or isinstance(error, DistributedError):
+        return  # the latter tells of another rank
     place, batch = _look_through(traceback)
     lines = [place, _hint(str(error), context, batch)]
     if context._current_batch_idx is not None:

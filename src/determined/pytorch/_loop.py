@@ -17,6 +17,7 @@ from determined.pytorch._checks import check_trial
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._evaluate import Evaluation, Interrupted
 from determined.pytorch._fsdp import is_sharded
+from determined.pytorch._hints import explain
 from determined.pytorch._hooks import Hooks
 from determined.pytorch._metrics import BatchMetrics, average_over_ranks, averages
 from determined.pytorch._opening import open_run
@@ -34,7 +35,7 @@ from determined.pytorch._schedule import (
 from determined.pytorch._seed import rng_state, set_rng_state
 from determined.pytorch._state import collect, collect_rank, load_data_of
 from determined.pytorch._stopping import StopWatch
-from determined.pytorch._together import agree, ending_together
+from determined.pytorch._together import agree, ending_together, start_watchdog
 from determined.pytorch._tracking import Tracker
 from determined.pytorch._trial import PyTorchTrial
 
@@ -98,7 +99,7 @@ class TrainLoop:
     def _train_segment(self) -> None:
         """Train up to the next batch at which anything is due."""
         context, state, hooks = self._context, self.state, self._hooks
-        train_batch, epoch_length = self._train_batch, self._epoch_length
+        train_batch, epoch_length, beat = self._train_batch, self._epoch_length, self._watchdog.beat
         batch_start, batch_end = (
             hooks.of("on_training_batch_start"),
             hooks.of("on_training_batch_end"),
@@ -111,6 +112,7 @@ class TrainLoop:
         look_at = self._schedule.next_look(state.batches_trained)
         while True:
             batch_idx = state.batches_trained
+            beat(f"training batch {batch_idx}")
             epoch_idx, batch_in_epoch = divmod(batch_idx, epoch_length)
             is_update = context._begin_batch(batch_idx)
             if batch_in_epoch == 0:
@@ -202,6 +204,7 @@ class TrainLoop:
     def _validate(self) -> None:
         context, state = self._context, self.state
         began = time.monotonic()
+        self._watchdog.beat("validation")
         self._tracker.status("validating")
         context.reset_reducers()
         for model in context.models:
@@ -213,7 +216,7 @@ class TrainLoop:
         with torch.no_grad(), validating(context.models):
             self._hooks.call("on_validation_start")
             try:
-                metrics = evaluation.run(self._preempted_alone)
+                metrics = evaluation.run(self._after_validation_batch)
             except Interrupted:
                 # The resumed run validates first, as if this attempt had never been.
                 set_rng_state(random_state)
@@ -273,6 +276,7 @@ class TrainLoop:
 
     def _save(self, is_best: bool = False, already_exiting: bool = False) -> None:
         distributed, state = self._context.distributed, self.state
+        self._watchdog.beat("checkpoint")
         self._tracker.status("checkpointing")
         state.last_ckpt = state.batches_trained
         try:
@@ -329,6 +333,7 @@ class TrainLoop:
     def _open(self, stack: contextlib.ExitStack) -> None:
         context, plan, train = self._context, self._plan, self._core.train
         agree(context.distributed, "fit", plan.shared)
+        self._watchdog = start_watchdog(stack, self._core)
         stack.enter_context(self._core.preempt.catch_signals())
         self._core.preempt.should_preempt()  # refuses to work outside of `pytorch.init()`
         train._set_best_tracking(plan.metric, plan.smaller_is_better)
@@ -360,6 +365,7 @@ class TrainLoop:
         # Last, so that nothing above moves the random numbers of the resumed run.
         if opened.rng_state is not None:
             set_rng_state(opened.rng_state)
+        stack.push(lambda kind, error, tb: explain(context, error, tb))
 
     def _start_profile(self, stack: contextlib.ExitStack) -> None:
         profile = TimeProfile(self._plan.profile, self._context.device)
@@ -374,8 +380,9 @@ class TrainLoop:
         if self._stop.is_preempted or (self._stop.is_stop_requested and not preemption_only):
             raise _ShouldExit
 
-    def _preempted_alone(self) -> bool:
-        """Say whether a validation may be cut short; with several ranks it is not."""
+    def _after_validation_batch(self) -> bool:
+        """Say whether the validation may be cut short; with several ranks it is not."""
+        self._watchdog.beat("validation")
         return (
             self._context.distributed.size == 1 and self._core.preempt.preempt_requested_locally()
         )

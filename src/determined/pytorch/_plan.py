@@ -55,7 +55,7 @@ class FitPlan:
         return int(self.max_length.value)
 
     @property
-    def shared(self) -> str:
+    def shared(self) -> dict[str, str]:
         """Return what must be the same on all ranks, or they would do different things."""
         names = (
             "max_length",
@@ -67,8 +67,7 @@ class FitPlan:
             "step_zero_validation",
             "test_mode",
         )
-        text = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-        return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+        return {name: re.sub(" at 0x[0-9a-f]+", "", repr(getattr(self, name))) for name in names}
 
     @property
     def units(self) -> dict[_TrainBoundaryType, TrainUnit]:
