@@ -6,6 +6,7 @@ python train.py
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import torch
 from sklearn.datasets import load_digits
@@ -26,6 +27,11 @@ def digits(train: bool) -> TensorDataset:
     return TensorDataset(images[chosen], labels[chosen])
 
 
+class LastMetrics(pytorch.PyTorchCallback):
+    def on_validation_end(self, metrics: dict[str, Any]) -> None:
+        self.metrics = metrics  # of the whole validation set, on every rank
+
+
 class ClippedTrial(pytorch.PyTorchTrial):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
@@ -43,12 +49,16 @@ class ClippedTrial(pytorch.PyTorchTrial):
         self.updates += 1
         self.longest = max(self.longest, float(length))
 
+    def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+        self.last = LastMetrics()
+        return {"last_metrics": self.last}
+
     def build_training_data_loader(self) -> pytorch.DataLoader:
         batch_size = self.context.get_per_slot_batch_size()
         return pytorch.DataLoader(digits(train=True), batch_size=batch_size, shuffle=True)
 
     def build_validation_data_loader(self) -> pytorch.DataLoader:
-        return pytorch.DataLoader(digits(train=False), batch_size=400)
+        return pytorch.DataLoader(digits(train=False), batch_size=100)
 
     def train_batch(
         self, batch: pytorch.TorchData, epoch_idx: int, batch_idx: int
@@ -61,8 +71,7 @@ class ClippedTrial(pytorch.PyTorchTrial):
 
     def evaluate_batch(self, batch: pytorch.TorchData, batch_idx: int) -> dict[str, torch.Tensor]:
         images, labels = batch
-        self.accuracy = (self.model(images).argmax(dim=1) == labels).float().mean()
-        return {"accuracy": self.accuracy}
+        return {"accuracy": (self.model(images).argmax(dim=1) == labels).float().mean()}
 
 
 def train(batches_per_update: int, epochs: int) -> ClippedTrial:
@@ -86,7 +95,7 @@ def main() -> None:
     large, small = train(1, args.epochs), train(args.batches_per_update, args.epochs)
     for name, trial in (("large batches", large), ("small batches", small)):
         print(
-            f"{name}: {trial.updates} updates, {trial.accuracy:.1%} right, "
+            f"{name}: {trial.updates} updates, {trial.last.metrics['accuracy']:.1%} right, "
             f"longest gradient {trial.longest:.2f} cut to 0.5"
         )
     weights = zip(large.model.parameters(), small.model.parameters(), strict=True)

@@ -112,7 +112,7 @@ def main() -> None:
             metric="bits_per_letter",
         )
 
-    if trainer.latest_checkpoint is not None:
+    if context.distributed.rank == 0:
         trial = pytorch.load_trial_from_checkpoint_path(trainer.latest_checkpoint, LanguageTrial)
         trial.model.eval()
         print(write(trial.model, start="The value of ", length=200))

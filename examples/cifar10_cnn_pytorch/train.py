@@ -114,7 +114,7 @@ def main() -> None:
             smaller_is_better=False,
         )
 
-    if trainer.latest_checkpoint is not None:
+    if context.distributed.rank == 0:
         trial = pytorch.load_trial_from_checkpoint_path(trainer.latest_checkpoint, CIFARTrial)
         images, labels = read_cifar10(args.data, train=False)[:]
         with torch.no_grad():

@@ -84,11 +84,11 @@ def main() -> None:
         norm = float(torch.cat([p.detach().flatten() for p in trial.model.parameters()]).norm())
         share = f"rank {ranks.rank}: process {os.getpid()}, {context.get_per_slot_batch_size()} "
         gathered = ranks.gather((share + "images a batch, norm of the weights", norm))
-        if gathered is not None:  # on the chief, rank 0
+        if gathered is not None:  # on the chief, which is rank 0
             for text, value in gathered:
                 print(f"{text} {value:.5f}")
 
-    if trainer.latest_checkpoint is not None:  # on the chief, too
+    if ranks.rank == 0:
         trial = pytorch.load_trial_from_checkpoint_path(trainer.latest_checkpoint, DigitsTrial)
         images, labels = digits(train=False)[:]
         accuracy = (trial.model.eval()(images).argmax(dim=1) == labels).float().mean()

@@ -39,7 +39,7 @@ class FineTuneTrial(PretrainTrial):
         return pytorch.DataLoader(few, batch_size=batch_size, shuffle=True)
 
     def build_validation_data_loader(self) -> pytorch.DataLoader:
-        return pytorch.DataLoader(parities(train=False), batch_size=1000)
+        return pytorch.DataLoader(parities(train=False), batch_size=100)
 
     def model(self, images: torch.Tensor) -> torch.Tensor:
         return self.head(self.body(images))
@@ -71,8 +71,8 @@ def main() -> None:
     scratch = train(None, args.images, args.epochs)
     unchanged = all(torch.equal(start[name], p) for name, p in tuned.body.state_dict().items())
     print(f"Even or odd? {args.images} images to learn from; right among unseen ones:")
-    print(f"  a new head on the trained body:  {tuned.accuracy:.1%}")
-    print(f"  the same net from scratch:       {scratch.accuracy:.1%}")
+    print(f"  a new head on the trained body:  {tuned.last.metrics['accuracy']:.1%}")
+    print(f"  the same net from scratch:       {scratch.last.metrics['accuracy']:.1%}")
     print(f"The trained body is {'as it was' if unchanged else 'changed'}.")
 
 

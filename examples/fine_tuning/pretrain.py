@@ -39,18 +39,27 @@ def build_body() -> nn.Sequential:
     )
 
 
+class LastMetrics(pytorch.PyTorchCallback):
+    def on_validation_end(self, metrics: dict[str, Any]) -> None:
+        self.metrics = metrics  # of the whole validation set, on every rank
+
+
 class PretrainTrial(pytorch.PyTorchTrial):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
         self.model = context.wrap_model(nn.Sequential(build_body(), nn.Linear(64, 10)))
         self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr=1e-3))
 
+    def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+        self.last = LastMetrics()
+        return {"last_metrics": self.last}
+
     def build_training_data_loader(self) -> pytorch.DataLoader:
         batch_size = self.context.get_per_slot_batch_size()
         return pytorch.DataLoader(digits(train=True), batch_size=batch_size, shuffle=True)
 
     def build_validation_data_loader(self) -> pytorch.DataLoader:
-        return pytorch.DataLoader(digits(train=False), batch_size=1000)
+        return pytorch.DataLoader(digits(train=False), batch_size=100)
 
     def train_batch(
         self, batch: pytorch.TorchData, epoch_idx: int, batch_idx: int
@@ -61,10 +70,9 @@ class PretrainTrial(pytorch.PyTorchTrial):
         self.context.step_optimizer(self.optimizer)
         return {"loss": loss}
 
-    def evaluate_batch(self, batch: pytorch.TorchData, batch_idx: int) -> dict[str, Any]:
+    def evaluate_batch(self, batch: pytorch.TorchData, batch_idx: int) -> dict[str, torch.Tensor]:
         images, labels = batch
-        self.accuracy = float((self.model(images).argmax(dim=1) == labels).float().mean())
-        return {"accuracy": self.accuracy}
+        return {"accuracy": (self.model(images).argmax(dim=1) == labels).float().mean()}
 
 
 def main() -> None:
@@ -76,8 +84,9 @@ def main() -> None:
         trial = PretrainTrial(context)
         trainer = pytorch.Trainer(trial, context)
         trainer.fit(max_length=pytorch.Epoch(args.epochs), checkpoint_policy="none")
-    print(f"{trial.accuracy:.1%} of unseen digits are right.")
-    print(f"Next: python fine_tune.py {trainer.latest_checkpoint}")
+    if context.distributed.rank == 0:
+        print(f"{trial.last.metrics['accuracy']:.1%} of unseen digits are right.")
+        print(f"Next: python fine_tune.py {trainer.latest_checkpoint}")
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def main() -> None:
             checkpoint_policy="none",
         )
 
-    if trainer.latest_checkpoint is not None:
+    if context.distributed.rank == 0:
         trial = pytorch.load_trial_from_checkpoint_path(trainer.latest_checkpoint, GANTrial)
         trial.generator.eval()
         with torch.no_grad():

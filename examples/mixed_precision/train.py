@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 import torch
 from sklearn.datasets import load_digits
@@ -24,6 +25,11 @@ def digits(train: bool) -> TensorDataset:
     held_out = torch.arange(len(labels)) % 5 == 0
     chosen = ~held_out if train else held_out
     return TensorDataset(images[chosen], labels[chosen])
+
+
+class LastMetrics(pytorch.PyTorchCallback):
+    def on_validation_end(self, metrics: dict[str, Any]) -> None:
+        self.metrics = metrics  # of the whole validation set, on every rank
 
 
 class FullTrial(pytorch.PyTorchTrial):
@@ -47,12 +53,16 @@ class FullTrial(pytorch.PyTorchTrial):
     def look(self, layer: nn.Module, inputs: object, output: torch.Tensor) -> None:
         self.computed_in = output.dtype
 
+    def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+        self.last = LastMetrics()
+        return {"last_metrics": self.last}
+
     def build_training_data_loader(self) -> pytorch.DataLoader:
         batch_size = self.context.get_per_slot_batch_size()
         return pytorch.DataLoader(digits(train=True), batch_size=batch_size, shuffle=True)
 
     def build_validation_data_loader(self) -> pytorch.DataLoader:
-        return pytorch.DataLoader(digits(train=False), batch_size=360)
+        return pytorch.DataLoader(digits(train=False), batch_size=120)
 
     def train_batch(
         self, batch: pytorch.TorchData, epoch_idx: int, batch_idx: int
@@ -65,8 +75,7 @@ class FullTrial(pytorch.PyTorchTrial):
 
     def evaluate_batch(self, batch: pytorch.TorchData, batch_idx: int) -> dict[str, torch.Tensor]:
         images, labels = batch
-        self.accuracy = (self.model(images).argmax(dim=1) == labels).float().mean()
-        return {"accuracy": self.accuracy}
+        return {"accuracy": (self.model(images).argmax(dim=1) == labels).float().mean()}
 
 
 class AutomaticTrial(FullTrial):
@@ -117,9 +126,10 @@ def main() -> None:
             seconds = time.monotonic() - start
         lines.append(
             f"{trial_class.__name__:15} computed in {trial.computed_in}, "
-            f"{trial.accuracy:.1%} right, {seconds:.1f} s"
+            f"{trial.last.metrics['accuracy']:.1%} right, {seconds:.1f} s"
         )
-    print("\n".join(lines))
+    if context.distributed.rank == 0:
+        print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def main() -> None:
             smaller_is_better=False,
         )
 
-    if trainer.latest_checkpoint is not None:
+    if context.distributed.rank == 0:
         trial = pytorch.load_trial_from_checkpoint_path(trainer.latest_checkpoint, MNistTrial)
         images, labels = read_mnist(args.data, train=False)[:]
         with torch.no_grad():

@@ -115,7 +115,7 @@ def main() -> None:
             smaller_is_better=False,
         )
 
-    if trainer.latest_checkpoint is not None:
+    if context.distributed.rank == 0:
         trial = pytorch.load_trial_from_checkpoint_path(trainer.latest_checkpoint, PairTrial)
         trial.model.eval()
         loader = pytorch.DataLoader(Pairs(args.data, train=False), batch_size=500)
