@@ -16,6 +16,7 @@ from torch import nn
 from determined import pytorch
 from determined.errors import InvalidExperimentException
 from determined.pytorch._fsdp import is_sharded, open_gradients
+from determined.pytorch.callbacks import ExponentialMovingAverage, GradientNorm, LossGuard
 from tests.support.split import Net, SplitTrial, Validations, train
 from tests.support.workers import collect_workers, run_workers
 
@@ -198,7 +199,37 @@ def _try_options(root: Path) -> Seen:
     seen["export"] = train(root / "export", 1, fit={"export": "safetensors"})[1]
     seen["zeroed by hand"] = _leave_gradients(root)
     seen["stale"] = _look_at_outputs(root)
+    for parallel in ("ddp", "fsdp"):
+        trial, _ = train(root / f"watched {parallel}", 6, trial_class=_Watched, parallel=parallel)
+        seen["watched", parallel] = trial.callbacks["notes"].notes  # type: ignore[attr-defined]  # of ours
+    train(root / "watched cut", 6, stop_after=5, trial_class=_Watched)
+    trial, _ = train(root / "watched cut", 6, checkpoint="latest", trial_class=_Watched)
+    seen["watched", "cut"] = trial.callbacks["notes"].notes  # type: ignore[attr-defined]  # of ours
     return seen
+
+
+class _Notes(pytorch.PyTorchCallback):
+    def __init__(self) -> None:
+        self.notes: list[dict[str, Any]] = []
+
+    def on_training_workload_end(
+        self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        self.notes.append(dict(avg_metrics))
+
+    def on_validation_end(self, metrics: dict[str, Any]) -> None:
+        self.notes.append(dict(metrics))
+
+
+class _Watched(SplitTrial):
+    def __init__(self, context: pytorch.PyTorchTrialContext, parallel: str = "fsdp") -> None:
+        super().__init__(context, parallel)
+        self.callbacks = {
+            "average": ExponentialMovingAverage(context, 0.5),
+            "norm": GradientNorm(context),
+            "guard": LossGuard(context, "rollback", spike_factor=1e6),
+            "notes": _Notes(),
+        }
 
 
 class _LeavesGradients(SplitTrial):
@@ -293,6 +324,13 @@ def test_a_pass_between_backward_and_step_leaves_no_old_weights(
 ) -> None:
     whole, split = options[0]["stale"]
     assert_close(split, whole)
+
+
+def test_callbacks_see_the_same_as_with_whole_models(options: list[Seen]) -> None:
+    whole, split = (options[0]["watched", parallel] for parallel in ("ddp", "fsdp"))
+    assert_close(split, whole)
+    assert "gradient_norm/AdamW" in split[0]
+    assert_equal(options[0]["watched", "cut"], split[-2:])  # validated with the average
 
 
 def test_exported_weights_are_whole(options: list[Seen]) -> None:

@@ -38,6 +38,14 @@ def is_sharded(model: nn.Module) -> TypeGuard[Any]:
     return module is not None and isinstance(model, module.FSDPModule)
 
 
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what this rank holds of a tensor: a view of a part, or all of it."""
+    if is_dtensor(tensor):
+        part: torch.Tensor = tensor.to_local()
+        return part
+    return tensor
+
+
 def shard(
     model: nn.Module,
     device: torch.device,

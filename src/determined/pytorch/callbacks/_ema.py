@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from torch import nn
 
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._fsdp import local_part
+from determined.pytorch._sharded_state import place_like
 from determined.pytorch.callbacks._gradients import are_finite
 from determined.pytorch.callbacks._places import Place, places_of
 
@@ -88,8 +90,10 @@ class ExponentialMovingAverage(PyTorchCallback):
         if self._warmup:
             decay = min(decay, (1 + self._updates) / (10 + self._updates))
         self._updates += 1
-        weights = [w.to(a.dtype) for a, w in zip(self._average, self._weights(), strict=True)]
-        torch._foreach_lerp_(self._average, weights, 1 - decay)
+        average = _local(self._average)
+        weights = _local(self._weights())
+        weights = [w.to(a.dtype) for a, w in zip(average, weights, strict=True)]
+        torch._foreach_lerp_(average, weights, 1 - decay)
 
     def on_validation_start(self) -> None:
         """Validate with the average."""
@@ -148,20 +152,24 @@ class ExponentialMovingAverage(PyTorchCallback):
             )
         for average, tensors in zip(models, saved, strict=True):
             for key, tensor in tensors.items():
-                average[key].copy_(tensor)
+                average[key].copy_(place_like(tensor, average[key]))
 
     @torch.no_grad()
     def _swap_in(self) -> None:
         if self._training_weights is None:
             weights = self._weights()
             self._training_weights = [tensor.clone() for tensor in weights]
-            torch._foreach_copy_(weights, self._average)
+            torch._foreach_copy_(_local(weights), _local(self._average))
 
     @torch.no_grad()
     def _swap_out(self) -> None:
         if self._training_weights is not None:
-            torch._foreach_copy_(self._weights(), self._training_weights)
+            torch._foreach_copy_(_local(self._weights()), _local(self._training_weights))
             self._training_weights = None
+
+
+def _local(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return [local_part(tensor) for tensor in tensors]
 
 
 def _is_averaged(place: Place) -> bool:

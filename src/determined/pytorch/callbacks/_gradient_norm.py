@@ -10,6 +10,7 @@ from torch.utils.hooks import RemovableHandle
 
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._fsdp import is_sharded
 from determined.pytorch.callbacks._gradients import norm_of
 from determined.pytorch.callbacks._scalars import ChiefScalars, optimizer_names
 
@@ -32,8 +33,11 @@ class GradientNorm(PyTorchCallback):
         self._hooks: list[RemovableHandle] = []
 
     def on_training_start(self) -> None:
-        """Begin to measure. All ranks have the same gradients, so the chief's will do."""
-        if self._context.distributed.rank != 0:
+        """Begin to measure. All ranks have the same gradients, so the chief's will do.
+
+        Those of a split model are measured by all ranks together.
+        """
+        if self._context.distributed.rank != 0 and not any(map(is_sharded, self._context.models)):
             return
         names = optimizer_names(self._context)
         for name, optimizer in zip(names, self._context.optimizers, strict=True):

@@ -9,6 +9,8 @@ import torch
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
+from determined.pytorch._fsdp import is_dtensor, local_part
+
 
 def gradients_of(optimizer: Optimizer) -> list[torch.Tensor]:
     """Return the gradients that there are; of sparse ones their values."""
@@ -19,19 +21,22 @@ def gradients_of(optimizer: Optimizer) -> list[torch.Tensor]:
 def norm_of(optimizer: Optimizer) -> torch.Tensor | None:
     """Return the norm of all gradients on their device, or None if there are none.
 
-    Call it from a pre-step hook. Fused optimizers get their gradients still multiplied by the loss
-    scale; it is taken out here.
+    Call it from a pre-step hook, on all ranks if the model is split. Fused optimizers get their
+    gradients still multiplied by the loss scale; it is taken out here.
     """
     gradients = gradients_of(optimizer)
     if not gradients:
         return None
     norm = get_total_norm(gradients)
+    if is_dtensor(norm):
+        norm = norm.full_tensor()
     scale = getattr(optimizer, "grad_scale", None)
     return norm if scale is None else norm / scale.to(norm.device)
 
 
 def are_finite(tensors: Sequence[torch.Tensor]) -> bool:
-    """Say whether no number is NaN or infinite. Waits for the device once."""
-    numbers = [t.detach() for t in tensors if t.is_floating_point() and t.numel()]
+    """Say whether no number that this rank holds is NaN or infinite. Waits for the device once."""
+    numbers = [local_part(t.detach()) for t in tensors if t.is_floating_point()]
+    numbers = [t for t in numbers if t.numel()]
     # The largest magnitude: unlike the Euclidean norm it cannot overflow by itself.
     return not numbers or bool(get_total_norm(numbers, math.inf).isfinite())
