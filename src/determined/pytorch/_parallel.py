@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch.distributed.utils import _sync_params_and_buffers
 from torch.nn.parallel import DistributedDataParallel
 
 from determined.pytorch._fsdp import FSDP_OPTIONS, is_sharded
+
+logger = logging.getLogger("determined.pytorch")
 
 _BUCKET_BYTES = 25 * 2**20
 
@@ -139,9 +142,14 @@ def compress_gradients(models: list[nn.Module], parameters: list[torch.Tensor]) 
 
     wanted = {id(p) for p in parameters}
     for model in models:
-        if not isinstance(model, _DDP) or model._compresses:
+        if not any(id(p) in wanted for p in model.parameters()):
             continue
-        if any(id(p) in wanted for p in model.parameters()):
+        if is_sharded(model) and dist.get_rank() == 0:
+            logger.warning(
+                "fp16_compression has no effect on a model wrapped with parallel='fsdp': pass "
+                "mp_policy=MixedPrecisionPolicy(reduce_dtype=...) to wrap_model instead."
+            )
+        if isinstance(model, _DDP) and not model._compresses:
             model.register_comm_hook(None, fp16_compress_hook)
             model._compresses = True
 

@@ -1,8 +1,8 @@
 """The one place that knows what a checkpoint holds: training state <-> files.
 
 `state_dict.pth`, `trial_state.pkl` and `load_data.json` have the layout of the original. Ours
-beside them: `ranks/rank_<n>.pth` (random states, data position and open gradients of each rank) and
-`run.json`.
+beside them: `ranks/rank_<n>.pth` (random states, data position and open gradients of each rank),
+`run.json`, and `shards/rank_<n>.pth` of models that are split (see `_sharded_state.py`).
 """
 
 from __future__ import annotations
