@@ -36,6 +36,9 @@ class TestParseArgs:
     ) -> None:
         assert parse_args(line.split()) == (overrides.split(), script.split())
 
+    def test_a_python_file_needs_no_interpreter(self) -> None:
+        assert parse_args(["--", "x.py", "-v"]) == ([], [sys.executable, "x.py", "-v"])
+
     @pytest.mark.parametrize("line", ["--trial m:T", "-- --trial m:T"])
     def test_a_trial_class_runs_through_the_harness(self, line: str) -> None:
         harness = [sys.executable, "-m", "determined.exec.harness", "m:T"]

@@ -3,6 +3,8 @@
     python -m determined.launch.torch_distributed [[TORCH_OVERRIDES...] --] SCRIPT...
     python -m determined.launch.torch_distributed [[TORCH_OVERRIDES...] --] --trial TRIAL
 
+SCRIPT is a command with its arguments, or just a Python file with its arguments.
+
 What stands before the first `--` goes to torchrun: `--nproc_per_node 4`, `--max_restarts 3`, or the
 rendezvous of several machines. Without it the script runs on this machine, one process per GPU,
 or one process on the CPU. Output lines carry their rank; the first failure is shown last, with
@@ -65,7 +67,7 @@ def parse_args(args: list[str]) -> tuple[list[str], list[str]]:
         overrides, args = args[: args.index("--")], args[args.index("--") + 1 :]
     # Only what stands before the script is ours: its own options may look the same.
     if args and not args[0].startswith("-"):
-        return overrides, args
+        return overrides, _runnable(args)
     parsed = parser.parse_args(args)
     if parsed.trial is not None:
         if parsed.script:
@@ -73,7 +75,13 @@ def parse_args(args: list[str]) -> tuple[list[str], list[str]]:
         return overrides, [sys.executable, "-m", "determined.exec.harness", parsed.trial]
     if not parsed.script:
         _refuse(parser, "empty script: give a command to run, or --trial module:Class")
-    return overrides, parsed.script
+    return overrides, _runnable(parsed.script)
+
+
+def _runnable(script: list[str]) -> list[str]:
+    """Let a Python file stand for itself, as with torchrun."""
+    is_program = os.access(script[0], os.X_OK)
+    return [sys.executable, *script] if script[0].endswith(".py") and not is_program else script
 
 
 def create_launch_cmd(
