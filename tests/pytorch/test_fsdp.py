@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -461,3 +462,37 @@ def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before(tmp_path: Path) ->
     trial, _ = train(storage, 3, checkpoint="latest")
     assert trial.context.get_initial_batch() == 2
     assert '"steps_completed": 2' in (kept / "metadata.json").read_text()
+
+
+class _FullDisk(pytorch.PyTorchCallback):
+    """Rank 1 cannot write large files while the first checkpoint is saved."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self._is_to_fail = context.distributed.rank == 1
+        self._limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+        if self._is_to_fail:
+            self._is_to_fail = False
+            resource.setrlimit(resource.RLIMIT_FSIZE, (5000, self._limits[1]))
+
+    def on_training_batch_start(self, epoch_idx: int, batch_idx: int, batch: Any) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self._limits)
+
+
+class _FillsTheDisk(SplitTrial):
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        super().__init__(context, callbacks={"disk": _FullDisk(context)})
+
+
+def _fill_the_disk(root: Path) -> str | None:
+    fit = {"checkpoint_period": pytorch.Batch(2), "on_checkpoint_error": "continue"}
+    return train(root, 4, trial_class=_FillsTheDisk, fit=fit)[1]
+
+
+def test_training_goes_on_when_one_rank_could_not_save(tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    saved = run_workers(2, _fill_the_disk, storage)
+    (kept,) = [path for path in storage.iterdir() if not path.name.startswith(".")]
+    assert saved == [str(kept)] * 2
+    assert '"steps_completed": 4' in (kept / "metadata.json").read_text()
