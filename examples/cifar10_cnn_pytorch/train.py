@@ -95,7 +95,7 @@ class CIFARTrial(pytorch.PyTorchTrial):
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train a convolutional net on CIFAR-10.")
     parser.add_argument("data", type=Path, help="the unpacked folder cifar-10-batches-py")
-    parser.add_argument("--batches", type=int, default=600)
+    parser.add_argument("--batches", type=int, default=400)
     parser.add_argument("--batch-size", type=int, default=64)
     args = parser.parse_args()
 

@@ -63,8 +63,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=40)
     args = parser.parse_args()
 
-    # The class comes from the copy of the code in the checkpoint; pass it to load files of others.
-    pretrained = pytorch.load_trial_from_checkpoint_path(args.checkpoint)
+    # Without the class, it would be imported from the copy of the code in the checkpoint.
+    pretrained = pytorch.load_trial_from_checkpoint_path(args.checkpoint, PretrainTrial)
     start = pretrained.model[0].state_dict()
 
     tuned = train(start, args.images, args.epochs)

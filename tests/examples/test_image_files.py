@@ -15,6 +15,8 @@ from sklearn.datasets import load_digits
 from tests.examples.data_files import CIFAR10_NAMES, python2_pickle, write_cifar10, write_mnist
 from tests.examples.running import load_example, percentages, run_example
 
+pytestmark = pytest.mark.timeout(240)  # more than the deadlines of two runs
+
 
 @pytest.mark.slow
 def test_a_sequential_model_learns_packed_mnist(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.examples.running import EXAMPLES, number_after, percentages, run_example
 
+pytestmark = pytest.mark.timeout(240)  # more than the deadlines of two runs
+
 
 @pytest.mark.slow
 def test_digits_trains_and_loads_its_checkpoint() -> None:
