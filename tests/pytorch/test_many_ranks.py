@@ -244,6 +244,13 @@ class TestWrapping:
         assert first["teacher_type"] == "Linear"
 
 
+class TestGroups:
+    def test_a_group_needs_no_launcher(self, two: list[dict[str, Any]]) -> None:
+        first, second = of(two, "without_launcher")
+        assert [first["ranks"], second["ranks"]] == [(0, 2, 0, 2, 1), (1, 2, 1, 2, 1)]
+        assert first["digests"] == second["digests"]
+
+
 class TestStopping:
     def test_one_rank_may_ask(self, two: list[dict[str, Any]]) -> None:
         first, second = of(two, "stopping")

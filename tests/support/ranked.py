@@ -410,6 +410,21 @@ def buffers(storage: Path) -> Results:
     return found
 
 
+def without_launcher(storage: Path) -> Results:
+    """Train over a group that the script made, without the variables of torchrun."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR")
+    launched = {name: os.environ.pop(name) for name in names}
+    try:
+        trial = fit(NetTrial, {"hparams": {"global_batch_size": 8}})
+    finally:
+        os.environ.update(launched)
+    ranks = trial.context.distributed
+    return {
+        "ranks": (ranks.rank, ranks.size, ranks.local_rank, ranks.local_size, ranks.cross_size),
+        "digests": trial.digests,
+    }
+
+
 def resuming(storage: Path) -> Results:
     """Cut runs in the middle of an epoch and of an aggregation window; compare bit for bit."""
     found: Results = {}
@@ -476,6 +491,7 @@ SCENARIOS: dict[str, Callable[[Path], Any]] = {
         wrapping,
         communication,
         stopping,
+        without_launcher,
         resuming,
         buffers,
         across_sizes,
