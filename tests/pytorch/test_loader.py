@@ -27,6 +27,7 @@ def read(batches: Any) -> list[Any]:
 @pytest.mark.multiprocess
 def test_persistent_workers_forget_the_passes_before() -> None:
     persistent, other = loader(num_workers=2, persistent_workers=True), loader(num_workers=1)
+    others = set(psutil.Process().children(recursive=True))
     seed_everything(3)
     first = read(persistent)
     middle = rng_state()
@@ -37,7 +38,7 @@ def test_persistent_workers_forget_the_passes_before() -> None:
     assert torch.rand(()) == end
     assert first != second
     persistent.close()
-    assert not psutil.Process().children(recursive=True)
+    assert set(psutil.Process().children(recursive=True)) <= others
     assert len(read(persistent)) == 4  # with new workers
     persistent.close()
 
