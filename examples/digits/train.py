@@ -86,7 +86,7 @@ def main() -> None:
             latest_checkpoint="latest" if args.resume else None,
         )
 
-    if trainer.latest_checkpoint is not None:  # on the chief, when there was something to save
+    if context.distributed.rank == 0 and trainer.latest_checkpoint is not None:
         trial = pytorch.load_trial_from_checkpoint_path(trainer.latest_checkpoint, DigitsTrial)
         images, labels = digits(train=False)[:]
         accuracy = (trial.model.eval()(images).argmax(dim=1) == labels).float().mean()

@@ -113,7 +113,7 @@ _RUN = """
             logging.info("logged %d", batch)
     progress.status("validating")
     progress.validated({"val_loss": 0.125}, best=True)
-    progress.checkpointed("0a1b")
+    progress.checkpointed("0a1b", 40)
     progress.finish("40 batches in all")
     print("after")
 """
@@ -244,7 +244,7 @@ def test_the_argument_wins_over_the_variable(
 ) -> None:
     monkeypatch.setenv("DET_PROGRESS", "off")
     progress = Progress(True, max_length_batches=None, start=0, epoch_length=None)
-    progress.checkpointed("0a1b")
+    progress.checkpointed("0a1b", 0)
     progress.close()
     assert capsys.readouterr().err == "checkpoint batch=0 uuid=0a1b\n"
     silent = Progress(False, max_length_batches=None, start=0, epoch_length=None)

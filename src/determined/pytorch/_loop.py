@@ -330,6 +330,11 @@ class TrainLoop:
         """Return the newest checkpoint of this run; until the end it is known to the chief only."""
         return self._tracker.latest_checkpoint
 
+    @property
+    def latest_metrics(self) -> dict[str, Any]:
+        """Return the metrics of the last validation, on the chief."""
+        return self._validated
+
     def _open(self, stack: contextlib.ExitStack) -> None:
         context, plan, train = self._context, self._plan, self._core.train
         agree(context.distributed, "fit", plan.shared)
@@ -399,7 +404,7 @@ class TrainLoop:
 
     def _saved(self, storage_id: str, job: SaveJob) -> None:
         """Follow up on a checkpoint that is safe now; runs in the saver's thread."""
-        self._tracker.saved(storage_id)
+        self._tracker.saved(storage_id, job.state.batches_trained)
         superseded = self._run.best_checkpoint if job.is_best else None
         if job.is_best:
             self._run.best_checkpoint = None if job.is_asked_for else storage_id

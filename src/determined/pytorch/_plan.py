@@ -158,7 +158,11 @@ def check_max_time(max_length: TrainUnit, exp_conf: dict[str, Any] | None) -> No
 
 
 def check_policy(
-    policy: str, context: PyTorchTrialContext, metric: str | None, smaller_is_better: bool | None
+    policy: str,
+    context: PyTorchTrialContext,
+    metric: str | None,
+    smaller_is_better: bool | None,
+    validates_often: bool,
 ) -> tuple[str, str | None, bool]:
     """Return the policy, the metric that decides what is best, and its direction."""
     if policy not in _POLICIES:
@@ -176,10 +180,11 @@ def check_policy(
     if smaller_is_better is None:
         smaller_is_better = bool(searcher.get("smaller_is_better", True))
     if policy == "best" and metric is None:
-        logger.warning(
-            "checkpoint_policy='best' needs to know the metric: pass fit(metric='...', "
-            "smaller_is_better=...). "
-            "Until then each validation saves a checkpoint, as with 'all'."
-        )
         policy = "all"
+        if validates_often:  # else there is only the last checkpoint, whatever the policy
+            logger.warning(
+                "checkpoint_policy='best' needs to know the metric: pass fit(metric='...', "
+                "smaller_is_better=...). Until then each validation saves a checkpoint, as with "
+                "'all'."
+            )
     return policy, metric, smaller_is_better

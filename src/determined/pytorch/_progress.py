@@ -99,10 +99,10 @@ class Progress:
         self._is_best = best
         self._say("validation", *_numbers(metrics), *([("best", "yes")] if best else []))
 
-    def checkpointed(self, uuid: str) -> None:
-        """Show that a checkpoint is complete."""
+    def checkpointed(self, uuid: str, batches_trained: int) -> None:
+        """Show that the checkpoint of a batch is complete; training may be ahead of it by now."""
         self._checkpoint = uuid
-        self._say("checkpoint", ("uuid", uuid))
+        self._say("checkpoint", ("uuid", uuid), batch=batches_trained)
 
     def finish(self, summary: str = "") -> None:
         """End the display; `summary` stays as the last lines."""
@@ -156,13 +156,13 @@ class Progress:
         self._line_due = time.monotonic() + _SECONDS_BETWEEN_LINES
         self._say("training", *self._facts(), *_numbers(self._training))
 
-    def _say(self, what: str, *pairs: tuple[str, str]) -> None:
+    def _say(self, what: str, *pairs: tuple[str, str], batch: int | None = None) -> None:
         if not self._is_plain:
             return
         if self._has_unsaid:
             self._say_training()
         of = "" if self._max_length is None else f"/{self._max_length}"
-        words = [what, f"batch={self.batches_trained}{of}"]
+        words = [what, f"batch={self.batches_trained if batch is None else batch}{of}"]
         words += [f"{name}={value}" for name, value in pairs]
         self._is_plain = _write(" ".join(words) + "\n")
 

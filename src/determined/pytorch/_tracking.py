@@ -112,11 +112,11 @@ class Tracker:
                 _everything if self._is_chief else _no_event_files, get_rank_aware_path
             )
 
-    def saved(self, storage_id: str) -> None:
-        """Show that a checkpoint is safe."""
+    def saved(self, storage_id: str, batches_trained: int) -> None:
+        """Show that the checkpoint of a batch is safe."""
         base = self._context._core.checkpoint.storage_base
         self.latest_checkpoint = str(base / storage_id) if base is not None else storage_id
-        self.display.checkpointed(storage_id)
+        self.display.checkpointed(storage_id, batches_trained)
 
     def finish(self, state: _TrialState, is_finished: bool) -> None:
         """End the display with one line that says what came of it."""

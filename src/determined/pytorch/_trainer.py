@@ -132,6 +132,7 @@ class Trainer:
         latest_checkpoint: The newest checkpoint that `fit` saved (on the chief only, if it raised):
             a path where the storage is local, else an id. Both `fit` and, for a path,
             `load_trial_from_checkpoint_path` take it.
+        latest_metrics: The metrics of the last validation, on the chief.
     """
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
@@ -139,6 +140,7 @@ class Trainer:
         self._context = context
         self._profile = ProfileOptions()
         self.latest_checkpoint: str | None = None
+        self.latest_metrics: dict[str, Any] = {}
 
     def configure_profiler(
         self,
@@ -242,7 +244,7 @@ class Trainer:
         if export == "safetensors":
             require_safetensors()
         policy, metric, smaller = check_policy(
-            checkpoint_policy, context, metric, smaller_is_better
+            checkpoint_policy, context, metric, smaller_is_better, validation_period is not None
         )
         plan = FitPlan(
             max_length=max_length,
@@ -270,3 +272,4 @@ class Trainer:
             loop.run()
         finally:
             self.latest_checkpoint = loop.latest_checkpoint or self.latest_checkpoint
+            self.latest_metrics = loop.latest_metrics or self.latest_metrics
