@@ -56,7 +56,7 @@ $(BENCH)/.installed: pyproject.toml constraints.txt benchmarks/constraints.txt
 
 docs: $(TOOLS)
 	$(PIP_INSTALL) --no-build-isolation -e '.[docs]'
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build dist site
