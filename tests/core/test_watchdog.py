@@ -76,6 +76,15 @@ class TestOneRank:
         watchdog.stop()
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_directory_that_was_not_needed_goes_again(self, tmp_path: Path) -> None:
+        directory = tmp_path / "reports" / "run"
+        watchdog = Watchdog(directory, 0, 1, timeout_seconds=2)
+        watchdog.start()
+        _wait_until(directory / "rank_0.json")
+        watchdog.beat("going on")
+        watchdog.stop()
+        assert list(tmp_path.iterdir()) == []
+
     def test_zero_turns_it_off(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DET_HANG_TIMEOUT", "0")
         watchdog = Watchdog(tmp_path / "absent", 0, 1)

@@ -256,9 +256,12 @@ class TestStopping:
         first, second = of(two, "stopping")
         assert 3 <= first["asked"] == second["asked"] <= 103
 
-    def test_a_signal_to_one_rank_stops_all(self, two: list[dict[str, Any]]) -> None:
+    @pytest.mark.parametrize("ranks", [(1,), (0, 1)])
+    def test_a_signal_to_any_rank_stops_all(
+        self, two: list[dict[str, Any]], ranks: tuple[int, ...]
+    ) -> None:
         first, second = of(two, "stopping")
-        assert first["code"] == second["code"] == 143
+        assert first[ranks] == second[ranks] == 143
         assert first["resumed"] == second["resumed"]
         assert 0 < len(first["resumed"]) < 400
 

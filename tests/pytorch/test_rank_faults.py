@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch.utils.data import Dataset
 
-from determined.pytorch import _together
+from determined.pytorch import DataLoader, _together
 from tests.support import failing
+from tests.support.trials import LineTrial, train
 from tests.support.workers import Outcome, collect_workers
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -140,7 +145,52 @@ class TestHanging:
         else:
             assert re.search(r"rank 1: .* is stopped", report)
 
+    def test_loader_workers_show_where_they_are(self, tmp_path: Path) -> None:
+        (outcome,) = collect_workers(
+            1,
+            _train_on_slow_data,
+            deadline_seconds=DEADLINE_SECONDS,
+            process_group=False,
+            environment={"DET_STORAGE": str(tmp_path / "slow"), "DET_HANG_TIMEOUT": "1"},
+        )
+        assert outcome.exit_code == 0, outcome
+        reports = list((tmp_path / "slow").glob("hang-reports/*/*"))
+        assert any("in _read_slowly" in report.read_text() for report in reports)
+        assert all(report.name.startswith("hang_") for report in reports)
+
 
 def _with_little_patience(*faults: str) -> None:
     _together._GRACE_SECONDS = 2.0
     failing.main(*faults)
+
+
+class _SlowData(Dataset[Any]):
+    def __getitem__(self, index: int) -> float:
+        if index == 2:
+            _read_slowly()
+        return float(index)
+
+    def __len__(self) -> int:
+        return 4
+
+
+def _read_slowly() -> None:
+    """Wait until a report tells of this."""
+    deadline = time.monotonic() + DEADLINE_SECONDS / 2
+    while time.monotonic() < deadline:
+        for report in Path(os.environ["DET_STORAGE"]).glob("hang-reports/*/hang_*"):
+            if "in _read_slowly" in report.read_text():
+                return
+        time.sleep(0.05)
+
+
+class _SlowTrial(LineTrial):
+    def build_training_data_loader(self) -> DataLoader:
+        return DataLoader(_SlowData(), batch_size=1, num_workers=1)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        return {"value": batch}
+
+
+def _train_on_slow_data() -> None:
+    train(_SlowTrial)

@@ -341,12 +341,13 @@ def communication(storage: Path) -> Results:
 
 
 class StoppingTrial(NetTrial):
-    """Asks to stop, or is sent SIGTERM, on rank 1 alone."""
+    """Asks to stop, or is sent a signal, on some ranks."""
 
     number = 0
+    ranks: tuple[int, ...] = (1,)
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
-        if batch_idx == 2 and self.context.distributed.rank == 1:
+        if batch_idx == 2 and self.context.distributed.rank in self.ranks:
             if self.number:
                 os.kill(os.getpid(), self.number)
             else:
@@ -358,13 +359,13 @@ def stopping(storage: Path) -> Results:
     options = {"hparams": {"global_batch_size": 8}, "checkpoint_storage": storage / "stopping"}
     trial = fit(StoppingTrial, options, max_length=Batch(500))
     found: Results = {"asked": len(trial.digests)}
-    number = int(signal.SIGTERM)
-    chosen = type("Chosen", (StoppingTrial,), {"number": number})
     options["run_id"] = "stopped"
-    try:
-        fit(chosen, options, max_length=Batch(500))
-    except SystemExit as end:
-        found["code"] = end.code
+    for ranks in ((1,), (0, 1)):
+        chosen = type("Chosen", (StoppingTrial,), {"number": signal.SIGTERM, "ranks": ranks})
+        try:
+            fit(chosen, options, max_length=Batch(500))
+        except SystemExit as end:
+            found[ranks] = end.code
     found["resumed"] = fit(
         NetTrial, options, max_length=Batch(400), latest_checkpoint="latest"
     ).digests

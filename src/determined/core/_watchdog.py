@@ -61,8 +61,8 @@ class Watchdog:
         self._beat = ("start", time.monotonic())
         self._reported: tuple[str, float] | None = None
         self._answered: set[Path] = set()
+        self._missing: list[Path] = []
         self._has_directory = False
-        self._made_directory = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -73,7 +73,8 @@ class Watchdog:
         # Loader workers find this in their environment. The directory is made when there is
         # something to tell, so a short run leaves none.
         os.environ[_CHILD_VARIABLE] = f"{self._rank} {self._directory}"
-        self._has_directory = self._directory.is_dir()
+        self._missing = [p for p in (self._directory, self._directory.parent) if not p.is_dir()]
+        self._has_directory = not self._missing
         self._answered = set(self._reports())  # of earlier runs
         self._beat = ("start", time.monotonic())
         self._stopping.clear()
@@ -94,9 +95,9 @@ class Watchdog:
         os.environ.pop(_CHILD_VARIABLE, None)
         for path in (self._status_path(self._rank), *self._directory.glob(f"stack_{self._rank}_*")):
             path.unlink(missing_ok=True)
-        if self._made_directory:
+        for path in self._missing:
             with contextlib.suppress(OSError):  # there are reports, or other ranks still watch
-                self._directory.rmdir()
+                path.rmdir()
 
     def _watch(self) -> None:
         complained = False
@@ -111,7 +112,7 @@ class Watchdog:
 
     def _look(self) -> None:
         if not self._has_directory:
-            self._made_directory = _make_directory(self._directory)
+            self._directory.mkdir(parents=True, exist_ok=True)
             self._has_directory = True
         self._save_status()
         beat = self._beat
@@ -223,7 +224,7 @@ def prepare_loader_worker() -> None:
     rank, _, directory = os.environ.get(_CHILD_VARIABLE, "").partition(" ")
     if directory:
         with contextlib.suppress(OSError):  # nothing to show is better than no data
-            _make_directory(Path(directory))
+            Path(directory).mkdir(parents=True, exist_ok=True)
             prepare_child(directory, int(rank))
 
 
@@ -236,16 +237,6 @@ def prepare_child(directory: str | os.PathLike[str], rank: int) -> None:
 
 def _stack_path(directory: Path, rank: int, pid: int) -> Path:
     return directory / f"stack_{rank}_{pid}.txt"
-
-
-def _make_directory(path: Path) -> bool:
-    """Make a directory, and say whether it was not there before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        path.mkdir()
-    except FileExistsError:
-        return False
-    return True
 
 
 def _whereabouts() -> str:
