@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import io
+import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -20,8 +21,8 @@ from determined.storage._crash_points import reach
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-_BUFFER_BYTES = 1 << 20
-_WRITE_BYTES = 32 << 20
+_READ_BYTES = 1 << 20
+_BLOCK_BYTES = 8 << 20
 _PARALLEL_FILES = 8
 
 T = TypeVar("T")
@@ -76,18 +77,56 @@ def _free_bytes(path: Path) -> int:
     return 0
 
 
+class _Block:
+    """A piece of a file: filled first, then written and hashed at the same time."""
+
+    def __init__(self) -> None:
+        self._memory = memoryview(mmap.mmap(-1, _BLOCK_BYTES))  # costs nothing until it is used
+        self._hashed: Future[None] | None = None
+        self.filled = 0
+
+    @property
+    def content(self) -> memoryview:
+        return self._memory[: self.filled]
+
+    @property
+    def is_full(self) -> bool:
+        return self.filled == _BLOCK_BYTES
+
+    def fill(self, data: memoryview) -> int:
+        """Take as much of `data` as fits, and say how much that was."""
+        count = min(len(data), _BLOCK_BYTES - self.filled)
+        self._memory[self.filled : self.filled + count] = data[:count]
+        self.filled += count
+        return count
+
+    def hash_on(self, thread: ThreadPoolExecutor, update: Callable[[memoryview], None]) -> None:
+        try:
+            self._hashed = thread.submit(update, self.content)
+        except RuntimeError:  # no new work is accepted while the interpreter shuts down
+            thread.shutdown()
+            update(self.content)
+
+    def clear(self) -> None:
+        """Make ready to be filled again, once the content is hashed."""
+        if self._hashed is not None:
+            self._hashed.result()
+        self._hashed, self.filled = None, 0
+
+
 class HashingFile(io.BufferedIOBase, BinaryIO):
     """A new file to write into; knows its size and SHA-256 once it is closed, and is then on disk.
 
-    A helper thread hashes each block while the block is written, so the hash costs no time of its
-    own. Leaving a `with` block by an exception closes the file without waiting for the disk.
+    Large files go through two blocks in turn: a helper thread hashes one while the other is filled
+    and written, so the hash costs no time of its own. Leaving a `with` block by an exception closes
+    the file without waiting for the disk.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
         self._hash = hashlib.sha256()
         self._size = 0
-        self._buffer = bytearray()
+        self._block, self._next_block = _Block(), _Block()
         self._hasher: ThreadPoolExecutor | None = None
         self._digest: FileDigest | None = None
         self._failure: CheckpointError | None = None
@@ -115,7 +154,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         return True
 
     def tell(self) -> int:
-        return self._size + len(self._buffer)
+        return self._size + self._block.filled
 
     def write(self, data: ReadableBuffer) -> int:
         if self._descriptor < 0:
@@ -123,49 +162,42 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         if self._failure is not None:
             raise self._failure
         view = memoryview(data)
-        if not view.nbytes:
-            return 0
-        view = view.cast("B")
-        if len(view) < _BUFFER_BYTES:
-            self._buffer += view
-            if len(self._buffer) >= _BUFFER_BYTES:
+        if view.nbytes:  # an empty view cannot be cast
+            view = view.cast("B")
+        done = 0
+        while done < view.nbytes:
+            done += self._block.fill(view[done:])
+            if self._block.is_full:
                 self.flush()
-        else:
-            self.flush()
-            self._emit(view)
-        return len(view)
+        return done
 
     def flush(self) -> None:
-        if self._buffer:
-            block, self._buffer = self._buffer, bytearray()
-            self._emit(memoryview(block))
-
-    def _emit(self, block: memoryview) -> None:
-        hashed = self._hash_beside(block)
+        """Write and hash what the current block holds, and go on with the other one."""
+        block = self._block
+        if not block.filled:
+            return
+        if self._hasher is None and block.is_full:
+            self._hasher = ThreadPoolExecutor(1, thread_name_prefix="det-hash")
+        if self._hasher is None:
+            self._hash.update(block.content)
+        else:
+            block.hash_on(self._hasher, self._hash.update)
         try:
-            self._write_all(block)
+            self._write_all(block.content)
         except CheckpointError as failure:
             self._failure = failure
             raise
-        finally:
-            if hashed is not None:
-                hashed.result()
+        self._block, self._next_block = self._next_block, block
+        self._block.clear()
 
-    def _hash_beside(self, block: memoryview) -> Future[None] | None:
-        if len(block) >= _BUFFER_BYTES:
-            if self._hasher is None:
-                self._hasher = ThreadPoolExecutor(1, thread_name_prefix="det-hash")
-            # No new work is accepted while the interpreter shuts down: hash here then.
-            with contextlib.suppress(RuntimeError):
-                return self._hasher.submit(self._hash.update, block)
-        self._hash.update(block)
-        return None
-
-    def _write_all(self, block: memoryview) -> None:
+    def _write_all(self, content: memoryview) -> None:
         done = 0
-        while done < len(block):
-            with explained("write to", self._path, len(block) - done):
-                written = os.write(self._descriptor, block[done : done + _WRITE_BYTES])
+        while done < len(content):
+            with explained("write to", self._path, len(content) - done):
+                written = os.write(self._descriptor, content[done:])
+            if written == _BLOCK_BYTES and hasattr(os, "posix_fadvise"):
+                # Have the disk begin now, so that little is left for the flush at the end.
+                os.posix_fadvise(self._descriptor, self._size, written, os.POSIX_FADV_DONTNEED)
             done += written
             self._size += written
             reach("mid_write")
@@ -180,16 +212,18 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
             reach("before_fsync")
             with explained("flush to disk", self._path, self._size):
                 os.fsync(self._descriptor)
+            if self._hasher is not None:
+                self._hasher.shutdown()
             mtime_ns = os.fstat(self._descriptor).st_mtime_ns
             self._digest = FileDigest(self._size, self._hash.hexdigest(), mtime_ns)
         finally:
             self._abandon()
 
     def _abandon(self) -> None:
-        self._buffer.clear()
+        self._block.filled = 0
         descriptor, self._descriptor = self._descriptor, -1
         if self._hasher is not None:
-            self._hasher.shutdown()
+            self._hasher.shutdown(cancel_futures=True)
         if descriptor >= 0:
             os.close(descriptor)
         super().close()
@@ -223,7 +257,7 @@ def write_file(path: Path, data: bytes) -> FileDigest:
 
 def read_blocks(path: Path) -> Iterator[memoryview]:
     """Yield the content of a file in blocks that are valid until the next one."""
-    buffer = bytearray(_BUFFER_BYTES)
+    buffer = bytearray(_READ_BYTES)
     view = memoryview(buffer)
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
