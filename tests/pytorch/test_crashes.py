@@ -166,6 +166,7 @@ def _kill_often(root: Path, kills: int, seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.multiprocess
+@pytest.mark.timeout(DEADLINE_SECONDS + KILLS + 60)
 def test_random_kills_never_leave_a_broken_checkpoint(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**31)
     (seen,) = run_workers(

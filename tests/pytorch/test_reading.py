@@ -498,7 +498,7 @@ def test_any_damage_to_a_torch_file_without_manifest_is_one_kind_of_error(
         read_tensors(io.BytesIO(bytes(content[:cut])))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_as_counters_are_one_kind_of_error(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

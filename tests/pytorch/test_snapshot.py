@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -44,6 +44,7 @@ def spoil(state: Any) -> None:
             spoil(entry)
 
 
+@settings(deadline=None)
 @given(states, states)
 def test_a_copy_is_equal_and_stays_so(first: Any, second: Any) -> None:
     snapshot = Snapshot()
