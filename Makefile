@@ -29,7 +29,7 @@ demo: $(INSTALLED)
 	cd examples/digits && $(CURDIR)/$(BIN)/python train.py
 
 test: $(TOOLS)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --reruns 1 -rR
 
 check: $(TOOLS)
 	$(BIN)/ruff format --check .
