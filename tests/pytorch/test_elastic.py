@@ -12,7 +12,7 @@ import pytest
 from tests.support import elastic
 from tests.support.workers import run_workers
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(300)]
 
 DEADLINE_SECONDS = 180
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

@@ -16,7 +16,7 @@ from tests.support import ranked
 from tests.support.trials import checkpoints
 from tests.support.workers import run_workers
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(240)]
 
 # Sums over ranks are added up in another order than within one batch.
 TOLERANCE = 2e-6

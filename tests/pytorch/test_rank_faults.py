@@ -62,6 +62,11 @@ class TestRaising:
         assert f"PeerFailedError: rank {rank} failed: " in other
         assert f"bad {where}" in other
 
+    def test_hyperparameters_refused_by_one_rank_end_all(self) -> None:
+        found = outcomes("1 train refuse")
+        assert [outcome.exit_code for outcome in found] == [1, 1]
+        assert "rank 1 failed: determined.errors.InvalidHP: bad train" in last_line(found[0])
+
     def test_so_it_is_with_a_group_that_the_script_made(self) -> None:
         found = outcomes("1 backward raise", process_group=True)
         assert [outcome.exit_code for outcome in found] == [1, 1]

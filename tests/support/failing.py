@@ -1,7 +1,7 @@
 """A training script that goes wrong: `python -m tests.support.failing "1 train raise" ...`.
 
-Each fault is a rank, a moment of the run, and `raise`, `kill`, `stop` (SIGSTOP) or `sleep`, or
-nothing more where the moment says it all.
+Each fault is a rank, a moment of the run, and `raise`, `refuse` (InvalidHP), `kill`, `stop`
+(SIGSTOP) or `sleep`, or nothing more where the moment says it all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from determined import pytorch
+from determined import InvalidHP, pytorch
 from determined.pytorch import Batch, DataLoader, MetricReducer, PyTorchCallback
 from tests.support.ranked import NetTrial, records
 
@@ -41,6 +41,8 @@ class Faults:
     def _act(self, where: str, how: str) -> None:
         if how == "raise":
             raise BadError(f"bad {where}")
+        if how == "refuse":
+            raise InvalidHP(f"bad {where}")
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "stop":
