@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _READ_BYTES = 1 << 20
+_WRITE_BYTES = 1 << 20
 _BLOCK_BYTES = 8 << 20
 _PARALLEL_FILES = 8
 
@@ -191,16 +192,18 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         self._block.clear()
 
     def _write_all(self, content: memoryview) -> None:
-        done = 0
+        start, done = self._size, 0
         while done < len(content):
             with explained("write to", self._path, len(content) - done):
-                written = os.write(self._descriptor, content[done:])
-            if written == _BLOCK_BYTES and hasattr(os, "posix_fadvise"):
-                # Have the disk begin now, so that little is left for the flush at the end.
-                os.posix_fadvise(self._descriptor, self._size, written, os.POSIX_FADV_DONTNEED)
+                # Larger pieces make Linux look for larger pages, which can take longer than all
+                # the rest.
+                written = os.write(self._descriptor, content[done : done + _WRITE_BYTES])
             done += written
             self._size += written
             reach("mid_write")
+        if done == _BLOCK_BYTES and hasattr(os, "posix_fadvise"):
+            # Have the disk begin now, so that little is left for the flush at the end.
+            os.posix_fadvise(self._descriptor, start, done, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         if self._descriptor < 0:
