@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -91,7 +90,7 @@ class LocalBackend:
 
     def __init__(self) -> None:
         self.system_metrics: deque[tuple[str, dict[str, Any]]] = deque(maxlen=1000)
-        self._preempt = threading.Event()
+        self._is_preemption_requested = False
         self._metadata: dict[str, Any] = {}
         self._early_exit: EarlyExitReason | None = None
         self._metric: str | None = None
@@ -157,10 +156,10 @@ class LocalBackend:
 
     def request_preemption(self) -> None:
         """Ask the training of this process to stop as soon as it can; any thread may."""
-        self._preempt.set()
+        self._is_preemption_requested = True
 
     def should_preempt(self) -> bool:
-        return self._preempt.is_set()
+        return self._is_preemption_requested
 
     def acknowledge_preemption(self) -> None:
         logger.debug("acknowledge_preemption_signal()")

@@ -30,6 +30,8 @@ from determined.pytorch.samplers import (
 
 logger = logging.getLogger("determined.pytorch")
 
+_CPU = torch.device("cpu")
+
 _Array = np.ndarray | torch.Tensor
 _Data = dict[str, _Array] | Sequence[_Array] | _Array
 TorchData = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
@@ -254,7 +256,7 @@ def to_device(
     type; pass the same `warned_types` again to get each warning once.
     """
     device = device if isinstance(device, torch.device) else torch.device(device)
-    if device.type == "cpu" and type(data) is list:
+    if type(data) is list and device == _CPU:  # quicker than asking for `device.type`
         for item in data:
             if type(item) is not torch.Tensor or not item.is_cpu:
                 break

@@ -49,8 +49,9 @@ class BatchMetrics:
                 if is_dtensor(value):  # such as the norm of the gradients of a split model
                     value = value.full_tensor()
                 # The next batch may overwrite a buffer or a view of the weights.
-                is_fresh = value.grad_fn is not None and not value._is_view()
-                value = value.detach() if is_fresh else value.detach().clone()
+                is_fresh = not value.is_leaf and not value._is_view()
+                # `data` is `detach()` at half its price.
+                value = value.data if is_fresh else value.detach().clone()
             row[name] = value
         self._rows.append(row)
         self._length += 1
