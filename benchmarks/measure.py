@@ -18,7 +18,6 @@ from benchmarks.job import Job
 from benchmarks.suite import Comparison, Growth
 from benchmarks.turns import Contender
 
-# Import twice: the first fills the file cache, and compiles, for contenders after it.
 _IMPORT = """
 import torch, time
 began = time.perf_counter()
@@ -32,6 +31,9 @@ def compare(comparison: Comparison, peers: Iterable[str], rounds: int | None) ->
     job = suite.scaled(comparison.job, rounds)
     entries = suite.contenders(job, peers, comparison.only_defaults)
     turns, ends = _take_turns(entries, job.rounds)
+    for _ in range(comparison.launches - 1 if rounds is None else 0):
+        again, _ = _take_turns(entries, job.rounds)
+        turns = {name: [*taken, *again[name]] for name, taken in turns.items()}
     per_batch = 1e6 / (job.turn * comparison.units)
     return {
         **_described(comparison, "µs", "ratio"),
@@ -87,7 +89,7 @@ def imports(peers: Iterable[str], rounds: int | None) -> dict[str, Any]:
         for name, module in lines.items():
             command = [sys.executable, "-c", _IMPORT.format(module=module)]
             output = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-            if round_idx > 0:
+            if round_idx > 0:  # the first fills the file cache and compiles
                 values[name].append(float(output))
     return {
         "name": "imports",

@@ -8,10 +8,10 @@ from typing import Any
 
 import ignite.distributed as idist
 import torch
-from ignite.contrib.handlers import ProgressBar
 from ignite.engine import Engine, Events, create_supervised_evaluator, create_supervised_trainer
 from ignite.handlers import Checkpoint, DiskSaver
 from ignite.handlers.tensorboard_logger import TensorboardLogger
+from ignite.handlers.tqdm_logger import ProgressBar
 from ignite.metrics import Accuracy, Loss
 from torch import nn
 from torch.utils.data import DataLoader
