@@ -192,7 +192,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         self._block.clear()
 
     def _write_all(self, content: memoryview) -> None:
-        start, done = self._size, 0
+        done = 0
         while done < len(content):
             with explained("write to", self._path, len(content) - done):
                 # Larger pieces make Linux look for larger pages, which can take longer than all
@@ -201,9 +201,6 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
             done += written
             self._size += written
             reach("mid_write")
-        if done == _BLOCK_BYTES and hasattr(os, "posix_fadvise"):
-            # Have the disk begin now, so that little is left for the flush at the end.
-            os.posix_fadvise(self._descriptor, start, done, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         if self._descriptor < 0:
