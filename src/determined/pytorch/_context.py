@@ -487,7 +487,8 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             )
         if not self._should_communicate_and_update():
             return
-        reshard(self.models)
+        if self.distributed.size > 1:  # one rank holds its models whole
+            reshard(self.models)
         if averages and self._aggregation_frequency > 1:
             self._average_gradients(self._parameters_of(optimizer), self._aggregation_frequency)
         auto_amp = self.experimental._auto_amp and self._scaler is not None
