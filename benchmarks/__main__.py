@@ -81,6 +81,8 @@ def main() -> None:
     if unknown := [name for name in names if name not in todo]:
         parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(todo)}")
 
+    output = options.output or _RESULTS / ("quick.json" if options.quick else "full.json")
+    output.parent.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {"machine": machine(), "results": []}
     for name in names:
         began = time.monotonic()
@@ -88,10 +90,8 @@ def main() -> None:
         results["results"].append(result)
         if name == "tiny":
             results["results"].append(measure.memory(result))
+        output.write_text(json.dumps(results, indent=1))
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
-    output = options.output or _RESULTS / ("quick.json" if options.quick else "full.json")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(results, indent=1))
     print(report.text(results))
     print(f"\nWritten to {output}")
 

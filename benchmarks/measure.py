@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,9 @@ def starts(comparison: Comparison, peers: Iterable[str], rounds: int | None) -> 
         for _ in range(rounds or suite.START_ROUNDS):
             for name, (module, job) in entries.items():
                 resumed = dataclasses.replace(job, is_resumed=True)
-                values[name].append(_run_alone(module, resumed, directories[name]))
+                with tempfile.TemporaryDirectory(prefix="benchmark-") as copy:
+                    shutil.copytree(directories[name], copy, dirs_exist_ok=True)
+                    values[name].append(_run_alone(module, resumed, pathlib.Path(copy)))
     return {**_described(comparison, "s", "difference"), "values": values}
 
 

@@ -40,6 +40,7 @@ class Clock:
         self._count = 0
         self._next_at = 1
         self._next: Callable[[], None] = self._arrive
+        self._turns_taken = 0
         self._began = 0.0
         self._cpu_before = 0.0
         self._ticks: list[float] | None = [] if job.save_every else None
@@ -77,9 +78,10 @@ class Clock:
 
     def _wait(self) -> None:
         self._cpu_before = time.process_time()
-        if self._driver is not None:
-            self._driver.readline()
-        self._after(self._job.lead, self._begin)
+        if self._driver is not None and not self._driver.readline():
+            raise SystemExit("The driver is gone.")
+        if self._turns_taken < self._job.rounds:
+            self._after(self._job.lead, self._begin)
 
     def _begin(self) -> None:
         self._began = time.perf_counter()
@@ -93,6 +95,7 @@ class Clock:
         cpu = time.process_time() - self._cpu_before
         share = self._job.turn / (self._job.turn + self._job.lead)
         self._send(wall=wall, cpu=cpu * share, stall=self._stall())
+        self._turns_taken += 1
         self._wait()
 
     def _stall(self) -> float:
@@ -123,7 +126,10 @@ class Contender:
         began = time.monotonic()
         self._process = self._start(job, directory, address)
         self._connection = self._accept(server)
-        self.start_seconds = self._receive()["first_batch"] - began
+        arrival = self._receive()
+        if "first_batch" not in arrival:  # it trained nothing
+            raise self._failed()
+        self.start_seconds = arrival["first_batch"] - began
         self._receive()
 
     def turn(self) -> dict[str, float]:
