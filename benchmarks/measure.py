@@ -22,7 +22,7 @@ from benchmarks.turns import Contender
 _IMPORT = """
 import torch, time
 began = time.perf_counter()
-import {module}
+{line}
 print(time.perf_counter() - began)
 """
 
@@ -89,8 +89,8 @@ def imports(peers: Iterable[str], rounds: int | None) -> dict[str, Any]:
     lines = suite.import_lines(peers)
     values: dict[str, list[float]] = {name: [] for name in lines}
     for round_idx in range((rounds or suite.IMPORT_ROUNDS) + 1):
-        for name, module in lines.items():
-            command = [sys.executable, "-c", _IMPORT.format(module=module)]
+        for name, line in lines.items():
+            command = [sys.executable, "-c", _IMPORT.format(line=line)]
             output = subprocess.run(command, capture_output=True, check=True, text=True).stdout
             if round_idx > 0:  # the first fills the file cache and compiles
                 values[name].append(float(output))

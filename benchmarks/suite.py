@@ -130,8 +130,12 @@ def installed_peers() -> list[str]:
 
 def import_lines(peers: Iterable[str]) -> dict[str, str]:
     """Return what each contender's scripts import, after torch."""
-    lines = {"Lightning": "lightning", "Accelerate": "accelerate", "ignite": "ignite.engine"}
-    return {"ours": "determined.pytorch", **{peer: lines[peer] for peer in peers}}
+    lines = {
+        "Lightning": "from lightning import LightningModule, Trainer",
+        "Accelerate": "from accelerate import Accelerator",
+        "ignite": "from ignite.engine import Engine",
+    }
+    return {"ours": "import determined.pytorch", **{peer: lines[peer] for peer in peers}}
 
 
 def scaled(job: Job, rounds: int | None) -> Job:
