@@ -37,8 +37,10 @@ def run(launcher: str, deaths: int, directory: Path) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     except subprocess.TimeoutExpired:
         return ""
-    weights = directory / "weights"
-    return weights.read_text() if done.returncode == 0 and weights.exists() else ""
+    if done.returncode != 0:
+        print(f"\n{done.stderr[-4000:]}", file=sys.stderr)
+        return ""
+    return (directory / "weights").read_text()
 
 
 def seconds_to_training_again(directory: Path, deaths: int) -> list[float]:

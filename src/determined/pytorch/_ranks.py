@@ -13,8 +13,7 @@ import threading
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from determined import core
 from determined._distributed_backend import _DistributedBackend
@@ -85,21 +84,42 @@ def _start_group(stack: contextlib.ExitStack, ranks: core.DistributedContext) ->
             "`distributed` has several ranks, but torch.distributed is not initialised: start the "
             "script with torchrun, or call torch.distributed.init_process_group first."
         )
+    timeout = datetime.timedelta(seconds=ranks.timeout_seconds)
+    store = _open_store(ranks, timeout)
     # Told apart by a word of this attempt: torchrun keeps one store for all its restarts, and
     # ranks would find the addresses of those that died.
     attempt = ranks.broadcast(secrets.token_hex(8))
-    timeout = datetime.timedelta(seconds=ranks.timeout_seconds)
-    store, rank, size = next(iter(rendezvous("env://", ranks.rank, ranks.size, timeout=timeout)))
     if torch.cuda.is_available():
         torch.cuda.set_device(ranks.local_rank)
     dist.init_process_group(
         "nccl" if torch.cuda.is_available() else "gloo",
         store=PrefixStore(attempt, store),
-        rank=rank,
-        world_size=size,
+        rank=ranks.rank,
+        world_size=ranks.size,
         timeout=timeout,
     )
     stack.push(_leave_group)
+
+
+def _open_store(ranks: core.DistributedContext, timeout: datetime.timedelta) -> TCPStore:
+    """Return the store through which the ranks meet: the launcher's, or one that the chief has."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return TCPStore(host, port, is_master=False, timeout=timeout)
+    store = None
+    if ranks.rank == 0:
+        try:
+            store = _host_store(port, timeout)
+        except dist.DistNetworkError:  # taken since the launcher found it free
+            store = _host_store(0, timeout)
+        port = store.port
+    port = ranks.broadcast(port)
+    return store or TCPStore(host, port, is_master=False, timeout=timeout)
+
+
+def _host_store(port: int, timeout: datetime.timedelta) -> TCPStore:
+    # It listens everywhere and is reached at MASTER_ADDR, which may be a name of another network.
+    return TCPStore("localhost", port, is_master=True, timeout=timeout, wait_for_workers=False)
 
 
 def _leave_group(kind: object, error: BaseException | None, trace: object) -> None:
