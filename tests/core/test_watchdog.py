@@ -83,7 +83,7 @@ class TestOneRank:
         _wait_until(directory / "rank_0.json")
         watchdog.beat("going on")
         watchdog.stop()
-        assert list(tmp_path.iterdir()) == []
+        assert not (tmp_path / "reports").exists()
 
     def test_zero_turns_it_off(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DET_HANG_TIMEOUT", "0")
@@ -194,6 +194,16 @@ class TestProcesses:
             assert "last collective gather (collective 3)" in text  # where rank 0 waits
             assert "last collective allgather (collective 2)" in text  # where rank 1 was
         assert not (tmp_path / "hang_2.txt").exists()
+
+    def test_a_rank_is_known_from_its_start(self, tmp_path: Path) -> None:
+        directory = tmp_path / "reports" / "run"
+        watchdogs = [Watchdog(directory, rank, 2, timeout_seconds=600) for rank in range(2)]
+        for watchdog in watchdogs:
+            watchdog.start()
+        assert {path.name for path in directory.iterdir()} == {"rank_0.json", "rank_1.json"}
+        for watchdog in watchdogs:
+            watchdog.stop()
+        assert not (tmp_path / "reports").exists()
 
     def test_a_stopped_rank_is_described_by_the_other(self, tmp_path: Path) -> None:
         outcomes = collect_workers(

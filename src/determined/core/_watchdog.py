@@ -61,8 +61,8 @@ class Watchdog:
         self._beat = ("start", time.monotonic())
         self._reported: tuple[str, float] | None = None
         self._answered: set[Path] = set()
-        self._missing: list[Path] = []
         self._has_directory = False
+        self._complained = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -70,13 +70,12 @@ class Watchdog:
         """Begin to watch; does nothing when turned off."""
         if self._timeout_seconds <= 0 or self._thread is not None:
             return
-        # Loader workers find this in their environment. The directory is made when there is
-        # something to tell, so a short run leaves none.
+        # Loader workers find this in their environment.
         os.environ[_CHILD_VARIABLE] = f"{self._rank} {self._directory}"
-        self._missing = [p for p in (self._directory, self._directory.parent) if not p.is_dir()]
-        self._has_directory = not self._missing
         self._answered = set(self._reports())  # of earlier runs
         self._beat = ("start", time.monotonic())
+        if self._size > 1:  # a rank that is stopped soon must be known to the others by then
+            self._carefully(self._save_status)
         self._stopping.clear()
         self._thread = threading.Thread(target=self._watch, name="determined-watchdog", daemon=True)
         self._thread.start()
@@ -95,25 +94,25 @@ class Watchdog:
         os.environ.pop(_CHILD_VARIABLE, None)
         for path in (self._status_path(self._rank), *self._directory.glob(f"stack_{self._rank}_*")):
             path.unlink(missing_ok=True)
-        for path in self._missing:
-            with contextlib.suppress(OSError):  # there are reports, or other ranks still watch
-                path.rmdir()
+        if self._has_directory:
+            for path in (self._directory, self._directory.parent):
+                with contextlib.suppress(OSError):  # there are reports, or other ranks still watch
+                    path.rmdir()
 
     def _watch(self) -> None:
-        complained = False
         interval = min(_LONGEST_INTERVAL_SECONDS, self._timeout_seconds / 4)
         while not self._stopping.wait(interval):
-            try:
-                self._look()
-            except OSError as error:
-                if not complained:
-                    logger.warning("the watchdog cannot write to %s: %s", self._directory, error)
-                complained = True
+            self._carefully(self._look)
+
+    def _carefully(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except OSError as error:
+            if not self._complained:
+                logger.warning("the watchdog cannot write to %s: %s", self._directory, error)
+            self._complained = True
 
     def _look(self) -> None:
-        if not self._has_directory:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._has_directory = True
         self._save_status()
         beat = self._beat
         reports = self._reports()
@@ -169,6 +168,9 @@ class Watchdog:
             "written": time.time(),
         }
         draft = self._status_path(self._rank).with_suffix(".draft")
+        if not self._has_directory:  # made once: who removes storage later meant it
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._has_directory = True
         draft.write_text(json.dumps(status))
         draft.replace(self._status_path(self._rank))
 
