@@ -20,6 +20,7 @@ from determined._version import __version__
 from determined.errors import InvalidHP
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
+"""The format of log lines, for `logging.basicConfig(format=...)`."""
 
 __all__ = [
     "LOG_FORMAT",

@@ -110,6 +110,7 @@ class ClusterInfo:
 
     @property
     def trial(self) -> TrialInfo:
+        """What is known of the trial; RuntimeError in a task of another type."""
         if self.task_type != "TRIAL" or self._trial_info is None:
             raise RuntimeError(
                 f"`.trial` exists only for a task of type TRIAL; this one is {self.task_type}."
@@ -125,21 +126,25 @@ class ClusterInfo:
 
     @property
     def container_addrs(self) -> list[str]:
+        """Addresses of the machines of this trial, in order of their rank."""
         rendezvous = self._trial_rendezvous
         return ["127.0.0.1"] if rendezvous is None else rendezvous.container_addrs
 
     @property
     def container_slot_counts(self) -> list[int]:
+        """Slots on each of these machines."""
         rendezvous = self._trial_rendezvous
         return [len(self.slot_ids)] if rendezvous is None else rendezvous.container_slot_counts
 
     @property
     def container_rank(self) -> int:
+        """The place of this machine among them."""
         rendezvous = self._trial_rendezvous
         return 0 if rendezvous is None else rendezvous.container_rank
 
     @property
     def gpu_uuids(self) -> list[str]:
+        """GPUs that this task may use."""
         return [] if self._resources_info is None else self._resources_info.gpu_uuids
 
     @property

@@ -38,6 +38,7 @@ class EnvContext:
 
     @property
     def use_gpu(self) -> bool:
+        """Whether the trial has a GPU."""
         return bool(self.container_gpus)
 
 
@@ -61,6 +62,7 @@ class TrialContext:
         return cls(_dummy_init(), build_local_env(config, limit_gpus=1))
 
     def get_experiment_config(self) -> dict[str, Any]:
+        """The experiment configuration."""
         return self.env.experiment_config
 
     def get_data_config(self) -> dict[str, Any]:
@@ -68,21 +70,27 @@ class TrialContext:
         return self.env.experiment_config.get("data") or {}
 
     def get_experiment_id(self) -> int:
+        """The experiment's number; 0 outside the platform."""
         return self.env.experiment_id
 
     def get_trial_id(self) -> int:
+        """The trial's number; 0 outside the platform."""
         return self.env.trial_id
 
     def get_trial_seed(self) -> int:
+        """The seed of this trial."""
         return self.env.trial_seed
 
     def get_initial_batch(self) -> int:
+        """How many batches were trained before this process."""
         return self.env.steps_completed
 
     def get_hparams(self) -> dict[str, Any]:
+        """All hyperparameters, sampled."""
         return self.env.hparams
 
     def get_hparam(self, name: str) -> Any:
+        """One hyperparameter; ValueError if there is none of this name."""
         if name not in self.env.hparams:
             raise ValueError(
                 f"There is no hyperparameter {name!r}; known are: "
@@ -96,6 +104,7 @@ class TrialContext:
         return self.env.hparams[name]
 
     def get_stop_requested(self) -> bool:
+        """Whether `set_stop_requested(True)` was called."""
         return self._stop_requested
 
     def set_stop_requested(self, stop_requested: bool) -> None:
@@ -107,6 +116,7 @@ class TrialContext:
         self._stop_requested = stop_requested
 
     def get_tensorboard_path(self) -> Path:
+        """The directory of this rank's event files."""
         return self._core.train.get_tensorboard_path()
 
 

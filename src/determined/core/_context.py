@@ -64,6 +64,7 @@ class Context:
         self._undo_stack_dump: Callable[[], None] = lambda: None
 
     def start(self) -> None:
+        """Begin to listen for stop requests. `init()` calls it."""
         self._undo_stack_dump = install_stack_dump()
         self.preempt.start()
 

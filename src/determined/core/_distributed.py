@@ -132,15 +132,19 @@ class DistributedContext:
         )
 
     def get_rank(self) -> int:
+        """Return `rank`: this process among all of the job; 0 is the chief."""
         return self.rank
 
     def get_local_rank(self) -> int:
+        """Return `local_rank`: this process among those on its machine."""
         return self.local_rank
 
     def get_size(self) -> int:
+        """Return `size`: the number of processes of the job."""
         return self.size
 
     def get_num_agents(self) -> int:
+        """Return `cross_size`: the number of machines."""
         return self.cross_size
 
     def gather(self, stuff: Any) -> list[Any] | None:

@@ -38,12 +38,14 @@ class PreemptContext:
         self._agreed_signal: int | None = None
 
     def start(self) -> PreemptContext:
+        """Begin; raises RuntimeError the second time."""
         if self._is_started:
             raise RuntimeError("PreemptContext.start() was called twice.")
         self._is_started = True
         return self
 
     def close(self) -> None:
+        """Give the signals back to whoever had them."""
         self._signals.disarm()
 
     def __enter__(self) -> PreemptContext:

@@ -56,6 +56,7 @@ class ProfilerContext:
             self._thread = None
 
     def close(self) -> None:
+        """Stop sampling."""
         self.off()
 
 

@@ -25,6 +25,7 @@ class SearcherOperation:
 
     @property
     def length(self) -> int:
+        """Where to train to, in the configured units, from the start of the trial."""
         return self._length
 
     def report_progress(self, length: float) -> None:
@@ -127,12 +128,15 @@ class SearcherContextMissing:
         searcher_mode: SearcherMode = SearcherMode.WorkersAskChief,
         auto_ack: bool = True,
     ) -> Iterator[SearcherOperation]:
+        """Raise ValueError."""
         raise self._error()
 
     def acknowledge_out_of_ops(self) -> None:
+        """Raise ValueError."""
         raise self._error()
 
     def get_configured_units(self) -> Unit | None:
+        """Raise ValueError."""
         raise self._error()
 
     def _error(self) -> ValueError:

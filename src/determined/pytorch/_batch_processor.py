@@ -90,9 +90,11 @@ class TorchBatchProcessorContext(_PyTorchReducerContext):
         self._core.experimental.report_task_using_checkpoint(checkpoint)
 
     def get_distributed_rank(self) -> int:
+        """Return the rank of this process; 0 is the chief."""
         return self._core.distributed.rank
 
     def get_distributed_size(self) -> int:
+        """Return the number of ranks."""
         return self._core.distributed.size
 
 

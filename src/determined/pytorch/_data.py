@@ -35,6 +35,7 @@ _CPU = torch.device("cpu")
 _Array = np.ndarray | torch.Tensor
 _Data = dict[str, _Array] | Sequence[_Array] | _Array
 TorchData = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
+"""A batch: a tensor, or a dictionary or sequence of them. Any nest of these works as well."""
 
 
 class DataLoader:
