@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from determined import util
-from determined._user_code import copy_user_code
+from determined._user_code import archive_user_code, copy_user_code, unpack_user_code
 
 
 def write(root: Path, *files: str, size: int = 1) -> None:
@@ -155,3 +155,19 @@ def test_write_user_code_replaces_the_old_copy(
     assert stat.S_IMODE(code.stat().st_mode) == 0o755
     assert stat.S_IMODE((code / "pkg").stat().st_mode) == 0o755
     assert os.access(code / "a.py", os.X_OK)
+
+
+def test_an_archive_gives_the_same_copy_later(source: Path, tmp_path: Path) -> None:
+    write(source, "train.py", "pkg/data.csv", "pkg/" + 30 * "long-name/" + "x.py", ".git/config")
+    (source / "train.py").chmod(0o750)
+    copy_user_code(source, tmp_path / "copy")
+    with (tmp_path / "archive").open("w+b") as archive:
+        archive_user_code(source, archive, exclude=[tmp_path])
+        (source / "train.py").write_text("changed")
+        for name in ("first", "second"):
+            unpack_user_code(archive, tmp_path / name)
+    for copy in (tmp_path / "first", tmp_path / "second"):
+        for path in (tmp_path / "copy").rglob("*"):
+            same = copy / path.relative_to(tmp_path / "copy")
+            assert same.stat().st_mode == path.stat().st_mode
+            assert path.is_dir() or same.read_bytes() == path.read_bytes()

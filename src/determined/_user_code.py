@@ -2,21 +2,23 @@
 
 Left out: what the built-in rules and `.detignore` files name (gitignore syntax; a nested file rules
 its own directory and overrides those above), directories that the caller excludes (the checkpoint
-store, TensorBoard files), virtual environments, special files, and what cannot be read. When the
-rest is larger than the cap, the largest files go first; Python files always stay.
+store, TensorBoard files), virtual environments and conda's, special files, and what cannot be read.
+When the rest is larger than the cap, the largest files go first; Python files always stay.
 """
 
 from __future__ import annotations
 
 import functools
+import io
 import logging
 import os
 import shutil
 import stat
+import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -73,26 +75,63 @@ class _Rules:
 
 def copy_user_code(source: Path, destination: Path, exclude: Iterable[Path] = ()) -> None:
     """Copy the code below `source` into a new directory `destination` with mode 0755."""
+    files = _select(source, (*exclude, destination))
+    _make_directory(destination)
+    for file in files:
+        reader = _open(file.path)
+        if reader is not None:
+            with reader:
+                mode = stat.S_IMODE(os.fstat(reader.fileno()).st_mode)
+                _write(reader, destination / file.target, mode)
+
+
+def archive_user_code(source: Path, archive: IO[bytes], exclude: Iterable[Path] = ()) -> None:
+    """Write the code below `source` into a file, for `unpack_user_code`."""
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for file in _select(source, exclude):
+            reader = _open(file.path)
+            if reader is not None:
+                with reader:
+                    content = reader.read()  # at once: it may be growing
+                    entry = tarfile.TarInfo(str(file.target))
+                    entry.size = len(content)
+                    entry.mode = stat.S_IMODE(os.fstat(reader.fileno()).st_mode)
+                    tar.addfile(entry, io.BytesIO(content))
+
+
+def unpack_user_code(archive: IO[bytes], destination: Path) -> None:
+    """Make the directory `destination` as `copy_user_code` would have made it back then."""
+    _make_directory(destination)
+    archive.seek(0)
+    with tarfile.open(fileobj=archive, mode="r") as tar:
+        for entry in tar:
+            content = tar.extractfile(entry)
+            assert content is not None, "we archive files only"
+            _write(content, destination / entry.name, entry.mode)
+
+
+def _select(source: Path, exclude: Iterable[Path]) -> list[_File]:
     source = source.resolve()
-    excluded = {_real(directory) for directory in (*exclude, destination)}
+    excluded = {_real(directory) for directory in exclude}
     root_rules = _read_rules(source, "", None, _BUILT_IN_RULES)
     assert root_rules is not None
     files = list(_collect(source, "", root_rules, excluded, frozenset({_real(source)})))
-    _make_directory(destination)
-    for file in _within_limit(files, source):
-        _make_directory((destination / file.target).parent)
-        _copy(file.path, destination / file.target)
+    return _within_limit(files, source)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _open(path: Path) -> IO[bytes] | None:
     try:
-        reader = source.open("rb")
+        return path.open("rb")
     except OSError as error:
-        logger.warning("Left out of the code copy: %s (%s).", source, error)
-        return
-    with reader, target.open("wb") as writer:
+        logger.warning("Left out of the code copy: %s (%s).", path, error)
+        return None
+
+
+def _write(reader: IO[bytes], target: Path, mode: int) -> None:
+    _make_directory(target.parent)
+    with target.open("wb") as writer:
         shutil.copyfileobj(reader, writer, 2**20)
-        os.fchmod(writer.fileno(), stat.S_IMODE(os.fstat(reader.fileno()).st_mode))
+        os.fchmod(writer.fileno(), mode)
 
 
 def _collect(
@@ -181,7 +220,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def _is_virtual_environment(directory: Path) -> bool:
-    return (directory / "pyvenv.cfg").is_file()
+    return (directory / "pyvenv.cfg").is_file() or (directory / "conda-meta").is_dir()
 
 
 def _real(path: Path) -> str:
