@@ -16,14 +16,16 @@ _NEVER_HIDDEN = frozenset({"__main__", "__mp_main__", "determined"}) | sys.stdli
 
 
 @contextlib.contextmanager
-def import_from_path(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Resolve imports from `path` first while the `with` block runs.
+def import_from_path(
+    path: str | os.PathLike[str], *more_paths: str | os.PathLike[str]
+) -> Iterator[None]:
+    """Resolve imports from `path` first, then from `more_paths`, while the `with` block runs.
 
-    Modules already imported from the working directory, or under a name that `path` also has, are
-    hidden meanwhile and come back afterwards. Modules loaded from `path` leave `sys.modules` at the
-    end: objects that you keep stay usable, but an import that they run later looks elsewhere. No
-    `__pycache__` is written. Nested or concurrent use raises RuntimeError, because `sys.path` and
-    `sys.modules` belong to the whole process.
+    Modules already imported from the working directory, or under a name that one of the paths also
+    has, are hidden meanwhile and come back afterwards. Modules loaded from the paths leave
+    `sys.modules` at the end: objects that you keep stay usable, but an import that they run later
+    looks elsewhere. No `__pycache__` is written. Nested or concurrent use raises RuntimeError,
+    because `sys.path` and `sys.modules` belong to the whole process.
 
     ```python
     with import_from_path(checkpoint_path / "code"):
@@ -34,19 +36,19 @@ def import_from_path(path: str | os.PathLike[str]) -> Iterator[None]:
     if not _in_use.acquire(blocking=False):
         raise RuntimeError("import_from_path cannot be nested, nor used by two threads at once.")
     try:
-        with _imports_first(Path(path).resolve()):
+        with _imports_first([Path(entry).resolve() for entry in (path, *more_paths)]):
             yield
     finally:
         _in_use.release()
 
 
 @contextlib.contextmanager
-def _imports_first(path: Path) -> Iterator[None]:
+def _imports_first(paths: list[Path]) -> Iterator[None]:
     old_path, old_bytecode = list(sys.path), sys.dont_write_bytecode
-    hidden_names = {name for name in _top_level_names() if _must_hide(name, path)}
+    hidden_names = {name for name in _top_level_names() if _must_hide(name, paths)}
     hidden = _pop_modules(hidden_names)
     before = dict(sys.modules)
-    sys.path.insert(0, str(path))
+    sys.path[:0] = map(str, paths)
     sys.dont_write_bytecode = True
     importlib.invalidate_caches()
     try:
@@ -55,21 +57,23 @@ def _imports_first(path: Path) -> Iterator[None]:
         sys.path[:] = old_path
         sys.dont_write_bytecode = old_bytecode
         for name, module in list(sys.modules.items()):
-            if before.get(name) is not module and _lies_below(module, path):
+            if before.get(name) is not module and _lies_below(module, paths):
                 sys.modules.pop(name, None)
         # A hidden package may have been imported a second time from its old place.
         _pop_modules(hidden_names)
         sys.modules.update(hidden)
-        sys.path_importer_cache.pop(str(path), None)
+        for path in paths:
+            sys.path_importer_cache.pop(str(path), None)
 
 
 def _top_level_names() -> set[str]:
     return {name.partition(".")[0] for name in sys.modules} - _NEVER_HIDDEN
 
 
-def _must_hide(name: str, path: Path) -> bool:
-    if (path / f"{name}.py").is_file() or (path / name / "__init__.py").is_file():
-        return True
+def _must_hide(name: str, paths: list[Path]) -> bool:
+    for path in paths:
+        if (path / f"{name}.py").is_file() or (path / name / "__init__.py").is_file():
+            return True
     working_directory = Path.cwd()
     on_path = any(entry == "" or Path(entry) == working_directory for entry in sys.path)
     places = _places(sys.modules.get(name))
@@ -95,5 +99,6 @@ def _places(module: ModuleType | None) -> list[Path]:
     return [Path(file).absolute()]
 
 
-def _lies_below(module: ModuleType, path: Path) -> bool:
-    return any(place.resolve().is_relative_to(path) for place in _places(module))
+def _lies_below(module: ModuleType, paths: list[Path]) -> bool:
+    places = [place.resolve() for place in _places(module)]
+    return any(place.is_relative_to(path) for place in places for path in paths)

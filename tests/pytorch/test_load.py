@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from determined.errors import (
     InvalidCheckpointException,
     InvalidExperimentException,
 )
+from tests.support import old_trial
 from tests.support.old_checkpoints import (
     BIAS,
     CONFIG,
@@ -199,6 +202,66 @@ def test_a_class_of_a_script_is_found_in_the_code_or_asked_for(tmp_path: Path) -
     with pytest.raises(ValueError, match="`trial_class`") as caught:
         load(str(path))
     assert caught.value.__cause__ is not None
+
+
+def test_a_script_in_a_folder_of_the_code_is_found(tmp_path: Path) -> None:
+    path = IN_MAIN.write(tmp_path / "checkpoint")
+    (path / "code" / "jobs").mkdir()
+    (path / "code" / "model_def.py").rename(path / "code" / "jobs" / "train.py")
+    (path / "code" / "other.py").write_text("class OldTrialOfMine: pass")
+    assert torch.equal(weights(load(str(path))).weight, WEIGHT)
+
+
+def test_an_import_root_outside_of_the_code_is_refused(tmp_path: Path) -> None:
+    path = BY_NAME["0.21.0 trainer"].write(tmp_path / "checkpoint")
+    load_data = json.loads((path / "load_data.json").read_text())
+    load_data |= {"code_root": "../..", "code_spec": "model_def:OldTrial"}
+    (path / "load_data.json").write_text(json.dumps(load_data))
+    with pytest.raises(ValueError, match="outside"):
+        load(str(path))
+
+
+_SCRIPT = """
+from helper import OldTrial
+
+class Mine(OldTrial):
+    pass
+
+if __name__ == "__main__":
+    import sys
+    from determined import pytorch
+    with pytorch.init(checkpoint_storage=sys.argv[1]) as context:
+        trainer = pytorch.Trainer(Mine(context), context)
+        trainer.fit(max_length=pytorch.Batch(1))
+    print(trainer.latest_checkpoint)
+"""
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("cwd", ["project", "project/jobs", "elsewhere", "."])
+def test_the_class_of_a_script_loads_wherever_it_was_started(
+    cwd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = tmp_path / "project" / "jobs"
+    jobs.mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (jobs / "train.py").write_text(_SCRIPT)
+    shutil.copy(old_trial.__file__, jobs / "helper.py")
+    (tmp_path / "project" / "train.py").write_text("class Mine: pass")  # not this one
+    trained = subprocess.run(
+        [sys.executable, str(jobs / "train.py"), str(tmp_path / "storage")],
+        cwd=tmp_path / cwd,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert trained.returncode == 0, trained.stderr
+    (jobs / "train.py").unlink()
+    (jobs / "helper.py").unlink()
+    monkeypatch.chdir(tmp_path)
+    trial = load(trained.stdout.strip())
+    assert type(trial).__name__ == "Mine"
+    assert type(trial).__module__ == "train"
 
 
 @pytest.mark.parametrize(

@@ -231,3 +231,26 @@ def test_numbers_that_make_no_sense_are_refused_at_the_start(tmp_path: Path) -> 
     with pytest.raises(ValueError, match="save_trial_latest.*-1"):
         train(tmp_path, 1, init={"exp_conf": {"checkpoint_storage": {"save_trial_latest": -1}}})
     assert steps(tmp_path) == []
+
+
+def test_the_trainer_knows_its_latest_and_best_checkpoints(tmp_path: Path) -> None:
+    Scored.scores = (5, 3, 4)
+
+    def fit(**options: Any) -> pytorch.Trainer:
+        with pytorch.init(checkpoint_storage=tmp_path, run_id="r") as context:
+            trainer = pytorch.Trainer(Scored(context), context)
+            assert trainer.best_checkpoint is None
+            trainer.fit(
+                max_length=pytorch.Batch(3),
+                validation_period=pytorch.Batch(1),
+                latest_checkpoint="latest",
+                **options,
+            )
+        return trainer
+
+    first, second = fit(metric="score"), fit(metric="score")  # the second has nothing to do
+    found = checkpoints(tmp_path, None)
+    at = {c.manifest.steps_completed: str(tmp_path / c.storage_id) for c in found}
+    assert first.latest_checkpoint == second.latest_checkpoint == at[3]
+    assert first.best_checkpoint == second.best_checkpoint == at[2]
+    assert fit().best_checkpoint is None

@@ -75,6 +75,7 @@ def make_saver(storage: SharedFSStorageManager, **options: Any) -> Saver:
             "background": True,
             "goes_on_after_errors": False,
             "export": None,
+            "code": Path.cwd(),
             "outside_code": [],
             "on_saved": lambda storage_id, job: None,
             **options,

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import logging
 import pathlib
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -158,6 +159,8 @@ def _describe(directory: pathlib.Path) -> dict[str, Any]:
             "config": _section(stored, "experiment_config", load_data),
             "hparams": _section(stored, "hparams", load_data),
             "spec": spec,
+            "code_root": stored.get("code_root"),
+            "code_spec": stored.get("code_spec"),
             "is_trainer": stored.get("is_trainer", False),
             "may_build_model": False,
         }
@@ -201,11 +204,9 @@ def _load_context(description: dict[str, Any]) -> CheckpointLoadContext:
 def _import_trial_class(directory: pathlib.Path, description: dict[str, Any]) -> type[PyTorchTrial]:
     spec, code = description["spec"], directory / "code"
     try:
-        module, _, name = spec.partition(":")
-        if module == "__main__":
-            return _find_in_scripts(code, name)
-        with _importing(code, description["is_trainer"]):
-            return trial_class_from_entrypoint(spec)  # type: ignore[return-value]  # checked by its users
+        root, name = _place_in_code(code, description)
+        with _importing(root, code, description["is_trainer"]):
+            return trial_class_from_entrypoint(name)  # type: ignore[return-value]  # checked by its users
     except SystemExit as e:
         raise InvalidExperimentException(
             f"The code in {code} ended the interpreter while {spec} was imported."
@@ -217,23 +218,38 @@ def _import_trial_class(directory: pathlib.Path, description: dict[str, Any]) ->
         ) from e
 
 
+def _place_in_code(code: pathlib.Path, description: dict[str, Any]) -> tuple[pathlib.Path, str]:
+    """Return the directory to import the class from, and its `module:Class`."""
+    root, name = description.get("code_root"), description.get("code_spec")
+    if isinstance(root, str) and isinstance(name, str):
+        place = (code / root).resolve()
+        if not place.is_relative_to(code.resolve()):
+            raise ValueError(f"the import root {root!r} lies outside of it")
+        return place, name
+    module, _, qualified_name = description["spec"].partition(":")
+    if module != "__main__":
+        return code, description["spec"]
+    script = _find_script(code, qualified_name)
+    return script.parent, f"{script.stem}:{qualified_name}"
+
+
 @contextlib.contextmanager
-def _importing(code: pathlib.Path, is_trainer: bool) -> Iterator[None]:
+def _importing(root: pathlib.Path, code: pathlib.Path, is_trainer: bool) -> Iterator[None]:
     """Import from the checkpoint's code; older trials also expect to run inside it."""
     with contextlib.ExitStack() as stack:
         if not is_trainer:
             stack.enter_context(_local_execution_manager(code))
-        stack.enter_context(import_from_path(code))
+        stack.enter_context(import_from_path(root, code))
         yield
 
 
-def _find_in_scripts(code: pathlib.Path, name: str) -> type[PyTorchTrial]:
-    """Find a class that was defined in the script that trained it."""
-    outer = name.partition(".")[0]
-    for script in sorted(code.glob("*.py")):
-        if f"class {outer}" in script.read_text(errors="replace"):
-            with import_from_path(code):
-                return trial_class_from_entrypoint(f"{script.stem}:{name}")  # type: ignore[return-value]  # checked by its users
+def _find_script(code: pathlib.Path, name: str) -> pathlib.Path:
+    """Find the script that defines a class, when the checkpoint does not say which one it was."""
+    definition = re.compile(rf"^class {re.escape(name.partition('.')[0])}\b", re.MULTILINE)
+    scripts = sorted(code.rglob("*.py"), key=lambda script: (len(script.parts), script))
+    for script in scripts:
+        if definition.search(script.read_text(errors="replace")):
+            return script
     raise ValueError(f"no script in it defines {name}")
 
 

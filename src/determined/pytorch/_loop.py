@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from determined import core, util
+from determined._trial_code import find_trial_code
 from determined._version import __version__
 from determined.errors import InvalidHP
 from determined.pytorch._checks import check_trial
@@ -36,7 +37,7 @@ from determined.pytorch._seed import rng_state, set_rng_state
 from determined.pytorch._state import collect, collect_rank, load_data_of
 from determined.pytorch._stopping import StopWatch
 from determined.pytorch._together import agree, ending_together, start_watchdog
-from determined.pytorch._tracking import Tracker
+from determined.pytorch._tracking import Tracker, checkpoint_address
 from determined.pytorch._trial import PyTorchTrial
 
 logger = logging.getLogger("determined.pytorch")
@@ -56,6 +57,7 @@ class TrainLoop:
         self._tracker = Tracker(context)
         self._metrics = BatchMetrics()
         self._validated: dict[str, Any] = {}
+        self._code = find_trial_code(type(trial))
         self._saver = Saver(
             self._core.checkpoint,
             self._callbacks,
@@ -63,6 +65,7 @@ class TrainLoop:
             background=plan.async_checkpoint,
             goes_on_after_errors=plan.on_checkpoint_error == "continue",
             export=plan.export,
+            code=self._code.source,
             outside_code=self._tracker.directories(),
             on_saved=self._saved,
         )
@@ -310,7 +313,7 @@ class TrainLoop:
             ranks=ranks,
             state=self.state,
             run=self._run,
-            load_data=load_data_of(self._trial, self._context),
+            load_data=load_data_of(self._trial, self._context, self._code),
             metadata={
                 "determined_version": __version__,
                 "steps_completed": self.state.batches_trained,
@@ -354,6 +357,8 @@ class TrainLoop:
             opened.run.run_id,
             opened.started_from,
         )
+        if opened.continues is not None:
+            self._tracker.latest_checkpoint = checkpoint_address(context, opened.continues)
         self._training_data = opened.training_data
         self._validation_loader = opened.validation_loader
         self._epoch_length = opened.epoch_length

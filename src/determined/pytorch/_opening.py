@@ -55,6 +55,7 @@ class Opened:
     epoch_length: int
     rng_state: dict[str, Any] | None
     started_from: str | None
+    continues: str | None  # the same checkpoint, by id or path, if counters go on from it
 
 
 @dataclasses.dataclass
@@ -122,7 +123,8 @@ def open_run(
     started_from = None if saved is None else pathlib.Path(saved.name).name
     if run.best_checkpoint == started_from:
         run.best_checkpoint = None  # it has a second use now, so nothing takes its place
-    return Opened(state, run, data, validation_loader, epoch_length, rng, started_from)
+    continues = saved.name if saved is not None and saved.continues else None
+    return Opened(state, run, data, validation_loader, epoch_length, rng, started_from, continues)
 
 
 def run_identity(context: PyTorchTrialContext, trial: PyTorchTrial) -> str:

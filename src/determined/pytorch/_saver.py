@@ -7,14 +7,14 @@ import contextlib
 import dataclasses
 import logging
 import pathlib
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 import torch
 
-from determined import core, util
+from determined import core
+from determined._user_code import archive_user_code, unpack_user_code
 from determined.core._agreement import Ranks
 from determined.errors import CheckpointError
 from determined.pytorch._callback import PyTorchCallback
@@ -63,6 +63,7 @@ class Saver:
         background: bool,
         goes_on_after_errors: bool,
         export: str | None,
+        code: pathlib.Path,
         outside_code: list[pathlib.Path],
         on_saved: Callable[[str, SaveJob], None],
     ) -> None:
@@ -73,7 +74,7 @@ class Saver:
         self._export = export
         self._on_saved = on_saved
         self._snapshot = Snapshot()
-        self._code = _CodeCopy(outside_code)
+        self._code = _CodeCopy(code, outside_code)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="det-save")
         self._code_taken: concurrent.futures.Future[None] | None = None
         self._pending: concurrent.futures.Future[str] | None = None
@@ -242,19 +243,20 @@ def _write_tensors(
 class _CodeCopy:
     """The user's code as it was when training began; every checkpoint gets the same copy."""
 
-    def __init__(self, exclude: list[pathlib.Path]) -> None:
+    def __init__(self, source: pathlib.Path, exclude: list[pathlib.Path]) -> None:
+        self._source = source
         self._exclude = exclude
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self._archive: IO[bytes] | None = None
 
     def take(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="determined-code-")
-        copy = pathlib.Path(self._directory.name)
-        util.write_user_code(copy, on_cluster=False, exclude=[*self._exclude, copy])
+        # Without a name, so that a killed process leaves nothing behind.
+        self._archive = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
+        archive_user_code(self._source, self._archive, self._exclude)
 
     def write_into(self, checkpoint: pathlib.Path) -> None:
-        assert self._directory is not None
-        shutil.copytree(pathlib.Path(self._directory.name) / "code", checkpoint / "code")
+        assert self._archive is not None
+        unpack_user_code(self._archive, checkpoint / "code")
 
     def close(self) -> None:
-        if self._directory is not None:
-            self._directory.cleanup()
+        if self._archive is not None:
+            self._archive.close()

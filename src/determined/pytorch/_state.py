@@ -19,6 +19,7 @@ from typing import Any
 from torch import nn
 
 from determined import util
+from determined._trial_code import TrialCode
 from determined.errors import InvalidCheckpointException
 from determined.pytorch import _apex
 from determined.pytorch._callback import PyTorchCallback
@@ -141,7 +142,7 @@ def write_side_files(
     )
 
 
-def load_data_of(trial: object, context: PyTorchTrialContext) -> dict[str, Any]:
+def load_data_of(trial: object, context: PyTorchTrialContext, code: TrialCode) -> dict[str, Any]:
     """Return what `load_trial_from_checkpoint_path` needs to build the trial again."""
     cls = type(trial)
     load_data: dict[str, Any] = {
@@ -152,6 +153,8 @@ def load_data_of(trial: object, context: PyTorchTrialContext) -> dict[str, Any]:
     }
     if not context._is_pre_trainer:
         load_data["is_trainer"] = True
+    if code.spec is not None:  # ours: where in `code/` to import the class, and under which name
+        load_data |= {"code_root": code.import_root, "code_spec": code.spec}
     return load_data
 
 

@@ -26,6 +26,12 @@ from determined.tensorboard.util import get_rank_aware_path
 logger = logging.getLogger("determined.pytorch")
 
 
+def checkpoint_address(context: PyTorchTrialContext, storage_id: str) -> str:
+    """Return the path of a checkpoint where the storage is local, else its id."""
+    base = context._core.checkpoint.storage_base
+    return str(base / storage_id) if base is not None else storage_id
+
+
 class Tracker:
     """Reports on behalf of the loop."""
 
@@ -114,8 +120,7 @@ class Tracker:
 
     def saved(self, storage_id: str, batches_trained: int) -> None:
         """Show that the checkpoint of a batch is safe."""
-        base = self._context._core.checkpoint.storage_base
-        self.latest_checkpoint = str(base / storage_id) if base is not None else storage_id
+        self.latest_checkpoint = checkpoint_address(self._context, storage_id)
         self.display.checkpointed(storage_id, batches_trained)
 
     def finish(self, state: _TrialState, is_finished: bool) -> None:

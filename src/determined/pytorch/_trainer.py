@@ -29,6 +29,7 @@ from determined.pytorch._ranks import start_ranks
 from determined.pytorch._schedule import Batch, TrainUnit, is_whole_number
 from determined.pytorch._seed import seed_everything
 from determined.pytorch._together import naming_the_culprit
+from determined.pytorch._tracking import checkpoint_address
 from determined.pytorch._trial import PyTorchTrial
 
 logger = logging.getLogger("determined.pytorch")
@@ -129,9 +130,10 @@ class Trainer:
     """Trains one trial; make it inside the `pytorch.init()` block.
 
     Attributes:
-        latest_checkpoint: The newest checkpoint that `fit` saved (on the chief only, if it raised):
-            a path where the storage is local, else an id. Both `fit` and, for a path,
-            `load_trial_from_checkpoint_path` take it.
+        latest_checkpoint: The newest checkpoint of the run: the last one that `fit` saved (known to
+            the chief only, if it raised), else the one it continued from. A path where the storage
+            is local, else an id. Both `fit` and, for a path, `load_trial_from_checkpoint_path` take
+            it.
         latest_metrics: The metrics of the last validation, on the chief.
     """
 
@@ -139,8 +141,23 @@ class Trainer:
         self._trial = trial
         self._context = context
         self._profile = ProfileOptions()
+        self._plan: FitPlan | None = None
         self.latest_checkpoint: str | None = None
         self.latest_metrics: dict[str, Any] = {}
+
+    @property
+    def best_checkpoint(self) -> str | None:
+        """The run's checkpoint with the best `metric` of `fit`, named like `latest_checkpoint`.
+
+        None without a metric, or if no checkpoint was validated. Asks the storage each time, and
+        verifies what it returns; ask on the chief where other ranks cannot see the storage.
+        """
+        if self._plan is None or self._plan.metric is None:
+            return None
+        found = self._context._core.checkpoint._storage.best(
+            self._plan.metric, self._plan.smaller_is_better, self._context._run_id
+        )
+        return None if found is None else checkpoint_address(self._context, found.storage_id)
 
     def configure_profiler(
         self,
@@ -267,6 +284,7 @@ class Trainer:
             export=export,
             progress=progress,
         )
+        self._plan = plan
         loop = TrainLoop(self._trial, context, plan)
         try:
             loop.run()

@@ -1,0 +1,70 @@
+"""Which directory holds a trial's code, and how to import the class from a copy of it."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class TrialCode:
+    """What a checkpoint keeps of a trial's code.
+
+    `import_root`, a directory relative to `source`, and `spec`, of the form `module:Class`, are
+    None where the class cannot be imported from a copy: it was typed into a notebook, say, or it
+    belongs to an installed package.
+    """
+
+    source: Path
+    import_root: str | None = None
+    spec: str | None = None
+
+
+def find_trial_code(cls: type) -> TrialCode:
+    """Find the code of a trial class.
+
+    The source is the working directory when it holds the class, as it does for `python train.py`.
+    Otherwise, or when the working directory is the home directory or above, it is the directory
+    that the class's imports begin in.
+    """
+    working_directory = Path.cwd()
+    place = _module_place(cls.__module__)
+    if place is None:
+        return TrialCode(working_directory)
+    root, name = place
+    inside = root.is_relative_to(working_directory)
+    source = root if not inside or _holds_the_home(working_directory) else working_directory
+    return TrialCode(source, root.relative_to(source).as_posix(), f"{name}:{cls.__qualname__}")
+
+
+def _module_place(module_name: str) -> tuple[Path, str] | None:
+    """Return the directory that a module is imported from, and its name there."""
+    module = sys.modules.get(module_name)
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or not file.endswith(".py"):
+        return None
+    path, name = Path(file).absolute(), module_name
+    if module_name == "__main__":
+        spec = getattr(module, "__spec__", None)  # of `python -m package.module`
+        name = path.stem if spec is None else spec.name
+    parts = name.split(".")
+    if path.name == "__init__.py":
+        parts.append("__init__")
+    root = path.parents[len(parts) - 1] if len(parts) <= len(path.parents) else path.parent
+    if path != root.joinpath(*parts).with_suffix(".py") or _is_installed(path):
+        return None
+    return root, name
+
+
+def _is_installed(path: Path) -> bool:
+    places = (sysconfig.get_path(key) for key in ("stdlib", "purelib", "platlib"))
+    return any(path.is_relative_to(place) for place in places)
+
+
+def _holds_the_home(directory: Path) -> bool:
+    try:
+        return Path.home().is_relative_to(directory)
+    except RuntimeError:  # nobody's home
+        return False
