@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
 import sys
+import termios
 import textwrap
 import time
 from collections.abc import Mapping
@@ -43,6 +46,7 @@ def _run_in_pipes(script: str, **environment: str) -> subprocess.CompletedProces
 def _run_in_terminal(script: str, stdout: int | None = None, **environment: str) -> str:
     """Run a script with a real terminal and return everything it sent there."""
     controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     process = subprocess.Popen(
         _command(script),
         stdin=terminal,
@@ -103,7 +107,9 @@ _RUN = """
     logging.basicConfig(level=logging.INFO)
     from determined.pytorch._progress import Progress
 
-    progress = Progress(None, max_length_batches=40, start=0, epoch_length=10)
+    progress = Progress(
+        max_length_batches=40, epoch_length=10, samples_per_batch=8, best=("val_loss", None)
+    )
     for batch in range(1, 41):
         time.sleep(0.01)
         progress.batches_trained = batch
@@ -124,11 +130,12 @@ def test_a_pipe_gets_plain_lines_that_can_be_grepped() -> None:
     assert result.returncode == 0
     lines = [line for line in result.stderr.splitlines() if not line.startswith("INFO")]
     assert re.fullmatch(
-        r"training batch=10/40 epoch=1/4 rate=\S+/s left=0:00:\d\d loss=0.1", lines[0]
+        r"training batch=10/40 done=25% epoch=1/4 rate=\S+/s samples=\S+/s left=0:00:\d\d loss=0.1",
+        lines[0],
     )
-    assert lines[-4].startswith("training batch=40/40 epoch=4/4 ")
+    assert lines[-4].startswith("training batch=40/40 done=100% epoch=4/4 ")
     assert lines[-3:] == [
-        "validation batch=40/40 val_loss=0.125 best=yes",
+        "validation batch=40/40 val_loss=0.125 best_val_loss=0.125 best_batch=40",
         "checkpoint batch=40/40 uuid=0a1b",
         "40 batches in all",
     ]
@@ -142,11 +149,13 @@ def test_a_terminal_shows_the_run_with_prints_and_logs_above() -> None:
         line for n in (10, 20, 30, 40) for line in (f"printed {n}", f"INFO:root:logged {n}")
     ]
     assert screen[:8] == expected
-    assert "finished  batch 40/40 100%  epoch 4/4  rate " in screen[8]
-    assert screen[9:] == [
-        "training    loss 0.025",
-        "validation  val_loss 0.125  best so far",
-        "checkpoint  0a1b",
+    assert re.fullmatch(r"finished +━+ +100%  batch 40/40  epoch 4/4", screen[8])
+    assert re.fullmatch(r"speed +\S+ batches/s  \S+ samples/s  0:00:00 left", screen[9])
+    assert screen[10:] == [
+        "metrics     loss 0.025",
+        "validation  val_loss 0.125  at batch 40",
+        "best        val_loss 0.125  at batch 40",
+        "checkpoint  0a1b  at batch 40",
         "40 batches in all",
         "after",
     ]
@@ -161,13 +170,13 @@ def test_a_terminal_is_refreshed_while_the_loop_only_stores_numbers() -> None:
         for batch in range(1, 151):
             time.sleep(0.01)
             progress.batches_trained = batch
-        progress.close()
+        progress.finish(status="stopped")
         progress.close()
     """)
     shown = [int(number) for number in re.findall(r"batch (\d+)/150", output)]
     assert len(set(shown)) > 2
     assert len(shown) < 100
-    assert "stopped  batch 150/150 100%" in _screen(output)[0]
+    assert re.match(r"stopped +━+ +100%  batch 150/150", _screen(output)[0])
 
 
 def test_the_cursor_is_never_left_hidden() -> None:
@@ -208,7 +217,7 @@ def test_a_forked_worker_prints_for_itself() -> None:
         assert os.waitpid(child, 0)[1] == 0
         lock.release()
         assert sys.stdout is not sys.__stdout__
-        progress.close()
+        progress.finish(status="stopped")
         assert sys.stdout is sys.__stdout__
     """)
     assert output.count("from the worker") == 1
@@ -255,7 +264,7 @@ def test_the_argument_wins_over_the_variable(
 
 def test_a_dumb_terminal_gets_plain_lines() -> None:
     output = _run_in_terminal(_RUN, TERM="dumb")
-    assert "validation batch=40/40 val_loss=0.125 best=yes" in output
+    assert "validation batch=40/40 val_loss=0.125 best_val_loss=0.125" in output
     assert "\x1b" not in output
 
 
@@ -336,11 +345,126 @@ def test_a_run_survives_its_terminal(tmp_path: Path) -> None:
     assert path.read_text() == "survived"
 
 
-def test_it_knows_where_it_started(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(True, max_length_batches=30, start=20, epoch_length=10)
+def test_a_resumed_run_shows_its_position_and_best_value_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = Progress(
+        True, max_length_batches=30, start=20, epoch_length=10, best=("error", 0.25)
+    )
+    first = capsys.readouterr().err
+    assert first == "resumed batch=20/30 done=67% epoch=2/3 best_error=0.25\n"
     progress.training(21, {"loss": 2, "flag": True})
     progress.close()
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
-        r"training batch=21/30 epoch=3/3 rate=\S+/s left=\d:\d\d:\d\d loss=2 flag=1", line
+        r"training batch=21/30 done=70% epoch=3/3 rate=\S+/s left=\d:\d\d:\d\d loss=2 flag=1", line
     )
+
+
+def test_a_terminal_shows_where_a_run_resumed_before_its_first_batch() -> None:
+    output = _run_in_terminal("""
+        import os
+        from determined.pytorch._progress import Progress
+
+        Progress(max_length_batches=30, start=20, epoch_length=10, best=("error", 0.25))
+        os._exit(0)
+    """)
+    screen = _screen(output)
+    assert re.match(r"starting +━+\S* +67%  batch 20/30  epoch 2/3", screen[0])
+    assert screen[1:3] == ["speed       resumed at batch 20", "best        error 0.25"]
+
+
+def test_the_best_validation_stays_beside_a_worse_last_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = Progress(True, best=("error", None))
+    for batches, error in ((1, 0.25), (2, 0.5)):
+        progress.training(batches, {})
+        progress.validated({"error": error}, best=error == 0.25)
+    progress.close()
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "validation batch=2 error=0.5 best_error=0.25 best_batch=1"
+    )
+
+
+def test_a_terminal_says_while_a_checkpoint_is_being_written() -> None:
+    output = _run_in_terminal("""
+        import os
+        from determined.pytorch._progress import Progress
+
+        progress = Progress(is_saving=lambda: True)
+        progress.checkpointed("0a1b", 0)
+        progress.finish()
+    """)
+    assert "checkpoint  0a1b  at batch 0  writing the next" in _screen(output)
+
+
+# How tqdm draws: from the start of the line, again and again, without ending it.
+_BAR = """
+    import sys, time
+    from determined.pytorch._progress import Progress
+
+    progress = Progress(max_length_batches=3)
+    for batch in range(1, 4):
+        for step in range(1, 6):
+            sys.stderr.write(f"\\rinner {{step}}/5")
+            sys.stderr.flush()
+            time.sleep(0.05)
+        sys.stderr.write({end!r})
+        print(f"batch {{batch}}")
+        progress.batches_trained = batch
+    print("no end of line", end="", flush=True)
+    time.sleep(0.5)
+    progress.finish()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "left"),
+    [("\n", ["inner 5/5", "batch 1", "inner 5/5", "batch 2", "inner 5/5", "batch 3"]),
+     ("\r         \r", ["batch 1", "batch 2", "batch 3"])],
+)  # fmt: skip
+def test_a_bar_that_redraws_itself_stays_one_line(end: str, left: list[str]) -> None:
+    output = _run_in_terminal(_BAR.format(end=end))
+    screen = _screen(output)
+    assert screen[: len(left)] == left
+    assert screen[len(left)].startswith("finished")
+    assert screen[-1] == "no end of line"
+    assert len(set(re.findall(r"inner \d/5", output))) > 1
+
+
+def test_tqdm_inside_a_batch_leaves_the_display_whole() -> None:
+    pytest.importorskip("tqdm")
+    output = _run_in_terminal("""
+        import time
+        from tqdm import tqdm
+        from determined.pytorch._progress import Progress
+
+        progress = Progress(max_length_batches=2)
+        for batch in (1, 2):
+            for _ in tqdm(range(20), desc=f"inner {batch}"):
+                time.sleep(0.02)
+            progress.batches_trained = batch
+        progress.finish("done")
+    """)
+    screen = [line for line in _screen(output) if line]
+    assert [line.split(":")[0] for line in screen[:2]] == ["inner 1", "inner 2"]
+    assert all("100%" in line for line in screen[:2])
+    assert screen[2].startswith("finished")
+    assert screen[-1] == "done"
+
+
+def test_an_open_line_may_be_longer_than_the_terminal() -> None:
+    output = _run_in_terminal("""
+        import time
+        from determined.pytorch._progress import Progress
+
+        progress = Progress(max_length_batches=2)
+        print("x" * 300)
+        print("y" * 300, end="", flush=True)
+        time.sleep(0.3)
+        print()
+        progress.finish("done")
+    """)
+    assert "x" * 300 in output
+    assert "y" * 300 in output

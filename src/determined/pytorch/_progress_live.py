@@ -4,40 +4,42 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from determined.pytorch._progress import Frame
+from determined.pytorch._progress_streams import Redirection
 
 _SHORTEST_PAUSE_SECONDS = 0.1
 _PAUSE_PER_DRAWING = 100  # at most one percent of a core, however slow drawing is
 _MAX_METRICS = 8
+_TITLE_WIDTH = 12
+_BAR_WIDTH = 30
 
 
 class LiveDisplay:
     """Draws frames until closed. What the program prints or logs meanwhile appears above.
 
-    A frame equal to the last is not drawn, so a debugger's prompt is left alone.
+    Lines without an end, such as the bars of tqdm and prompts, come last, where the cursor is.
+    What is equal to the last drawing is not drawn, so a debugger's prompt is left alone.
     """
 
     def __init__(self, frame: Callable[[], Frame]) -> None:
         self._frame = frame
-        self._drawn = frame()
         self._console = _build_console()
+        self._redirection = Redirection(self._console)
+        self._drawn = self._picture()
         self._live = Live(
-            get_renderable=lambda: _render(self._drawn),
+            get_renderable=lambda: _render(*self._drawn),
             console=self._console,
             auto_refresh=False,
             redirect_stdout=False,
@@ -46,7 +48,7 @@ class LiveDisplay:
         )
         self._live.start(refresh=True)
         self._console.show_cursor(True)  # a killed process must not leave a terminal without one
-        self._redirection = _Redirection(self._console)
+        self._redirection.start()
         self._is_closed = False
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
@@ -63,16 +65,14 @@ class LiveDisplay:
         self._done.set()
         self._thread.join(5)
         if not self._thread.is_alive():  # else it is stuck in a terminal that takes no output
-            self._drawn = self._frame()
+            self._drawn = self._frame(), ()
             with contextlib.suppress(OSError, ValueError):
                 self._live.stop()
         self._redirection.undo()
-        self._redirection.flush()
+        self._redirection.write_open_lines()
         if not self._console.is_jupyter:
-            # Whoever still holds a redirected stream goes on writing, to the real one.
-            own, self._console.file = self._console.file, sys.stderr
             with contextlib.suppress(OSError, ValueError):
-                own.close()
+                self._console.file.close()
         atexit.unregister(self.close)
 
     def forget(self) -> None:
@@ -80,13 +80,16 @@ class LiveDisplay:
         self._is_closed = True
         self._redirection.undo()
 
+    def _picture(self) -> tuple[Frame, tuple[str, ...]]:
+        return self._frame(), self._redirection.open_lines()
+
     def _run(self) -> None:
         pause = _SHORTEST_PAUSE_SECONDS
         while not self._done.wait(pause):
             start = time.thread_time()
-            frame = self._frame()
-            if frame != self._drawn:
-                self._drawn = frame
+            picture = self._picture()
+            if picture != self._drawn:
+                self._drawn = picture
                 try:
                     self._live.refresh()
                 except (OSError, ValueError):  # the terminal is gone
@@ -105,73 +108,50 @@ def _build_console() -> Console:
     return Console(file=terminal)
 
 
-def _render(frame: Frame) -> RenderableType:
+def _render(frame: Frame, open_lines: Sequence[str]) -> RenderableType:
     total = frame.max_length_batches
-    bar = ProgressBar(total, frame.batches_trained, width=30, pulse=total is None)
-    of = "" if total is None else f"/{total}"
+    position = [f"batch {frame.batches_trained}" + ("" if total is None else f"/{total}")]
     if total:
-        of += f" {min(1.0, frame.batches_trained / total):.0%}"
-    words = [frame.status, f"batch {frame.batches_trained}{of}"]
-    words += [f"{name} {value}" for name, value in frame.facts]
-    first = Table.grid(padding=(0, 2))
-    first.add_row(bar, Text("  ".join(words), no_wrap=True, overflow="ellipsis"))
+        position.insert(0, f"{min(1.0, frame.batches_trained / total):>4.0%}")
+    if frame.epoch:
+        position.append(f"epoch {frame.epoch}")
+    first = Table.grid(padding=(0, 1, 0, 0))
+    first.add_row(
+        Text(f"{frame.status:<{_TITLE_WIDTH - 1}}", style="bold", no_wrap=True),
+        ProgressBar(total, frame.batches_trained, width=_BAR_WIDTH, pulse=total is None),
+        Text("  ".join(position), no_wrap=True, overflow="ellipsis"),
+    )
     rows: list[RenderableType] = [first]
+    if frame.speed:
+        rows.append(_row("speed", [("", part) for part in frame.speed]))
     if frame.training:
-        rows.append(_row("training", frame.training))
+        rows.append(_row("metrics", frame.training))
     if frame.validation:
-        rows.append(_row("validation", frame.validation, "best so far" if frame.is_best else ""))
-    if frame.checkpoint is not None:
-        rows.append(_row("checkpoint", [("", frame.checkpoint)]))
+        rows.append(_row("validation", frame.validation, _at(frame.validated_at)))
+    if frame.best:
+        rows.append(_row("best", frame.best, _at(frame.best_at), "not dim green"))
+    if frame.checkpoint or frame.is_saving:
+        note = "writing the next" if frame.checkpoint else "writing"
+        rows.append(_row("checkpoint", [("", frame.checkpoint)], note if frame.is_saving else ""))
+    # The cursor stays behind the last line, so nothing may follow what is being typed.
+    rows += [Text.from_ansi(line, no_wrap=True, overflow="crop") for line in open_lines]
     return Group(*rows)
 
 
-def _row(title: str, pairs: Sequence[tuple[str, str]], note: str = "") -> Text:
-    text = Text(f"{title:<12}", style="dim", no_wrap=True, overflow="ellipsis")
+def _row(
+    title: str, pairs: Sequence[tuple[str, str]], note: str = "", style: str = "not dim bold"
+) -> Text:
+    text = Text(f"{title:<{_TITLE_WIDTH}}", style="dim", no_wrap=True, overflow="ellipsis")
     for name, value in pairs[:_MAX_METRICS]:
         text.append(f"{name} " if name else "", style="not dim")
-        text.append(f"{value}  ", style="not dim bold")
+        text.append(f"{value}  " if value else "", style=style if name else "not dim")
     if len(pairs) > _MAX_METRICS:
         text.append(f"and {len(pairs) - _MAX_METRICS} more  ")
-    return text.append(note, style="not dim green")
+    return text.append(note)
 
 
-class _Redirection:
-    """Sends prints and log records that go to the terminal through the console, until undone."""
-
-    def __init__(self, console: Console) -> None:
-        self._proxies: dict[str, tuple[Any, FileProxy]] = {}
-        for name in ("stdout", "stderr") if console.is_terminal else ():
-            stream = getattr(sys, name)
-            if stream is not None and not stream.closed and stream.isatty():
-                stream.flush()
-                self._proxies[name] = stream, FileProxy(console, stream)
-                setattr(sys, name, self._proxies[name][1])
-        self._handlers: list[tuple[Any, Any, FileProxy]] = []
-        for handler in _stream_handlers():
-            for stream, proxy in self._proxies.values():
-                if handler.stream is stream:
-                    self._handlers.append((handler, stream, proxy))
-                    handler.stream = proxy
-
-    def undo(self) -> None:
-        for name, (stream, proxy) in self._proxies.items():
-            if getattr(sys, name) is proxy:
-                setattr(sys, name, stream)
-        for handler, stream, proxy in self._handlers:
-            if handler.stream is proxy:
-                handler.stream = stream
-
-    def flush(self) -> None:
-        for _, proxy in self._proxies.values():
-            with contextlib.suppress(OSError, ValueError):
-                proxy.flush()
-
-
-def _stream_handlers() -> list[logging.StreamHandler[Any]]:
-    named = list(logging.root.manager.loggerDict.values())
-    loggers = [logging.root, *(entry for entry in named if isinstance(entry, logging.Logger))]
-    handlers = {handler for logger in loggers for handler in logger.handlers}
-    return [handler for handler in handlers if isinstance(handler, logging.StreamHandler)]
+def _at(batch: int | None) -> str:
+    return "" if batch is None else f"at batch {batch}"
 
 
 _current: set[LiveDisplay] = set()
