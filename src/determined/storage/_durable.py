@@ -292,11 +292,25 @@ def sync_path(path: Path, size: int | None = None) -> None:
     """Wait until a file, or the list of names in a directory, is on disk."""
     reach("before_fsync")
     with explained("flush to disk", path, size):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(path)
+
+
+def sync_names_above(folder: Path) -> None:
+    """Wait until the names that lead to a folder are on disk, whoever made them."""
+    device = folder.stat().st_dev
+    for parent in folder.resolve().parents:
+        if parent.stat().st_dev != device:
+            return
+        with contextlib.suppress(OSError):  # whom we may not read, we have not made
+            _sync(parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def for_each(action: Callable[[T], R], items: Iterable[T]) -> list[R]:

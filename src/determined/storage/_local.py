@@ -32,6 +32,7 @@ from determined.storage._durable import (
     digest_file,
     explained,
     for_each,
+    sync_names_above,
     sync_path,
     write_file,
 )
@@ -106,11 +107,11 @@ class SharedFSStorageManager(StorageManager):
         with explained("create the checkpoint folder", self._base):
             if not self._base.is_dir():
                 self._base.mkdir(parents=True, exist_ok=True)
-                sync_path(self._base.parent)
                 if self._world_writable:
                     (self._base / _LOCKS).mkdir(exist_ok=True)
                     (self._base / _LOCKS).chmod(0o777)
                     self._base.chmod(0o777)
+            sync_names_above(self._base)
         self._is_prepared = True
         self.sweep()
 
