@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TOOLS := $(VENV)/.installed-tools
+DOCS := $(VENV)/.installed-docs
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 BENCH := .venv-bench
@@ -54,9 +55,14 @@ $(BENCH)/.installed: pyproject.toml constraints.txt benchmarks/constraints.txt
 	$(BENCH_INSTALL) --no-build-isolation -e '.[examples]' $(PEERS)
 	@touch $@
 
-docs: $(TOOLS)
+$(DOCS): $(INSTALLED)
+	@echo "Installing what builds the site (once) ..."
 	$(PIP_INSTALL) --no-build-isolation -e '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@touch $@
+
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "Open site/index.html"
 
 clean:
 	rm -rf $(VENV) build dist site

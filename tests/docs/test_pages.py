@@ -1,0 +1,55 @@
+"""The code of the README and of every page runs as it stands."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, Block, blocks, pages, run_page
+
+_PAGES = pages()
+_BLOCKS = [block for page in _PAGES for block in blocks(page)]
+# Children of a process that has torch already start at once.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["determined.pytorch"])
+_SECONDS = 110
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    "page", [page for page in _PAGES if any(True for _ in blocks(page))], ids=_name
+)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    directory, log = tmp_path / "reader", tmp_path / "log"
+    directory.mkdir()
+    process = _FORKS.Process(target=run_page, args=(page, directory, log))
+    process.start()
+    process.join(_SECONDS)
+    if process.exitcode is None:
+        assert process.pid is not None
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.exitcode == 0, log.read_text()
+
+
+@pytest.mark.parametrize("block", [b for b in _BLOCKS if b.language == "python"], ids=str)
+def test_python_is_python_whether_it_runs_or_not(block: Block) -> None:
+    block.compile()
+
+
+def test_every_named_file_of_a_page_is_used_by_it() -> None:
+    for page in _PAGES:
+        found = list(blocks(page))
+        for index, block in enumerate(found):
+            if block.title is not None and not block.marker:
+                later = [b for b in found[index + 1 :] if not b.marker.startswith("not run")]
+                used = any(Path(block.title).stem in b.code for b in later)
+                assert used, f"{block} is never run: follow it with a command that does"
