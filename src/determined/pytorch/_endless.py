@@ -99,5 +99,15 @@ class TrainingData(ABC):
             "length": sized(getattr(self._loader, "dataset", None)),
         }
 
+    @property
+    def samples_per_batch(self) -> int | None:
+        """Samples in a full batch of all ranks together, None if nobody knows."""
+        batch_size = getattr(self._loader, "batch_size", None)
+        if not isinstance(batch_size, int):
+            return None
+        samples = sized(getattr(self._loader, "dataset", None))
+        whole = batch_size * self._opening.size
+        return whole if samples is None else min(whole, samples)
+
     def _where(self) -> str:
         return f"The training data (build_training_data_loader), at batch {self._delivered},"

@@ -97,7 +97,7 @@ class TrainLoop:
             self._saver.finish()
             # The others leave when the last checkpoint is safe.
             self._tracker.latest_checkpoint = distributed.broadcast(self.latest_checkpoint)
-            self._tracker.finish(self.state, is_finished=self._is_finished())
+            self._tracker.finish(is_finished=self._is_finished())
 
     def _train_segment(self) -> None:
         """Train up to the next batch at which anything is due."""
@@ -107,7 +107,7 @@ class TrainLoop:
             hooks.of("on_training_batch_start"),
             hooks.of("on_training_batch_end"),
         )
-        self._tracker.status("training")
+        self._tracker.begin_segment()
         for model in context.models:
             model.train()
         context.reset_reducers()
@@ -366,7 +366,9 @@ class TrainLoop:
         self._stop = StopWatch(context, self.state.batches_trained)
         if self._run.best is not None:
             train._set_best_tracking(plan.metric, plan.smaller_is_better, self._run.best)
-        self._tracker.start(plan, self.state, self._epoch_length)
+        self._tracker.start(
+            plan, self.state, self._epoch_length, self._training_data, self._is_saving
+        )
         self._hooks.call("on_training_start")
         if plan.profile.enabled:
             self._start_profile(stack)

@@ -38,15 +38,19 @@ class _Points(NamedTuple):
 
     def encoded(self) -> bytes:
         # A report's points happened since the report before: spread them evenly over that time.
-        wall_times = np.linspace(self.since, self.until, len(self.values) + 1)[1:]
+        if len(self.values) == 1:
+            wall_times = np.array([self.until])
+        else:
+            wall_times = np.linspace(self.since, self.until, len(self.values) + 1)[1:]
         return scalar_records(self.tag, wall_times, self.steps, self.values)
 
 
 class ScalarEvents:
     """Scalars for TensorBoard, cheap enough to log every batch.
 
-    `add` only remembers; a thread encodes and writes about once a second. `flush` waits until the
-    points added before it are in the file, where they survive the death of the process. A file that
+    `add` only remembers; a thread encodes and writes about once a second, or at once after
+    `write_soon`. `flush` waits until the points added before it are in the file, where they survive
+    the death of the process. A file that
     cannot be written costs points and one warning, never the training. The file is made at the
     first point; after `close` the next point starts another.
 
@@ -88,6 +92,13 @@ class ScalarEvents:
     def add_scalar(self, tag: str, value: float, step: int) -> None:
         """Add one point."""
         self.add(tag, [value], [step])
+
+    def write_soon(self) -> None:
+        """Have what was added written as soon as the thread runs, without waiting for it."""
+        with self._changed:
+            if self._pending:
+                self._hurry = True
+                self._changed.notify_all()
 
     def flush(self, timeout_seconds: float = _CLOSE_SECONDS) -> None:
         """Wait until every point added so far is in the file; give up after `timeout_seconds`."""

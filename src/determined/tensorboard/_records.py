@@ -34,6 +34,8 @@ def scalar_records(
     values: NDArray[np.float64],
 ) -> bytes:
     """Return one record per point, in order. The format keeps 32 bits of a value."""
+    if len(values) == 1:
+        return _single_record(tag, wall_times[0], int(steps[0]), values[0])
     unsigned_steps = steps.view(np.uint64)
     layout = _layout(tag, _varint_width(int(unsigned_steps.max())))
     records = np.full(len(values), layout.template)
@@ -47,7 +49,25 @@ def scalar_records(
     return records.tobytes()
 
 
+def _single_record(tag: str, wall_time: float, step: int, value: float) -> bytes:
+    """Return the same record in plain Python: for one point, numpy is six times slower."""
+    step, digits = step & 0xFFFFFFFFFFFFFFFF, bytearray()
+    while step > 0x7F:
+        digits.append(step & 0x7F | 0x80)
+        step >>= 7
+    digits.append(step)
+    layout = _layout(tag, len(digits))
+    with np.errstate(over="ignore", invalid="ignore"):
+        value_bytes = np.float32(value).astype("<f4").tobytes()
+    event = b"".join(
+        (b"\x09", struct.pack("<d", wall_time), b"\x10", digits, layout.summary, value_bytes)
+    )
+    return layout.head + event + _masked_bytes(_crc32c(event))
+
+
 class _Layout(NamedTuple):
+    head: bytes  # length of the event and its checksum
+    summary: bytes  # what stands between step and value
     template: NDArray[Any]  # one record in which everything that varies is zero
     crc: np.uint32  # checksum of the template's event
     positions: NDArray[np.intp]  # of the varying bytes, from the start of the record
@@ -87,7 +107,14 @@ def _layout(tag: str, step_width: int) -> _Layout:
     spans = [(fields[name][1], fields[name][0].itemsize) for name in _VARYING_FIELDS]
     positions = np.concatenate([np.arange(first, first + size) for first, size in spans])
     crc = np.uint32(_crc32c(template.tobytes()[start:end]))
-    return _Layout(template, crc, positions, _effects(end - start)[end - 1 - positions])
+    return _Layout(
+        template.tobytes()[:start],
+        summary,
+        template,
+        crc,
+        positions,
+        _effects(end - start)[end - 1 - positions],
+    )
 
 
 def _byte_effects() -> NDArray[np.uint32]:
@@ -126,7 +153,7 @@ def _masked(crc: Any) -> Any:
 
 
 def _masked_bytes(crc: int) -> bytes:
-    return struct.pack("<I", int(_masked(crc)))
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)
 
 
 def _varint_width(number: int) -> int:

@@ -11,8 +11,9 @@ from torch.utils.hooks import RemovableHandle
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._fsdp import is_sharded
+from determined.pytorch._learning_rates import optimizer_names
 from determined.pytorch.callbacks._gradients import norm_of
-from determined.pytorch.callbacks._scalars import ChiefScalars, optimizer_names
+from determined.pytorch.callbacks._scalars import ChiefScalars
 
 _CHUNK = 1024
 

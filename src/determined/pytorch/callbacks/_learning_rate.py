@@ -1,4 +1,4 @@
-"""Learning rates in TensorBoard."""
+"""Learning rates for trackers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from typing import Any
 
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
-from determined.pytorch.callbacks._scalars import ChiefScalars, optimizer_names
+from determined.pytorch._learning_rates import learning_rates
+from determined.pytorch.callbacks._scalars import ChiefScalars
 
 
 class LearningRateMonitor(PyTorchCallback):
-    """Writes the learning rates to TensorBoard with every training report.
+    """Adds the learning rates to every training report, for trackers that come later.
 
-    The tag is `lr/<optimizer>/<group>`: the class of the optimizer (with its index if there are
+    The name is `lr/<optimizer>/<group>`: the class of the optimizer (with its index if there are
     several) and the group's `name` if it has one, else its index. The value is the rate that the
-    next batch will use. It is also added to the report's `avg_metrics`, so that trackers which come
-    later in `build_callbacks` record it.
+    next batch will use. TensorBoard has these curves without the callback; it writes them only
+    where automatic logging is off.
     """
 
     def __init__(self, context: PyTorchTrialContext) -> None:
@@ -25,23 +26,15 @@ class LearningRateMonitor(PyTorchCallback):
     def on_training_workload_end(
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        """Write one point for each parameter group."""
+        """Add the rate of each parameter group."""
         if self._context.distributed.rank != 0:
             return
         batches_trained = self._context.current_train_batch() + 1
-        for tag, rate in self._rates().items():
-            self._scalars.add(tag, [rate], [batches_trained])
+        for tag, rate in learning_rates(self._context).items():
             avg_metrics[tag] = rate
+            if not self._context.get_enable_tensorboard_logging():
+                self._scalars.add(tag, [rate], [batches_trained])
 
     def on_trial_shutdown(self) -> None:
         """Write what is left."""
         self._scalars.close()
-
-    def _rates(self) -> dict[str, float]:
-        names = optimizer_names(self._context)
-        return {
-            f"lr/{name}/{group.get('name', index)}": float(group["lr"])
-            for name, optimizer in zip(names, self._context.optimizers, strict=True)
-            for index, group in enumerate(optimizer.param_groups)
-            if "lr" in group
-        }

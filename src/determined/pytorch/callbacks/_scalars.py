@@ -30,9 +30,3 @@ class ChiefScalars:
         """Write what is left."""
         if self._events is not None:
             self._events.close()
-
-
-def optimizer_names(context: PyTorchTrialContext) -> list[str]:
-    """Return the class of each optimizer, numbered where there are several."""
-    names = [type(optimizer).__name__ for optimizer in context.optimizers]
-    return names if len(names) == 1 else [f"{name}_{i}" for i, name in enumerate(names)]
