@@ -198,7 +198,7 @@ class Trainer:
     ) -> None:
         """Train the trial.
 
-        The order of things, on every rank::
+        The order of things, on every rank:
 
             restore the checkpoint; validate (if step_zero_validation)
             until max_length is reached:
