@@ -1,7 +1,7 @@
 """Reads the code of a page, and runs it as a reader would: from top to bottom, in one directory.
 
 - Python blocks share one namespace. One with `title="train.py"` becomes that file instead, for the
-  commands of the page to run.
+  commands of the page to run; with `<!-- run -->` before it, it runs at once.
 - Command blocks (`sh`) run where the line before says `<!-- run -->`.
 - `<!-- not run: reason -->` before a block leaves it out.
 - `<!-- run with: package -->` is for code of other libraries: it is compiled, and runs where
@@ -100,7 +100,7 @@ def _run(block: Block, main: types.ModuleType) -> None:
         block.compile()
         if _peer_is_installed(block.marker.partition(": ")[2]):
             subprocess.run([_PEERS, "-c", block.code], check=True)
-    elif block.title is not None:
+    elif block.title is not None and block.marker != "run":
         Path(block.title).parent.mkdir(parents=True, exist_ok=True)
         Path(block.title).write_text(block.code)
     elif block.language == "python":
@@ -110,7 +110,7 @@ def _run(block: Block, main: types.ModuleType) -> None:
 
 
 def _peer_is_installed(package: str) -> bool:
-    return _PEERS.exists() and not subprocess.run([_PEERS, "-c", f"import {package}"]).returncode
+    return any(_PEERS.parents[1].glob(f"lib/python3*/site-packages/{package}/__init__.py"))
 
 
 def _redirect_output(log: Path) -> None:
