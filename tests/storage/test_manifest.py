@@ -163,8 +163,8 @@ names = st.text(
 
 @given(
     files=st.dictionaries(names, st.integers(0, 1 << 50)),
-    sequence=st.integers(0),
-    steps=st.none() | st.integers(0),
+    sequence=st.integers(0, (1 << 63) - 1),
+    steps=st.none() | st.integers(0, (1 << 63) - 1),
 )
 def test_manifests_survive_the_round_trip(
     files: dict[str, int], sequence: int, steps: int | None

@@ -75,21 +75,34 @@ def stand_ins() -> list[Any]:
     return named
 
 
-def real_arrays(value: Any) -> Any:
-    """Put the arrays in the place of their stand-ins, in dictionaries, lists and tuples."""
-    if isinstance(value, _Array):
-        return value.value
-    if isinstance(value, Mapping):
-        for key, entry in value.items():
-            real = real_arrays(entry)
-            if real is not entry:
-                value[key] = real  # type: ignore[index]  # torch's safe loader makes dicts only
+def real_arrays(value: Any, limit: int) -> Any:
+    """Put the arrays in the place of their stand-ins, in dictionaries, lists and tuples.
+
+    A list may stand in many places of a pickle, and so unfold to any number of values. More than
+    `limit` are refused.
+    """
+    seen = 0
+
+    def real(value: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        if seen > limit:
+            raise ValueError(f"it unfolds to more than {limit:,} values")
+        if isinstance(value, _Array):
+            return value.value
+        if isinstance(value, Mapping):
+            for key, entry in value.items():
+                new = real(entry)
+                if new is not entry:
+                    value[key] = new  # type: ignore[index]  # torch's safe loader makes dicts only
+            return value
+        if isinstance(value, list):
+            value[:] = [real(entry) for entry in value]
+            return value
+        if type(value) is tuple:
+            entries = tuple(real(entry) for entry in value)
+            is_same = all(new is old for new, old in zip(entries, value, strict=True))
+            return value if is_same else entries
         return value
-    if isinstance(value, list):
-        value[:] = [real_arrays(entry) for entry in value]
-        return value
-    if type(value) is tuple:
-        entries = tuple(real_arrays(entry) for entry in value)
-        is_same = all(new is old for new, old in zip(entries, value, strict=True))
-        return value if is_same else entries
-    return value
+
+    return real(value)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import pathlib
 import pickle
+import pickletools
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -41,11 +42,7 @@ def state_file(path: pathlib.Path) -> pathlib.Path:
 
 def read_json(file: pathlib.Path) -> dict[str, Any] | None:
     """Return the object in a JSON file, or None if there is no such file."""
-    if file.is_file() and file.stat().st_size > _JSON_LIMIT:
-        raise InvalidCheckpointException(
-            f"{file} has {file.stat().st_size:,} bytes, more than {_JSON_LIMIT:,}: it was not read."
-        )
-    text = read_json_file(file, str(file))
+    text = read_json_file(file, str(file), limit=_JSON_LIMIT)
     return None if text is None else load_json(text, str(file))
 
 
@@ -65,7 +62,9 @@ def read_counters(path: pathlib.Path) -> dict[str, int] | None:
         try:
             if file.stat().st_size > _COUNTERS_LIMIT:
                 raise pickle.UnpicklingError(f"it has {file.stat().st_size:,} bytes")
-            counters = _PlainUnpickler(io.BytesIO(file.read_bytes())).load()
+            content = file.read_bytes()
+            _check_flat(content)
+            counters = _PlainUnpickler(io.BytesIO(content)).load()
             return {str(key): _count(value) for key, value in counters.items() if value is not None}
         except Exception as e:  # a damaged pickle may raise anything
             raise InvalidCheckpointException(
@@ -74,9 +73,17 @@ def read_counters(path: pathlib.Path) -> dict[str, int] | None:
     return None
 
 
+def _check_flat(content: bytes) -> None:
+    """Refuse tuples and the like: nested often enough, a key of them takes for ever to hash."""
+    for opcode, _, _ in pickletools.genops(content):
+        if {"tuple", "list", "set", "frozenset"} & {kind.name for kind in opcode.stack_after}:
+            raise pickle.UnpicklingError("it holds more than numbers by name")
+
+
 def _count(value: object) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise pickle.UnpicklingError(f"it holds {str(value)[:50]!r}")
+    if not isinstance(value, int) or not 0 <= value < 1 << 63:
+        what = f"the number {value}" if isinstance(value, int) else f"a {type(value).__name__}"
+        raise pickle.UnpicklingError(f"it holds {what[:50]}")
     return value
 
 
@@ -92,7 +99,7 @@ def read_tensors(
         if not options["weights_only"]:
             return torch.load(file, **options)
         with _numpy_read_with_care():
-            return real_arrays(torch.load(file, **options))
+            return real_arrays(torch.load(file, **options), limit=10_000 + 10 * _size(file))
     except FileNotFoundError as e:
         raise CheckpointNotFound(f"There is no file {file}.") from e
     except pickle.UnpicklingError as e:
@@ -151,6 +158,10 @@ def _first_line(error: Exception) -> str:
     # torch explains its own switches first and comes to the point last.
     details = [line for line in lines if "WeightsUnpickler error:" in line]
     return (details or lines or [type(error).__name__])[0][:300]
+
+
+def _size(file: pathlib.Path | io.BytesIO) -> int:
+    return file.stat().st_size if isinstance(file, pathlib.Path) else len(file.getbuffer())
 
 
 def _is_archive(file: pathlib.Path) -> bool:

@@ -57,8 +57,12 @@ class StoredCheckpoint:
         """The validation metric of that name at the time of the save, None if there was none."""
         metrics = self.metadata.get("metrics")
         value = metrics.get(name) if isinstance(metrics, Mapping) else None
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return float(value) if is_number and value is not None else None
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            return None
+        try:
+            return float(value)
+        except OverflowError:  # a whole number beyond all floats
+            return None
 
 
 def by_metric(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -30,8 +31,11 @@ class FolderLock:
     @classmethod
     def _acquire(cls, path: Path, kind: int) -> FolderLock | None:
         path.parent.mkdir(exist_ok=True)
+        if path.parent.is_symlink():  # it would have us make files elsewhere
+            raise OSError(errno.ELOOP, "The folder of locks is a symbolic link", str(path.parent))
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(path, flags, 0o666)
             try:
                 fcntl.flock(descriptor, kind)
                 # The last holder may have removed the file between our open and our lock.

@@ -31,6 +31,8 @@ _KNOWN_FILES = (
     "workload_sequencer.pkl",
 )
 _MAX_JSON_BYTES = 64 << 20
+# A parsed value takes up to a hundred times the bytes of its text: this bounds the memory.
+_MAX_JSON_VALUES = 2_000_000
 _HEX_DIGITS = frozenset("0123456789abcdef")
 
 
@@ -116,29 +118,37 @@ def _read_contents(document: Mapping[str, Any], checkpoint: str) -> Contents:
         raise _invalid(checkpoint, MANIFEST_NAME, "has no list `files`")
     for entry in listed:
         if not isinstance(entry, dict):
-            raise _invalid(checkpoint, MANIFEST_NAME, f"lists {entry!r} instead of a file")
+            raise _invalid(
+                checkpoint, MANIFEST_NAME, f"lists {str(entry)[:100]!r} instead of a file"
+            )
         path, sha256 = str(entry.get("path")), str(entry.get("sha256"))
         if not is_inner_path(path) or path in files or path == MANIFEST_NAME:
-            raise _invalid(checkpoint, MANIFEST_NAME, f"lists a path that is not allowed: {path!r}")
+            raise _not_allowed(checkpoint, path)
         size = _count(entry.get("size"))
         if size is None or not _is_sha256(sha256):
             raise _invalid(checkpoint, MANIFEST_NAME, f"has no size and SHA-256 for {path!r}")
         files[path] = FileDigest(size, sha256)
     for path in folders:
         if not isinstance(path, str) or not is_inner_path(path.removesuffix("/")):
-            raise _invalid(checkpoint, MANIFEST_NAME, f"lists a path that is not allowed: {path!r}")
+            raise _not_allowed(checkpoint, path)
     return Contents(files, frozenset(folders))
+
+
+def _not_allowed(checkpoint: str, path: object) -> InvalidCheckpointException:
+    problem = f"lists a path that is not allowed: {str(path)[:100]!r}"
+    return _invalid(checkpoint, MANIFEST_NAME, problem)
 
 
 def is_inner_path(path: str) -> bool:
     """Whether `path` is relative, plain and cannot leave the folder that it is joined to."""
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:  # JSON may hold half of a character
+        return False
     return (
-        "\0" not in path
-        and len(path) <= 4096
-        and all(
-            part not in ("", ".", "..") and len(os.fsencode(part)) <= 255
-            for part in path.split("/")
-        )
+        b"\0" not in name
+        and len(name) <= 4096
+        and all(part not in (b"", b".", b"..") and len(part) <= 255 for part in name.split(b"/"))
     )
 
 
@@ -147,8 +157,9 @@ def _checksum(document: Mapping[str, Any]) -> str:
 
 
 def _count(value: object) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if is_count and isinstance(value, int) else None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        return None
+    return value
 
 
 def _is_sha256(text: str) -> bool:
@@ -163,6 +174,8 @@ def load_json(text: bytes, what: str) -> dict[str, Any]:
     """Parse a JSON object of bounded size, or say what is wrong with it."""
     if len(text) > _MAX_JSON_BYTES:
         raise InvalidCheckpointException(f"{what} is larger than {_MAX_JSON_BYTES:,} bytes.")
+    if sum(map(text.count, (b",", b"[", b"{"))) > _MAX_JSON_VALUES:
+        raise InvalidCheckpointException(f"{what} holds more than {_MAX_JSON_VALUES:,} values.")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -172,7 +185,7 @@ def load_json(text: bytes, what: str) -> dict[str, Any]:
     return document
 
 
-def read_json_file(path: Path, what: str) -> bytes | None:
+def read_json_file(path: Path, what: str, limit: int = _MAX_JSON_BYTES) -> bytes | None:
     """Return the text of a small file, None if there is none; never follow a link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -181,9 +194,14 @@ def read_json_file(path: Path, what: str) -> bytes | None:
     except OSError as error:
         raise InvalidCheckpointException(f"{what} cannot be read: {error.strerror}.") from error
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise InvalidCheckpointException(f"{what} is not a regular file.")
-        return file.read(_MAX_JSON_BYTES + 1)
+        if status.st_size > limit:
+            raise InvalidCheckpointException(
+                f"{what} is larger than {limit:,} bytes ({status.st_size:,}): it was not read."
+            )
+        return file.read(limit)
 
 
 def read_manifest(folder: Path, checkpoint: str) -> Manifest | None:
