@@ -17,6 +17,7 @@ from determined import core, util
 from determined.errors import InternalException, InvalidExperimentException
 from determined.pytorch import _apex
 from determined.pytorch._amp import autocast_forward
+from determined.pytorch._arguments import check_flag, check_kind, check_methods
 from determined.pytorch._data import TorchData, to_device
 from determined.pytorch._experimental import PyTorchExperimentalContext
 from determined.pytorch._fsdp import ShardModules, reshard, shard
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 logger = logging.getLogger("determined.pytorch")
+
+_OF_SCHEDULERS = ("step", "state_dict", "load_state_dict")
+_OF_SCALERS = ("scale", "step", "update", "state_dict", "load_state_dict")
 
 
 class PyTorchTrialContext(_PyTorchReducerContext):
@@ -115,7 +119,13 @@ class PyTorchTrialContext(_PyTorchReducerContext):
 
     def _choose_device(self, asked: torch.device | str | None) -> torch.device:
         if asked is not None:
-            return torch.device(asked)
+            try:
+                return torch.device(asked)
+            except (RuntimeError, TypeError, ValueError) as e:
+                raise ValueError(
+                    f"`device` must be a torch.device or the name of one, such as 'cuda:1', got "
+                    f"{asked!r}."
+                ) from e
         accelerator = torch.accelerator.current_accelerator() if self._num_gpus > 0 else None
         if accelerator is None:
             return torch.device("cpu")
@@ -153,6 +163,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
     def get_hparam(self, name: str) -> Any:
         """Return one hyperparameter."""
         hparams = self.get_hparams()
+        check_kind("name", name, str, "a string", optional=False)
         if name not in hparams:
             raise ValueError(
                 f"There is no hyperparameter {name!r}; there are {sorted(map(str, hparams))}."
@@ -276,6 +287,9 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             **options: Passed to torch's DistributedDataParallel, or to its `fully_shard`
                 (`reshard_after_forward`, `mp_policy`, `offload_policy`).
         """
+        check_kind("model", model, nn.Module, "a torch.nn.Module", optional=False)
+        check_kind("parallel", parallel, str, "a string", optional=False)
+        check_kind("compile", compile, (bool, dict), "True, False or a dictionary", optional=False)
         check_options(parallel, shard_modules, options)
         is_distributed = self._managed_training and self.distributed.size > 1
         splits = is_distributed and parallel == "fsdp"
@@ -323,6 +337,17 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             average_aggregated_gradients: Divide gradients by the aggregation frequency before a
                 step (the default), instead of summing them.
         """
+        if not isinstance(getattr(optimizer, "param_groups", None), list):
+            raise TypeError(f"`optimizer` must be a torch optimizer, got {optimizer!r}.")
+        check_kind(
+            "backward_passes_per_step",
+            backward_passes_per_step,
+            int,
+            "a whole number",
+            optional=False,
+        )
+        check_flag("fp16_compression", fp16_compression)
+        check_flag("average_aggregated_gradients", average_aggregated_gradients)
         if self._managed_training:
             self._refuse_after_apex("wrap_optimizer")
             self._refuse_split_parameters(optimizer)
@@ -351,6 +376,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             step_mode: When the trainer steps it. `ReduceLROnPlateau` can only be stepped by hand.
             frequency: Step at every `frequency`-th occasion.
         """
+        check_methods("lr_scheduler", lr_scheduler, _OF_SCHEDULERS, "a learning-rate scheduler")
         if isinstance(lr_scheduler, ReduceLROnPlateau) and (
             step_mode != LRScheduler.StepMode.MANUAL_STEP
         ):
@@ -383,6 +409,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             )
         if self.models:
             raise InvalidExperimentException("Wrap the scaler (or call use_amp) before any model.")
+        check_methods("scaler", scaler, _OF_SCALERS, "a gradient scaler")
         self._scaler = scaler
         return scaler
 
@@ -448,6 +475,10 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         create_graph: bool = False,
     ) -> None:
         """Compute gradients; call it instead of `loss.backward()`, as often as needed."""
+        if not isinstance(loss, torch.Tensor):
+            raise TypeError(f"`loss` must be a tensor, got {loss!r}.")
+        if gradient is not None and not isinstance(gradient, torch.Tensor):
+            raise TypeError(f"`gradient` must be a tensor, got {gradient!r}.")
         if self._use_apex:
             _apex.backward(self, loss, gradient, retain_graph, create_graph)
             return

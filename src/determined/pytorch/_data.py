@@ -20,6 +20,15 @@ from torch.utils.data import (
     default_convert,
 )
 
+from determined.pytorch._arguments import (
+    check_callable,
+    check_count,
+    check_flag,
+    check_iterable,
+    check_kind,
+    check_number,
+    has_method,
+)
 from determined.pytorch._iterable import StreamLoader
 from determined.pytorch._loader import Loader
 from determined.pytorch.samplers import (
@@ -78,6 +87,22 @@ class DataLoader:
         **extras: Any,
     ) -> None:
         is_stream = isinstance(dataset, IterableDataset)
+        if not is_stream:
+            _check_dataset(dataset, is_sized=sampler is None and batch_sampler is None)
+        for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+            if value is not None:
+                check_iterable(name, value)
+        check_count("batch_size", batch_size, at_least=1, optional=True)
+        for name, flag in (
+            ("shuffle", shuffle),
+            ("pin_memory", pin_memory),
+            ("drop_last", drop_last),
+            ("persistent_workers", persistent_workers),
+        ):
+            check_flag(name, flag)
+        check_callable("collate_fn", collate_fn)
+        check_callable("worker_init_fn", worker_init_fn)
+        check_kind("generator", generator, torch.Generator, "a torch.Generator")
         if is_stream:
             _check_stream(shuffle, sampler, batch_sampler, batch_size, drop_last)
         elif batch_sampler is None and batch_size is None:
@@ -122,6 +147,7 @@ class DataLoader:
         self, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
     ) -> torch.utils.data.DataLoader[Any]:
         """Return torch's loader over this rank's batches; see `adapt_batch_sampler`."""
+        _check_share(repeat, skip, num_replicas, rank)
         if isinstance(self.dataset, IterableDataset):
             return StreamLoader(self, repeat=repeat, skip=skip, size=num_replicas, rank=rank)
         return Loader(
@@ -158,6 +184,18 @@ class DataLoader:
         return length // self.batch_size if self.drop_last else -(-length // self.batch_size)
 
 
+def _check_dataset(dataset: Any, is_sized: bool) -> None:
+    if not has_method(dataset, "__getitem__") and not has_method(dataset, "__getitems__"):
+        raise TypeError(
+            "`dataset` must have `__getitem__`, or be a torch.utils.data.IterableDataset, got "
+            f"{dataset!r}."
+        )
+    if is_sized and not has_method(dataset, "__len__"):
+        raise TypeError(
+            f"`dataset` must have `__len__` unless there is a sampler, got {dataset!r}."
+        )
+
+
 def _check_stream(
     shuffle: bool, sampler: Any, batch_sampler: Any, batch_size: int | None, drop_last: bool
 ) -> None:
@@ -173,16 +211,11 @@ def _check_stream(
 def _check_workers(
     num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool
 ) -> None:
-    if num_workers < 0:
-        raise ValueError(
-            f"`num_workers` must be 0 (no worker processes) or more, got {num_workers}."
-        )
-    if timeout < 0:
-        raise ValueError(f"`timeout` must be 0 (none) or more seconds, got {timeout}.")
+    check_count("num_workers", num_workers)
+    check_number("timeout", timeout)
+    check_count("prefetch_factor", prefetch_factor, optional=True)
     if prefetch_factor is not None and num_workers == 0:
         raise ValueError("`prefetch_factor` is for worker processes: set `num_workers` above 0.")
-    if prefetch_factor is not None and prefetch_factor < 0:
-        raise ValueError(f"`prefetch_factor` must be 0 or more, got {prefetch_factor}.")
     if persistent_workers and num_workers == 0:
         raise ValueError("`persistent_workers` needs worker processes: set `num_workers` above 0.")
 
@@ -201,6 +234,8 @@ def adapt_batch_sampler(
     batch_sampler: Any, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
 ) -> BatchSampler:
     """Return the batches for one rank: repeated, then sharded, then without its first `skip`."""
+    check_iterable("batch_sampler", batch_sampler)
+    _check_share(repeat, skip, num_replicas, rank)
     if repeat:
         batch_sampler = RepeatBatchSampler(batch_sampler)
     if num_replicas > 1:
@@ -209,6 +244,15 @@ def adapt_batch_sampler(
         batch_sampler = SkipBatchSampler(batch_sampler, skip)
     adapted: BatchSampler = batch_sampler
     return adapted
+
+
+def _check_share(repeat: bool, skip: int, num_replicas: int, rank: int) -> None:
+    check_flag("repeat", repeat)
+    check_count("skip", skip)
+    check_count("num_replicas", num_replicas, at_least=1)
+    check_count("rank", rank)
+    if rank >= num_replicas:
+        raise ValueError(f"`rank` must be less than `num_replicas` ({num_replicas}), got {rank}.")
 
 
 def _dataset_repro_warning(build_method: Callable[..., Any], loader: Any) -> str:
@@ -228,14 +272,18 @@ def data_length(data: _Data) -> int:
     A list or tuple that holds no arrays counts its own elements.
     """
     if isinstance(data, (np.ndarray, torch.Tensor)):
+        if data.ndim == 0:
+            raise TypeError("`data` is a single number: it has no number of records.")
         return len(data)
     if isinstance(data, Mapping):
         if not data:
-            raise ValueError("An empty dictionary has no number of records.")
+            raise ValueError("`data` is an empty dictionary: it has no number of records.")
         return data_length(next(iter(data.values())))
     if isinstance(data, (list, tuple)):
         if not data:
-            raise ValueError(f"An empty {type(data).__name__} has no number of records.")
+            raise ValueError(
+                f"`data` is an empty {type(data).__name__}: it has no number of records."
+            )
         first = data[0]
         if isinstance(first, (np.ndarray, torch.Tensor)) and first.ndim == 0:
             return len(data)
@@ -243,8 +291,8 @@ def data_length(data: _Data) -> int:
             return data_length(first)  # type: ignore[arg-type]  # batches nest to any depth
         return len(data)
     raise TypeError(
-        f"Cannot tell how many records a {type(data).__name__} holds: expected an array, a tensor, "
-        "or a dict, list or tuple of them. Override `get_batch_length` in the trial."
+        f"Cannot tell how many records are in `data`, a {type(data).__name__}: expected an array, "
+        "a tensor, or a dict, list or tuple of them. Override `get_batch_length` in the trial."
     )
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from determined.pytorch._arguments import check_kind
+
 if TYPE_CHECKING:
     from determined.pytorch._context import PyTorchTrialContext
 
@@ -30,6 +32,7 @@ class PyTorchExperimentalContext:
         CUDA) and the CPU stays in float32. `torch.bfloat16` works everywhere and needs no loss
         scaling.
         """
+        check_kind("dtype", dtype, torch.dtype, "a torch.dtype")
         device_type = self._parent.device.type
         if dtype is None and device_type != "cpu":
             dtype = torch.get_autocast_dtype(device_type)

@@ -39,6 +39,15 @@ class BatchFetcher:
             batch = self._tensors(indices)
             if batch is not None:
                 return batch
+        try:
+            return self._collected(indices)
+        except StopIteration as error:
+            raise RuntimeError(
+                f"{describe(self.dataset)} (or the collate function) raised StopIteration, which "
+                "would end the data early."
+            ) from error
+
+    def _collected(self, indices: Indices) -> Any:
         wanted = indices.tolist() if isinstance(indices, torch.Tensor) else list(indices)
         if self._get_many:
             return self._collate(self._get_many(wanted))
@@ -225,7 +234,8 @@ def explain(error: Exception, where: str, loader: Any) -> None:
     if isinstance(error, RuntimeError) and text.startswith("DataLoader timed out"):
         raise RuntimeError(
             f"{where} got nothing from the loader's workers for {loader.timeout} seconds "
-            "(`timeout`): one hangs, or needs longer."
+            "(`timeout`): one hangs, or needs longer. With num_workers=0 you see where; else raise "
+            "the timeout."
         ) from error
     if isinstance(error, RuntimeError) and text.startswith("DataLoader worker (pid"):
         raise RuntimeError(

@@ -13,6 +13,7 @@ import copy
 import functools
 import itertools
 import logging
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, get_worker_info
 
 from determined.core._watchdog import prepare_loader_worker
-from determined.pytorch._fetch import add_note, as_is, draw_base_seed, has_state
+from determined.pytorch._fetch import add_note, as_is, draw_base_seed, end_workers, has_state
 from determined.pytorch._order import empty_error
 from determined.pytorch._seed import forked_rng, mix, seed_cpu
 
@@ -229,10 +230,19 @@ class StreamLoader(TorchDataLoader[Any]):
         self._config = loader
         self._shard = rank, size
         self._plan = open_plan(loader, rank, size, skip, is_endless=repeat)
+        self._running: Callable[[], Iterator[Shipped] | None] = lambda: None
 
     def __iter__(self) -> Any:
         seed = draw_base_seed(self.generator)
-        return (shipped.batch for shipped in read_stream(self._config, seed, self._plan))
+        stream = read_stream(self._config, seed, self._plan)
+        self._running = weakref.ref(stream)
+        return (shipped.batch for shipped in stream)
+
+    def close(self) -> None:
+        """End the workers of the last pass, at once."""
+        stream = self._running()
+        if stream is not None:
+            end_workers(stream)
 
     def __len__(self) -> int:
         rank, size = self._shard

@@ -18,6 +18,7 @@ from determined._import_from_path import import_from_path
 from determined._local_execution import _local_execution_manager
 from determined.errors import InvalidCheckpointException, InvalidExperimentException
 from determined.load import trial_class_from_entrypoint
+from determined.pytorch._arguments import check_kind, check_path
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._reading import read_json, read_state
 from determined.pytorch._sharded_state import join
@@ -99,6 +100,11 @@ def load_trial_from_checkpoint_path(
             stacklevel=2,
         )
         torch_load_kwargs = kwargs
+    check_path("path", path, optional=False)
+    check_kind("trial_kwargs", trial_kwargs, dict, "a dictionary")
+    check_kind("torch_load_kwargs", torch_load_kwargs, dict, "a dictionary")
+    if trial_class is not None and not isinstance(trial_class, type):
+        raise TypeError(f"`trial_class` must be a class, got {trial_class!r}.")
     directory = pathlib.Path(path).absolute()
     description = _describe(directory)
     storage = SharedFSStorageManager(directory.parent)
@@ -166,8 +172,8 @@ def _describe(directory: pathlib.Path) -> dict[str, Any]:
         }
     stored = read_json(metadata)
     assert stored is not None, (
-        f"{directory} has neither load_data.json nor metadata.json, so it is no checkpoint of a "
-        "trial."
+        f"`path` must be the directory of a checkpoint, but {directory} has neither load_data.json "
+        "nor metadata.json, so it is no checkpoint of a trial."
     )
     if not str(stored.get("framework", "")).startswith("torch") and "torch_version" not in stored:
         logger.warning(f"{metadata} does not say that this is a checkpoint of torch.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
@@ -33,6 +34,8 @@ class Loader(TorchDataLoader[Any]):
         self._options = options
         self._numbered = _NumberedBatches(self.batch_sampler)
         self._torch: TorchDataLoader[Any] | None = None
+        # Whoever holds an error holds the frames, and so the pass, that it came from.
+        self._running: Callable[[], Iterator[Any] | None] = lambda: None
         self._pass_seed: Callable[[], int] | None = None
         self._is_shared = False
 
@@ -55,13 +58,15 @@ class Loader(TorchDataLoader[Any]):
             self._torch = self._build()
         self._torch.generator.manual_seed(seed)
         self._numbered.start(batches, seed if self.num_workers else None)
-        return iter(self._torch)
+        iterator = iter(self._torch)
+        self._running = weakref.ref(iterator)
+        return iterator
 
     def close(self) -> None:
-        """End persistent workers, at once. A later pass starts new ones."""
-        loader, self._torch = self._torch, None
-        if loader is not None and loader._iterator is not None:
-            end_workers(loader._iterator)
+        """End the workers of the last pass, at once. A later pass starts new ones."""
+        iterator, self._torch = self._running(), None
+        if iterator is not None:
+            end_workers(iterator)
 
     def _order(self) -> Iterable[Any]:
         batches = cast(Iterable[Any], self.batch_sampler)

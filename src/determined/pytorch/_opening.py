@@ -19,6 +19,7 @@ from determined.pytorch._data import DataLoader, _dataset_repro_warning
 from determined.pytorch._evaluate import uses_evaluate_batch
 from determined.pytorch._fsdp import is_sharded
 from determined.pytorch._hooks import Hooks
+from determined.pytorch._iterable import StreamLoader
 from determined.pytorch._loader import Loader
 from determined.pytorch._parallel import continue_window
 from determined.pytorch._plan import FitPlan
@@ -40,6 +41,7 @@ from determined.pytorch._training_data import TrainingData, open_training_data
 from determined.pytorch._trial import PyTorchTrial
 from determined.pytorch.samplers import SkipBatchSampler, SkipSampler
 from determined.storage import SharedFSStorageManager
+from determined.storage._base import is_storage_id
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -105,7 +107,7 @@ def open_run(
         training_loader = trial.build_training_data_loader()
         _check_loader(training_loader, context, trial.build_training_data_loader)
         validation_loader = _validation_loader(trial, context)
-        if isinstance(validation_loader, Loader):
+        if isinstance(validation_loader, (Loader, StreamLoader)):
             stack.callback(validation_loader.close)
         # When both are built: this draws a random number, and those of the trial come first.
         data = _open_training_data(training_loader, context, start, saved)
@@ -159,6 +161,10 @@ def _find(
     name = plan.latest_checkpoint
     if name is None:
         return None
+    if name == "best" and plan.metric is None:
+        raise ValueError(
+            "`latest_checkpoint='best'` needs to know the metric: pass fit(metric=...)."
+        )
     if name in ("latest", "best"):
         try:
             name = checkpoints.resolve(
@@ -173,6 +179,11 @@ def _find(
     if pathlib.Path(name).is_absolute():  # of another storage, perhaps of another kind
         checkpoints = core.CheckpointContext(
             context.distributed, SharedFSStorageManager(pathlib.Path(name).parent)
+        )
+    elif not is_storage_id(name):
+        raise ValueError(
+            "`latest_checkpoint` must be the id of a checkpoint, an absolute path, 'latest' or "
+            f"'best', got {name!r}."
         )
     path = restoring.enter_context(checkpoints.restore_path(name))
     logger.info(f"Restoring checkpoint {name}.")

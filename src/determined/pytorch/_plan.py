@@ -12,6 +12,7 @@ from collections.abc import Container
 from typing import Any
 
 from determined import core
+from determined.pytorch._arguments import check_choice
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._profile import ProfileOptions
 from determined.pytorch._schedule import (
@@ -165,10 +166,7 @@ def check_policy(
     validates_often: bool,
 ) -> tuple[str, str | None, bool]:
     """Return the policy, the metric that decides what is best, and its direction."""
-    if policy not in _POLICIES:
-        raise ValueError(
-            f"`checkpoint_policy` must be one of {', '.join(_POLICIES)}, got {policy!r}."
-        )
+    check_choice("checkpoint_policy", policy, _POLICIES)
     searcher = (context._exp_conf or {}).get("searcher") or {}
     info = context._core.info
     if policy == "best" and info is not None and info.task_type == "TRIAL":

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from determined.pytorch._arguments import check_flag, check_kind
+
 logger = logging.getLogger("determined.pytorch")
 
 
@@ -46,6 +48,12 @@ def _simple_reduce_metrics(
 def to_numpy(value: torch.Tensor) -> np.ndarray:
     """Copy a tensor to numpy; types that numpy lacks become float32."""
     value = value.detach()
+    if value.is_meta:
+        raise TypeError("a tensor on the device 'meta' has no values")
+    if value.layout is not torch.strided:
+        value = value.to_dense()
+    if value.dtype is torch.complex32:
+        value = value.to(torch.complex64)
     if value.dtype == torch.bfloat16 or value.dtype.itemsize == 1 and value.is_floating_point():
         value = value.float()
     return value.cpu().numpy()
@@ -135,6 +143,9 @@ class _PyTorchReducerContext:
             for_training: Reduce it with each report of training metrics.
             for_validation: Reduce it with each validation.
         """
+        check_kind("name", name, str, "a string")
+        check_flag("for_training", for_training)
+        check_flag("for_validation", for_validation)
         wrapped: MetricReducer
         if isinstance(reducer, MetricReducer):
             assert all(r.reducer is not reducer for r in self._wrapped_reducers), (
@@ -197,10 +208,13 @@ class _PyTorchReducerContext:
                     "returned a dict. Return one value, or wrap it with name=None."
                 )
                 metrics[registered.name] = result
-        return {
-            name: to_numpy(value) if isinstance(value, torch.Tensor) else value
-            for name, value in metrics.items()
-        }
+        for name, value in metrics.items():
+            if isinstance(value, torch.Tensor):
+                try:
+                    metrics[name] = to_numpy(value)
+                except TypeError as e:
+                    raise TypeError(f"The metric {name!r} of a reducer cannot be read: {e}") from e
+        return metrics
 
 
 def _describe(reducer: Any) -> str:

@@ -39,9 +39,10 @@ class TrainUnit:
         value = self.value
         if isinstance(value, numbers.Integral):
             return value < 1 or (step_num != 0 and step_num % int(value) == 0)
-        assert isinstance(value, Container), (
-            f"{type(self).__name__} takes a whole number or a container of whole numbers, got "
-            f"{value!r}."
+        is_schedule = isinstance(value, Container) and not isinstance(value, (str, bytes))
+        assert is_schedule, (
+            f"The value of {type(self).__name__} must be a whole number or a container of whole "
+            f"numbers, got {value!r}."
         )
         return step_num in value
 

@@ -14,6 +14,13 @@ import torch
 
 from determined import core
 from determined._info import get_cluster_info
+from determined.pytorch._arguments import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    check_path,
+)
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._export import require_safetensors
 from determined.pytorch._loop import TrainLoop
@@ -80,6 +87,13 @@ def init(
             "`aggregation_frequency` must be a whole number of at least 1, got "
             f"{aggregation_frequency!r}."
         )
+    check_kind("hparams", hparams, dict, "a dictionary")
+    _check_config(exp_conf)
+    check_kind("distributed", distributed, core.DistributedContext, "a core.DistributedContext")
+    check_flag("enable_tensorboard_logging", enable_tensorboard_logging)
+    check_path("tensorboard_path", tensorboard_path)
+    check_kind("run_id", run_id, str, "a string")
+    check_flag("allow_pickle", allow_pickle)
     info = get_cluster_info()
     trial_info = info.trial if info is not None and info.task_type == "TRIAL" else None
     if trial_info is not None:
@@ -89,6 +103,7 @@ def init(
         if seed is None:
             seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed")
         if seed is not None:
+            seed = _checked_seed(seed)
             seed_everything(seed)
         core_context = stack.enter_context(
             core.init(
@@ -124,6 +139,22 @@ def init(
     if stopped_by is not None and not hasattr(builtins, "__IPYTHON__"):
         # Stopped, not finished: what the script would do next must not take one for the other.
         raise SystemExit(128 + stopped_by)
+
+
+def _check_config(exp_conf: Any) -> None:
+    check_kind("exp_conf", exp_conf, dict, "a dictionary")
+    for section in ("checkpoint_storage", "data", "reproducibility", "searcher"):
+        value = (exp_conf or {}).get(section)
+        check_kind(f"{section}` in `exp_conf", value, dict, "a dictionary")
+
+
+def _checked_seed(seed: Any) -> int:
+    if not is_whole_number(seed) or not -(2**63) <= seed < 2**63:
+        raise ValueError(
+            f"`seed` (or reproducibility.experiment_seed of the configuration) must be a whole "
+            f"number of 64 bits, got {seed!r}."
+        )
+    return int(seed)
 
 
 class Trainer:
@@ -175,6 +206,10 @@ class Trainer:
             begin_on_batch: First batch to measure, counted from the start of the trial.
             end_after_batch: Last batch to measure; by default all.
         """
+        check_flag("sync_timings", sync_timings)
+        check_flag("enabled", enabled)
+        check_count("begin_on_batch", begin_on_batch)
+        check_count("end_after_batch", end_after_batch, optional=True)
         self._profile = ProfileOptions(sync_timings, enabled, begin_on_batch, end_after_batch)
 
     def fit(
@@ -241,6 +276,22 @@ class Trainer:
                 f"{self._trial!r}."
             )
         context = self._context
+        check_kind(
+            "context", context, PyTorchTrialContext, "the context of pytorch.init()", optional=False
+        )
+        for name, flag in (
+            ("step_zero_validation", step_zero_validation),
+            ("test_mode", test_mode),
+            ("profiling_enabled", profiling_enabled),
+            ("smaller_is_better", smaller_is_better),
+            ("async_checkpoint", async_checkpoint),
+            ("progress", progress),
+        ):
+            check_flag(name, flag)
+        check_path("latest_checkpoint", latest_checkpoint)
+        check_kind("metric", metric, str, "a string")
+        check_choice("on_checkpoint_error", on_checkpoint_error, ("raise", "continue"))
+        check_choice("export", export, (None, "safetensors"))
         info = context._core.info
         max_length = check_max_length(max_length, context)
         if info is not None and info.task_type == "TRIAL":
@@ -252,12 +303,6 @@ class Trainer:
                     "This trial has a checkpoint to continue from, but fit was not given it: pass "
                     "fit(latest_checkpoint=det.get_cluster_info().latest_checkpoint)."
                 )
-        if on_checkpoint_error not in ("raise", "continue"):
-            raise ValueError(
-                f"`on_checkpoint_error` must be 'raise' or 'continue', got {on_checkpoint_error!r}."
-            )
-        if export not in (None, "safetensors"):
-            raise ValueError(f"`export` must be None or 'safetensors', got {export!r}.")
         if export == "safetensors":
             require_safetensors()
         policy, metric, smaller = check_policy(
@@ -271,7 +316,7 @@ class Trainer:
             if reporting_period is None
             else check_period("reporting_period", reporting_period),
             checkpoint_policy=policy,
-            latest_checkpoint=latest_checkpoint,
+            latest_checkpoint=None if latest_checkpoint is None else os.fspath(latest_checkpoint),
             step_zero_validation=step_zero_validation,
             test_mode=test_mode,
             profile=dataclasses.replace(

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, Sampler
 
+from determined.pytorch._arguments import check_count, check_iterable
+
 __all__ = [
     "DistributedBatchSampler",
     "DistributedSampler",
@@ -39,6 +41,13 @@ def _repeat(sampler: Iterable[Any]) -> Iterator[Any]:
             )
 
 
+def _check_shard(num_workers: int, rank: int) -> None:
+    check_count("num_workers", num_workers, at_least=1)
+    check_count("rank", rank)
+    if rank >= num_workers:
+        raise ValueError(f"`rank` must be in 0..{num_workers - 1}, got {rank}.")
+
+
 def _shard_length(length: int, num_workers: int, rank: int) -> int:
     return length // num_workers + (1 if length % num_workers > rank else 0)
 
@@ -47,6 +56,7 @@ class RepeatSampler(Sampler[Any]):
     """Endless passes over `sampler`, which is iterated anew each time."""
 
     def __init__(self, sampler: Sampler[Any]) -> None:
+        check_iterable("sampler", sampler)
         self.sampler = sampler
 
     def __iter__(self) -> Iterator[Any]:
@@ -60,6 +70,7 @@ class RepeatBatchSampler(BatchSampler):
     """Endless passes over `batch_sampler`, which is iterated anew each time."""
 
     def __init__(self, batch_sampler: BatchSampler) -> None:
+        check_iterable("batch_sampler", batch_sampler)
         self.batch_sampler = batch_sampler
 
     def __iter__(self) -> Iterator[list[Any]]:
@@ -73,6 +84,8 @@ class DistributedSampler(Sampler[Any]):
     """Every `num_workers`-th item of `sampler`, starting at item `rank`."""
 
     def __init__(self, sampler: Sampler[Any], num_workers: int, rank: int) -> None:
+        check_iterable("sampler", sampler)
+        _check_shard(num_workers, rank)
         self.sampler = sampler
         self.num_workers = num_workers
         self.rank = rank
@@ -88,10 +101,8 @@ class DistributedBatchSampler(BatchSampler):
     """Every `num_workers`-th batch of `batch_sampler`, starting at batch `rank`."""
 
     def __init__(self, batch_sampler: BatchSampler, num_workers: int, rank: int) -> None:
-        if num_workers < 1:
-            raise ValueError(f"`num_workers` must be at least 1, got {num_workers}.")
-        if not 0 <= rank < num_workers:
-            raise ValueError(f"`rank` must be in 0..{num_workers - 1}, got {rank}.")
+        check_iterable("batch_sampler", batch_sampler)
+        _check_shard(num_workers, rank)
         self.batch_sampler = batch_sampler
         self.num_workers = num_workers
         self.rank = rank
@@ -107,6 +118,8 @@ class SkipSampler(BatchSampler):
     """`sampler` without the first `skip` items of each iteration. The length ignores `skip`."""
 
     def __init__(self, sampler: Sampler[Any], skip: int) -> None:
+        check_iterable("sampler", sampler)
+        check_count("skip", skip)
         self.sampler = sampler
         self.skip = skip
 
@@ -124,6 +137,8 @@ class SkipBatchSampler(BatchSampler):
     """
 
     def __init__(self, batch_sampler: BatchSampler, skip: int) -> None:
+        check_iterable("batch_sampler", batch_sampler)
+        check_count("skip", skip)
         self.batch_sampler = batch_sampler
         self.skip = skip
         self.length = len(batch_sampler)
@@ -139,6 +154,9 @@ class _ReproducibleShuffle(Sampler[Any]):
     """Pass k is the k-th shuffle by a private generator; `set_epoch` moves to any k."""
 
     def __init__(self, items: Iterable[Any], seed: int) -> None:
+        check_count("seed", seed)
+        if seed >= 2**32:
+            raise ValueError(f"`seed` must be less than 2**32, as numpy asks, got {seed}.")
         self._items = items
         self._seed = seed
         self._rng = np.random.RandomState(seed)
@@ -182,6 +200,7 @@ class ReproducibleShuffleSampler(_ReproducibleShuffle):
     """The items of `sampler` in an order that depends on `seed` and the number of the pass only."""
 
     def __init__(self, sampler: Sampler[Any], seed: int) -> None:
+        check_iterable("sampler", sampler)
         super().__init__(sampler, seed)
         self.sampler = sampler
 
@@ -190,5 +209,6 @@ class ReproducibleShuffleBatchSampler(_ReproducibleShuffle):
     """Whole batches of `batch_sampler`, in an order that depends on `seed` and the pass only."""
 
     def __init__(self, batch_sampler: BatchSampler, seed: int) -> None:
+        check_iterable("batch_sampler", batch_sampler)
         super().__init__(batch_sampler, seed)
         self.batch_sampler = batch_sampler

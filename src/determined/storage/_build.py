@@ -90,12 +90,12 @@ def from_string(shortcut: str) -> StorageManager:
                 f"A file URL has no host: write file:///absolute/path, got {shortcut!r}."
             )
         if not url.path:
-            raise ValueError("The storage path is empty.")
+            raise ValueError(f"`checkpoint_storage` must be a path or a URL, got {shortcut!r}.")
         return SharedFSStorageManager(url.path)
     if url.scheme not in ("s3", "gs"):
         raise ValueError(
-            f"Storage {shortcut!r} has the unknown scheme {url.scheme!r}: give a path, file://, "
-            "s3:// or gs://, or a config with `type`."
+            f"`checkpoint_storage` {shortcut!r} has the unknown scheme {url.scheme!r}: give a "
+            "path, file://, s3:// or gs://, or a config with `type`."
         )
     if not url.netloc:
         raise ValueError(f"A storage URL names a bucket: {url.scheme}://bucket/prefix.")
