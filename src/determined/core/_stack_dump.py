@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
@@ -23,7 +24,9 @@ def install_stack_dump() -> Callable[[], None]:
     previous: Any = signal.getsignal(number)
 
     def handle(received: int, frame: FrameType | None) -> None:
-        _print_stacks(frame)
+        # Nobody may read it, or the signal interrupted a print, which cannot be entered twice.
+        with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
+            _print_stacks(frame)
         if callable(previous):
             previous(received, frame)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -91,4 +92,5 @@ def _handle_in_child(number: int) -> None:
 
 def _print(text: str) -> None:
     # The handler may have interrupted a print: Python's own streams cannot be entered twice.
-    os.write(2, text.encode())
+    with contextlib.suppress(OSError):  # a terminal that was closed, which the signal told of
+        os.write(2, text.encode())

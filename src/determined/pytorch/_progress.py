@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from determined.pytorch._seed import forked_rng
 from determined.util import is_numerical_scalar
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class Progress:
         if enabled is None:
             enabled = os.environ.get("DET_PROGRESS", "").lower() not in ("off", "0", "false", "no")
         if enabled and _can_be_live():
-            from determined.pytorch._progress_live import LiveDisplay
+            with forked_rng(0):  # rich draws from `random` when it is imported
+                from determined.pytorch._progress_live import LiveDisplay
 
             with contextlib.suppress(OSError, ValueError):
                 self._live = LiveDisplay(self._frame)

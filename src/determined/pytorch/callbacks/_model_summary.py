@@ -13,6 +13,7 @@ from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._parallel import inner_module
 from determined.pytorch._schedule import is_whole_number
+from determined.pytorch._seed import forked_rng
 
 
 class ModelSummary(PyTorchCallback):
@@ -76,8 +77,9 @@ class ModelSummary(PyTorchCallback):
         self._hooks = []
 
     def _print(self) -> None:
-        from rich.console import Console, Group
-        from rich.table import Table
+        with forked_rng(0):  # rich draws from `random` when it is imported
+            from rich.console import Console, Group
+            from rich.table import Table
 
         tables: list[Table | str] = []
         for index, model in enumerate(map(inner_module, self._context.models)):

@@ -1,0 +1,169 @@
+"""Signals in every phase of a run: it stops soon, saves where it is, and continues exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from determined.storage import SharedFSStorageManager
+from tests.support import signalled
+from tests.support.resumable import Trained, checkpoints
+from tests.support.workers import Outcome, collect_workers
+
+pytestmark = pytest.mark.multiprocess
+
+DEADLINE_SECONDS = 60.0
+# The phase, and the batches that are trained when the run has stopped; None: it is not certain.
+PHASES = {"loader start": 0, "first step": 1, "batch 4": 5, "validation": 4, "save": None}
+
+
+@contextlib.contextmanager
+def when_ready(folder: Path, act: Callable[[int], None]) -> Iterator[None]:
+    """Call `act` with the id of the process that reaches its phase while the block runs."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not (folder / "ready").exists():
+            if time.monotonic() > deadline or is_over.wait(0.005):
+                return
+        act(int((folder / "ready").read_text()))
+
+    is_over = threading.Event()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def train_until(folder: Path, phase: str, act: Callable[[int], None]) -> Outcome:
+    with when_ready(folder, act):
+        (outcome,) = collect_workers(
+            1,
+            signalled.main,
+            str(folder),
+            phase,
+            process_group=False,
+            deadline_seconds=DEADLINE_SECONDS,
+        )
+    assert (folder / "ready").exists(), outcome
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    (outcome,) = collect_workers(
+        1, signalled.main, str(tmp_path_factory.mktemp("unbroken")), process_group=False
+    )
+    trained = outcome.value
+    assert isinstance(trained, Trained)
+    return trained
+
+
+def check_continues(folder: Path, unbroken: Trained) -> None:
+    """What is there is whole, and a new process ends like the unbroken run."""
+    manager = SharedFSStorageManager(folder / "storage")
+    assert all(manager.verify(found.storage_id) for found in manager.list())
+    newest = manager.latest("run")
+    done = 0 if newest is None else int(newest.metadata["steps_completed"])
+    resumed = signalled.main(str(folder))
+    assert len(resumed.losses) == signalled.LENGTH - done
+    assert resumed.ends_like(unbroken)
+
+
+def steps(folder: Path) -> list[int]:
+    found = checkpoints(folder / "storage")
+    return [int(checkpoint.metadata["steps_completed"]) for checkpoint in found]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129)])
+def test_a_signal_in_any_phase_stops_the_run_where_it_is(
+    phase: str, name: str, code: int, tmp_path: Path, unbroken: Trained
+) -> None:
+    outcome = train_until(tmp_path, phase, lambda pid: os.kill(pid, signal.Signals[name]))
+    assert outcome.exit_code == code, outcome
+    expected = PHASES[phase]
+    if expected is not None:
+        assert steps(tmp_path)[-1:] == ([expected] if expected else [])
+    else:
+        assert len(steps(tmp_path)) == 2  # the one that it was saving, and the one of the stop
+    check_continues(tmp_path, unbroken)
+
+
+@pytest.mark.parametrize("phase", ["batch 4", "validation", "save"])
+def test_a_second_ctrl_c_ends_the_run_at_once_and_does_no_harm(
+    phase: str, tmp_path: Path, unbroken: Trained
+) -> None:
+    def interrupt_twice(pid: int) -> None:
+        os.kill(pid, signal.SIGINT)
+        time.sleep(0.02)  # two at once may arrive as one
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGINT)
+
+    outcome = train_until(tmp_path, phase, interrupt_twice)
+    assert outcome.exit_code != 0
+    assert set(steps(tmp_path)) <= {3, 4, 5, 6}
+    check_continues(tmp_path, unbroken)
+
+
+@pytest.mark.parametrize("phase", ["batch 4", "save"])
+def test_sigusr1_shows_stacks_and_disturbs_nothing(
+    phase: str, tmp_path: Path, unbroken: Trained
+) -> None:
+    def ask(pid: int) -> None:
+        os.kill(pid, signal.SIGUSR1)
+        (tmp_path / "go").touch()
+
+    outcome = train_until(tmp_path, phase, ask)
+    assert outcome.exit_code == 0, outcome
+    assert "most recent call last" in outcome.output
+    assert outcome.value == unbroken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("progress", ["on", "off"])
+def test_a_closed_terminal_stops_the_run_with_a_checkpoint(
+    progress: str, tmp_path: Path, unbroken: Trained
+) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.signalled", str(tmp_path), "batch 4"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "DET_PROGRESS": progress, "TERM": "xterm", "OMP_NUM_THREADS": "1"},
+    )
+    os.close(theirs)
+    reader = threading.Thread(target=_read_all, args=(ours, tmp_path / "ready"))
+    reader.start()
+    reader.join(DEADLINE_SECONDS)
+    os.close(ours)  # as closing the window does
+    assert process.wait(DEADLINE_SECONDS) == 129
+    assert steps(tmp_path) == [3, 5]
+    check_continues(tmp_path, unbroken)
+
+
+def _read_all(terminal: int, until: Path) -> None:
+    os.set_blocking(terminal, False)
+    while not until.exists():
+        with contextlib.suppress(OSError):
+            os.read(terminal, 1 << 16)
+        time.sleep(0.005)
