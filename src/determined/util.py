@@ -51,12 +51,13 @@ def _mean(values: list[Any]) -> float | None:
     import numpy as np
 
     present = [value for value in values if value is not None]
-    if not present:
-        return None
     try:
+        array = np.asarray(present)
+        if array.size == 0 or array.dtype.kind == "c":  # the mean would be nothing, or two numbers
+            return None
         with np.errstate(all="ignore"):
-            return float(np.mean(present))
-    except (TypeError, ValueError):
+            return float(np.mean(array))
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -122,8 +123,13 @@ def get_member_func(obj: Any, func_name: str) -> Callable[..., Any] | None:
 
 
 def is_numerical_scalar(n: Any) -> bool:
-    """Whether `n` is one real number: Python's, numpy's, or a numpy array without dimensions."""
-    if isinstance(n, (int, float)):
+    """Whether `n` is one real number: Python's, numpy's, or a numpy array without dimensions.
+
+    A whole number that is too large for any float is none.
+    """
+    if isinstance(n, int):
+        return -sys.float_info.max <= n <= sys.float_info.max
+    if isinstance(n, float):
         return True
     np = sys.modules.get("numpy")  # not imported: then it is no numpy value
     if np is None or not isinstance(n, (np.generic, np.ndarray)):

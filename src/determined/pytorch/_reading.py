@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from determined._version import __version__
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.pytorch._numpy_pickle import real_arrays, stand_ins
 from determined.storage._manifest import load_json, read_json_file
@@ -111,7 +112,10 @@ def read_tensors(
 def read_state(path: pathlib.Path, allow_pickle: bool, **load_options: Any) -> dict[str, Any]:
     """Load the training state of a checkpoint: models by name, at least."""
     file = state_file(path)
-    checkpoint = read_dict(file, allow_pickle, **load_options)
+    try:
+        checkpoint = read_dict(file, allow_pickle, **load_options)
+    except InvalidCheckpointException as e:
+        raise InvalidCheckpointException(f"{e}{_other_versions(path)}") from e
     models = checkpoint.get("models_state_dict", [checkpoint.get("model_state_dict")])
     if not isinstance(models, (list, tuple)) or not all(map(_is_state_dict, models)):
         raise InvalidCheckpointException(
@@ -119,6 +123,22 @@ def read_state(path: pathlib.Path, allow_pickle: bool, **load_options: Any) -> d
             "of weights by name."
         )
     return checkpoint
+
+
+def _other_versions(path: pathlib.Path) -> str:
+    """Return a sentence on what wrote a checkpoint, if that is not what reads it."""
+    try:
+        metadata = read_json(path / "metadata.json") or {}
+    except InvalidCheckpointException:
+        return ""
+    wrote = [str(metadata.get(key))[:50] for key in ("determined_version", "framework")]
+    reads = [__version__, f"torch-{torch.__version__}"]
+    if wrote == reads or "None" in wrote:
+        return ""
+    return (
+        f" It was written by determined {wrote[0]} with {wrote[1]}, and this is determined "
+        f"{reads[0]} with {reads[1]}."
+    )
 
 
 def read_dict(file: pathlib.Path, allow_pickle: bool, **load_options: Any) -> dict[str, Any]:
