@@ -60,8 +60,16 @@ def test_a_script_below_the_working_directory_is_found_in_the_copy(tmp_path: Pat
 def test_a_script_elsewhere_is_copied_with_its_own_directory(tmp_path: Path) -> None:
     project, elsewhere = write(tmp_path / "project", {"train.py": _TELL}), tmp_path / "elsewhere"
     elsewhere.mkdir()
-    found = tell(str(project / "train.py"), cwd=elsewhere)
-    assert found == TrialCode(project, ".", "train:Mine.Inner")
+    for script in (str(project / "train.py"), "../project/train.py"):
+        found = tell(script, cwd=elsewhere)
+        assert found == TrialCode(project, ".", "train:Mine.Inner")
+
+
+def test_a_link_to_a_script_stands_for_it(tmp_path: Path) -> None:
+    project = write(tmp_path / "project", {"train.py": _TELL})
+    (tmp_path / "link.py").symlink_to(project / "train.py")
+    found = tell("link.py", cwd=tmp_path)
+    assert found == TrialCode(tmp_path, "project", "train:Mine.Inner")
 
 
 def test_a_module_run_by_name_keeps_its_package(tmp_path: Path) -> None:

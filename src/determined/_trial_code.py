@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -45,8 +46,9 @@ def _module_place(module_name: str) -> tuple[Path, str] | None:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not file.endswith(".py"):
         return None
-    path, name = Path(file).absolute(), module_name
+    path, name = Path(os.path.normpath(Path(file).absolute())), module_name
     if module_name == "__main__":
+        path = path.resolve()  # as Python does to find the modules beside a script
         spec = getattr(module, "__spec__", None)  # of `python -m package.module`
         name = path.stem if spec is None else spec.name
     parts = name.split(".")
