@@ -101,7 +101,8 @@ def archive_user_code(source: Path, archive: IO[bytes], exclude: Iterable[Path] 
 
 def unpack_user_code(archive: IO[bytes], destination: Path) -> None:
     """Make the directory `destination` as `copy_user_code` would have made it back then."""
-    _make_directory(destination)
+    destination.mkdir()  # not those above: a storage that was unmounted must not be made anew
+    destination.chmod(0o755)
     archive.seek(0)
     with tarfile.open(fileobj=archive, mode="r") as tar:
         for entry in tar:

@@ -279,6 +279,18 @@ class TestTrouble:
         save(store, "second", 2)
         assert visible(store) == ["first", "second"]
 
+    def test_a_file_that_was_written_must_be_there_in_the_end(
+        self, store: SharedFSStorageManager
+    ) -> None:
+        path = store.pre_store_path("second")
+        with HashingFile(path / "weights") as file:
+            file.write(b"content")
+        (path / "weights").unlink()
+        with pytest.raises(CheckpointError, match=r"weights was written, but is gone.*mounted"):
+            store.post_store_path(path, "second", known={"weights": file.digest})
+        store.discard(path)
+        assert visible(store) == ["first"]
+
     def test_a_file_in_the_way_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(CheckpointError, match="file/store"):

@@ -26,6 +26,7 @@ from determined.pytorch._sharded_state import gather, split
 from determined.pytorch._snapshot import Snapshot
 from determined.pytorch._state import RunRecord, write_side_files
 from determined.storage import FileDigest, HashingFile
+from determined.storage._durable import explained
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -203,12 +204,13 @@ class Saver:
         """Write what is not of a single rank, and show all files to callbacks."""
         assert self._code_taken is not None, "start() comes first"
         self._code_taken.result()
-        self._code.write_into(path)
-        _write_tensors(path, "state_dict.pth", job.tensors, known)
-        self._warn_once_of_pickles(path / "state_dict.pth")
-        write_side_files(path, job.state, self._record(job, storage_id), job.load_data)
-        if self._export == "safetensors":
-            write_safetensors(path, whole_models or job.tensors["models_state_dict"])
+        with explained("write files into", path):
+            self._code.write_into(path)
+            _write_tensors(path, "state_dict.pth", job.tensors, known)
+            self._warn_once_of_pickles(path / "state_dict.pth")
+            write_side_files(path, job.state, self._record(job, storage_id), job.load_data)
+            if self._export == "safetensors":
+                write_safetensors(path, whole_models or job.tensors["models_state_dict"])
         for callback in self._callbacks.values():
             callback.on_checkpoint_end(str(path))
             callback.on_checkpoint_write_end(str(path))
@@ -234,9 +236,10 @@ class Saver:
 def _write_tensors(
     path: pathlib.Path, name: str, tensors: Any, known: dict[str, FileDigest]
 ) -> None:
-    (path / name).parent.mkdir(exist_ok=True)
-    with HashingFile(path / name) as file:
-        torch.save(tensors, file)
+    with explained("write", path / name):
+        (path / name).parent.mkdir(exist_ok=True)
+        with HashingFile(path / name) as file:
+            torch.save(tensors, file)
     known[name] = file.digest
 
 

@@ -165,6 +165,11 @@ class SharedFSStorageManager(StorageManager):
             sizes = dict(walk(target, target.name))
             sizes.pop(MANIFEST_NAME, None)
             files = [path for path in sizes if not path.endswith("/")]
+            if lost := sorted(known.keys() - sizes.keys()):
+                raise CheckpointError(
+                    f"{target / lost[0]} was written, but is gone. Is the storage still mounted, "
+                    "and has nothing else removed files from it?"
+                )
             digests = for_each(seal, files)
         folders = frozenset(path for path in sizes if path.endswith("/"))
         return Contents(dict(zip(files, digests, strict=True)), folders)
