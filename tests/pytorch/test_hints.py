@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 from determined import pytorch
-from tests.support.trials import LineTrial
+from determined.pytorch import DataLoader
+from tests.support.trials import LineTrial, train
 
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="Python 3.10 has no notes on exceptions; they are logged"
@@ -63,3 +69,74 @@ def test_an_unknown_error_gets_the_place_but_no_guess(tmp_path: Path) -> None:
     said = _failure(_FailsInValidation, tmp_path)
     assert "evaluate_batch: raise RuntimeError" in said
     assert "Hint" not in said
+
+
+class _FailsInAHelper(LineTrial):
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        return self._loss(batch)
+
+    def _loss(self, batch: Any) -> Any:
+        raise RuntimeError("deep down")
+
+
+def test_every_line_of_the_users_code_is_named_the_innermost_last(tmp_path: Path) -> None:
+    said = _failure(_FailsInAHelper, tmp_path)
+    places = [line for line in said.splitlines() if line.startswith("In your code:")]
+    assert len(places) == 2
+    assert "train_batch: return self._loss(batch)" in places[0]
+    assert '_loss: raise RuntimeError("deep down")' in places[1]
+
+
+class _Deadly(Dataset[Any]):
+    """Ends the worker process that reads its third sample."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 2:
+            time.sleep(0.2)  # let the batch before arrive
+            os.kill(os.getpid(), self._number)
+        return torch.ones(1), torch.ones(1)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(signal.SIGBUS, "--shm-size"), (signal.SIGKILL, "memory ran out")],
+)
+def test_a_worker_that_dies_of_memory_says_what_to_change(
+    tmp_path: Path, number: int, hint: str
+) -> None:
+    class Trial(LineTrial):
+        def build_training_data_loader(self) -> DataLoader:
+            return DataLoader(_Deadly(number), batch_size=1, num_workers=1, timeout=60)
+
+    said = _failure(Trial, tmp_path)
+    assert "lost a worker process" in said
+    assert hint in said
+
+
+class _TurnsToNaN(LineTrial):
+    num_batches = 10
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        loss = super().train_batch(batch, epoch_idx, batch_idx)["loss"]
+        return {"fine": loss, "loss": loss * float("nan") if batch_idx >= 5 else loss}
+
+
+def test_a_loss_that_turns_to_nan_is_warned_of_once_with_its_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    train(_TurnsToNaN, max_length=pytorch.Batch(10), reporting_period=pytorch.Batch(2))
+    warnings = [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno == logging.WARNING and "training metric" in record.getMessage()
+    ]
+    assert len(warnings) == 1
+    assert "'loss' is nan since batch 5." in warnings[0]
+    assert "LossGuard" in warnings[0]
