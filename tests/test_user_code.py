@@ -48,7 +48,16 @@ def test_virtual_environments_are_left_out_whatever_their_name(
     source: Path, tmp_path: Path
 ) -> None:
     write(source, "train.py", "env/pyvenv.cfg", "env/lib/site.py", "sub/py311/pyvenv.cfg")
+    write(source, "miniconda/conda-meta/history", "miniconda/lib/a.py")
     assert copied(source, tmp_path / "code") == {"train.py"}
+
+
+def test_checkpoints_and_event_files_of_other_runs_are_left_out(
+    source: Path, tmp_path: Path
+) -> None:
+    write(source, "train.py", "two/id/manifest.json", "two/id/load_data.json", "two/id/code/a.py")
+    write(source, "two/tensorboard/run/events.out.tfevents.1794787924.vm.1.0", "web/manifest.json")
+    assert copied(source, tmp_path / "code") == {"train.py", "web/manifest.json"}
 
 
 def test_ignore_files_follow_gitignore_rules(source: Path, tmp_path: Path) -> None:

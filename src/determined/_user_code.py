@@ -2,8 +2,9 @@
 
 Left out: what the built-in rules and `.detignore` files name (gitignore syntax; a nested file rules
 its own directory and overrides those above), directories that the caller excludes (the checkpoint
-store, TensorBoard files), virtual environments and conda's, special files, and what cannot be read.
-When the rest is larger than the cap, the largest files go first; Python files always stay.
+store, TensorBoard files), other checkpoints, virtual environments and conda's, special files, and
+what cannot be read. When the rest is larger than the cap, the largest files go first; Python files
+always stay.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ _BUILT_IN_RULES = (
     ".pytest_cache/",
     ".ruff_cache/",
     ".ipynb_checkpoints/",
+    "*.tfevents.*",
 )
 
 
@@ -154,7 +156,7 @@ def _collect(
             continue
         if stat.S_ISDIR(status.st_mode):
             real = _real(path)
-            if real in excluded or rules.ignore(f"{relative}/") or _is_virtual_environment(path):
+            if real in excluded or rules.ignore(f"{relative}/") or _is_never_code(path):
                 continue
             if real in parents:
                 logger.warning("Left out of the code copy: %s links back to %s.", path, real)
@@ -220,8 +222,11 @@ def _make_directory(directory: Path) -> None:
         directory.chmod(0o755)
 
 
-def _is_virtual_environment(directory: Path) -> bool:
-    return (directory / "pyvenv.cfg").is_file() or (directory / "conda-meta").is_dir()
+def _is_never_code(directory: Path) -> bool:
+    """Recognise environments, and checkpoints of a storage that another run used."""
+    is_environment = (directory / "pyvenv.cfg").is_file() or (directory / "conda-meta").is_dir()
+    is_checkpoint = all((directory / n).is_file() for n in ("manifest.json", "load_data.json"))
+    return is_environment or is_checkpoint
 
 
 def _real(path: Path) -> str:
