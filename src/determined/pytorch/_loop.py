@@ -380,10 +380,9 @@ class TrainLoop:
         stack.push(lambda kind, error, tb: explain(context, error, tb))
 
     def _start_profile(self, stack: contextlib.ExitStack) -> None:
-        profile = TimeProfile(self._plan.profile, self._context.device)
-        self._core.profiler.on(sampling_interval=0.5, samples_per_report=2)
+        profile = TimeProfile(self._plan.profile, self._context.device, self._core.profiler)
         self._tracker.profile = profile
-        stack.callback(self._core.profiler.off)
+        stack.callback(profile.stop)
         stack.callback(profile_loop(profile, self))
 
     def _check_stop(self, preemption_only: bool = False) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from determined.core._profiler import ProfilerContext
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._hooks import Hooks
 
@@ -29,8 +30,11 @@ PARTS = {
     "validation": "all of it",
     "checkpoint": "training waits for a save",
 }
-_BACKGROUND = "checkpoint in the background"
+_BACKGROUND = "writing checkpoints, beside training"
 _GPU_PARTS = ("copy", "train_batch", "backward", "optimizer")
+_WORTH_A_TIP, _MOSTLY_MODEL = 0.25, 0.7
+_MODEL_PARTS = ("train_batch", "backward", "optimizer")
+_SystemSamples = list[tuple[str, dict[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +48,16 @@ class ProfileOptions:
 
 
 class TimeProfile:
-    """Adds up seconds per part; time in a nested part counts for that one alone."""
+    """Adds up seconds per part; time in a nested part counts for that one alone.
 
-    def __init__(self, options: ProfileOptions, device: torch.device) -> None:
+    `machine` samples the load of the machine during the same batches.
+    """
+
+    def __init__(
+        self, options: ProfileOptions, device: torch.device, machine: ProfilerContext
+    ) -> None:
         self._options = options
+        self._machine = machine
         self._syncs = options.sync_timings and device.type != "cpu"
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self.calls: collections.Counter[str] = collections.Counter()
@@ -69,14 +79,16 @@ class TimeProfile:
         last = self._options.end_after_batch
         wanted = batch_idx >= self._options.begin_on_batch and (last is None or batch_idx <= last)
         if wanted and self._began is None:
+            self._machine.on(sampling_interval=0.5, samples_per_report=2)
             self._began = time.perf_counter()
         elif not wanted:
             self.stop()
         self.batches += wanted
 
     def stop(self) -> None:
-        """Stop the clock."""
+        """Stop the clock, and report what was sampled last."""
         self._wall, self._began = self.wall_seconds, None
+        self._machine.off()
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return `function` with its time added to `part`."""
@@ -99,9 +111,11 @@ class TimeProfile:
         return call
 
     def timed_in_background(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `function`, which runs beside training, with its time added up."""
+        """Return `function` with its time added up where it runs beside training."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == self._thread:  # a save that training waits for
+                return function(*args, **kwargs)
             began = time.perf_counter()
             try:
                 return function(*args, **kwargs)
@@ -127,13 +141,20 @@ class TimeProfile:
             "validation": "validate less often (validation_period)",
             "checkpoint": "save less often, or let saves run in the background",
         }
-        return [
+        lines = [
             f"{part} takes {shares[part]:.0%} of the time: {tip}."
             for part, tip in tips.items()
-            if shares[part] >= 0.25
+            if shares[part] >= _WORTH_A_TIP
         ]
+        of_model = sum(shares[part] for part in _MODEL_PARTS)
+        if not lines and of_model >= _MOSTLY_MODEL:
+            lines.append(
+                f"The model itself takes {of_model:.0%} of the time: larger batches, "
+                "context.experimental.use_amp() or wrap_model(..., compile=True) may help."
+            )
+        return lines
 
-    def write(self, path: pathlib.Path, system: list[tuple[str, dict[str, Any]]]) -> None:
+    def write(self, path: pathlib.Path, system: _SystemSamples) -> None:
         """Write the result as JSON."""
         shares = self.shares()
         result = {
@@ -156,27 +177,64 @@ class TimeProfile:
 
     def table(self) -> Any:
         """Return the result as a table for the terminal."""
+        from rich import box
+        from rich.bar import Bar
         from rich.table import Table
 
+        title = f"Where did the time go? {self.wall_seconds:.1f} s for {self.batches} batches"
         table = Table(
-            title=f"Where did the time go? ({self.batches} batches)", title_justify="left"
+            title=title,
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
         )
         table.add_column("part")
-        for heading in ("seconds", "share", "per batch"):
+        for heading in ("seconds", "per batch", "share"):
             table.add_column(heading, justify="right")
-        table.add_column("what", style="dim")
+        table.add_column("")
+        table.add_column("what it is", style="dim")
         shares = self.shares()
         rows = [(part, self.seconds[part], PARTS[part]) for part in PARTS]
         rows.append(("other", shares["other"] * self.wall_seconds, "the loop itself"))
         for part, seconds, what in rows:
-            per_batch = seconds / max(self.batches, 1) * 1e6
             table.add_row(
-                part, f"{seconds:.3f}", f"{shares[part]:.1%}", f"{per_batch:.0f} us", what
+                part,
+                f"{seconds:.3f}",
+                _short(seconds / max(self.batches, 1)),
+                f"{shares[part]:.1%}",
+                Bar(1, 0, shares[part], width=20, color="cyan"),
+                what,
+                style="" if shares[part] >= 0.001 else "dim",
             )
         if self.background_seconds:
             beside = f"{self.background_seconds:.3f}"
-            table.add_row(_BACKGROUND, beside, "", "", "beside training", style="dim")
+            table.add_row("", beside, "", "", "", _BACKGROUND, style="dim")
         return table
+
+
+def machine_line(system: _SystemSamples) -> str:
+    """Return in one line how busy the machine was."""
+    found: dict[str, list[float]] = {"cpu_util_simple": [], "memory_free": [], "gpu_util": []}
+
+    def look(sample: dict[str, Any]) -> None:
+        for name, value in sample.items():
+            if isinstance(value, dict):
+                look(value)
+            elif name in found:
+                found[name].append(value)
+
+    for _, samples in system:
+        look(samples)
+    cpu, memory, gpu = found.values()
+    facts = [f"processor {sum(cpu) / len(cpu):.0f}% busy"] if cpu else []
+    facts += [f"GPU {sum(gpu) / len(gpu):.0f}% busy"] if gpu else []
+    facts += [f"{min(memory) / 1e9:.1f} GB of memory free"] if memory else []
+    return f"The machine meanwhile: {', '.join(facts)}." if facts else ""
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 0.01 else f"{seconds * 1e6:.0f} us"
 
 
 class TimedData:
@@ -213,6 +271,7 @@ def profile_loop(profile: TimeProfile, loop: Any) -> Callable[[], None]:
         setattr(loop, name, profile.timed(part, getattr(loop, name)))
     loop._training_data = TimedData(loop._training_data, profile, loop.state.batches_trained)
     loop._saver._write = profile.timed_in_background(loop._saver._write)
+    loop._saver.finish = profile.timed("checkpoint", loop._saver.finish)
     _profile_hooks(profile, loop._hooks)
     return _profile_context(profile, loop._context)
 

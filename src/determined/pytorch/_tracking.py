@@ -19,7 +19,7 @@ from determined.pytorch._endless import TrainingData
 from determined.pytorch._learning_rates import learning_rates
 from determined.pytorch._metrics import Column, rows
 from determined.pytorch._plan import FitPlan
-from determined.pytorch._profile import TimeProfile
+from determined.pytorch._profile import TimeProfile, machine_line
 from determined.pytorch._progress import Progress
 from determined.pytorch._schedule import Epoch, _TrialState
 from determined.tensorboard._events import ScalarEvents
@@ -185,15 +185,16 @@ class Tracker:
         from rich.console import Console
 
         profile.stop()
-        self._context._core.profiler.off()  # reports what was sampled last
         backend = self._context._core._backend
-        system = backend.system_metrics if isinstance(backend, LocalBackend) else ()
+        samples = backend.system_metrics if isinstance(backend, LocalBackend) else ()
+        system = list(samples)
         path = self._context.get_tensorboard_path() / "profile.json"
-        profile.write(path, list(system))
+        profile.write(path, system)
         console = Console(stderr=True)
         console.print(profile.table())
-        for line in [*profile.advice(), f"Details: {path}"]:
-            console.print(line, highlight=False, soft_wrap=True)
+        for line in [*profile.advice(), machine_line(system), f"Details: {path}"]:
+            if line:
+                console.print(line, highlight=False, soft_wrap=True)
 
     def directories(self) -> list[pathlib.Path]:
         """Return where this run writes, none of which is user code."""

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import collections
 import logging
+import os
+import sys
 import threading
+import types
 from typing import Any
 
 import pytest
@@ -191,6 +195,38 @@ def test_tracker_that_does_not_keep_up_loses_reports(
     assert len(steps) in (3, 4)
     assert "does not keep up" in _log(caplog)
     assert f"lost {11 - len(steps)} of 11 reports" in _log(caplog)
+
+
+def _calls_of_the_loop(tracker_class: type[Listing], **options: Any) -> dict[str, int]:
+    """Count every call that training makes of our own code in its thread."""
+    counts: collections.Counter[str] = collections.Counter()
+
+    def count(frame: types.FrameType, event: str, _: Any) -> None:
+        if event == "call" and f"{os.sep}determined{os.sep}" in frame.f_code.co_filename:
+            counts[f"{frame.f_globals['__name__']}.{frame.f_code.co_qualname}"] += 1
+
+    sys.setprofile(count)  # of this thread alone
+    try:
+        _track(tracker_class, 20, **options)
+    finally:
+        sys.setprofile(None)
+    return counts
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code objects have no qualified names")
+@pytest.mark.parametrize("bad", [Hanging, Raising, Unopenable])
+def test_a_bad_tracker_gives_the_loop_no_more_to_do(
+    bad: type[Listing], let_go: threading.Event
+) -> None:
+    good = _calls_of_the_loop(Listing)
+    worse = _calls_of_the_loop(bad, close_seconds=0.1)
+    assert good["determined.pytorch.callbacks._courier.Courier.put"] == 11
+    of_trainer = {
+        name: calls
+        for name, calls in good.items()
+        if name.startswith("determined.pytorch.") and not name.endswith(".num_lost")  # at the end
+    }
+    assert {name: worse[name] for name in of_trainer} == of_trainer
 
 
 def test_tracker_without_record_says_what_to_define(caplog: pytest.LogCaptureFixture) -> None:
