@@ -479,7 +479,13 @@ def test_tensorboard_tags_and_steps(tmp_path: Path) -> None:
         reporting_period=Batch(3),
     )
     points = read_points(tmp_path / "tb")
-    assert {tag: [step for step, _ in series] for tag, series in points.items()} == {
+    steps = {tag: [step for step, _ in series] for tag, series in points.items()}
+    assert {tag: at for tag, at in steps.items() if not tag.startswith("Determined/")} == {
+        "lr/SGD/0": [3, 6],
+        "throughput/batches_per_second": [3, 6],
+        "throughput/samples_per_second": [3, 6],
+    }
+    assert {tag: at for tag, at in steps.items() if tag.startswith("Determined/")} == {
         "Determined/loss": [0, 1, 2, 3, 4, 5],
         "Determined/red": [3, 6],
         "Determined/val_vl": [6],
