@@ -21,8 +21,9 @@ from determined import core, pytorch
 from determined.errors import CheckpointError
 from determined.storage import Manifest, SharedFSStorageManager
 from tests.support.faults import factor
+from tests.support.forks import Child
 from tests.support.resumable import ResumableTrial, Trained, fingerprint, steps, train
-from tests.support.victims import Child, Setup, Tell, check_storage, leftovers, preload, run
+from tests.support.victims import Setup, Tell, check_storage, leftovers, preload, run
 from tests.support.workers import run_workers
 
 DEADLINE_SECONDS = 100.0
@@ -54,8 +55,9 @@ class LargeTrial(ResumableTrial):
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         super().__init__(context)
-        self.extra = context.wrap_model(nn.Linear(self.ballast, 1, bias=False))
-        nn.init.zeros_(self.extra.weight)
+        layer = nn.Linear(self.ballast, 1, bias=False)
+        nn.init.zeros_(layer.weight)
+        self.extra = context.wrap_model(layer)
 
 
 class Emptied(LargeTrial):
@@ -317,12 +319,13 @@ class TestUnwell:
 
     def test_storage_that_comes_back_is_used_again(self, tmp_path: Path) -> None:
         storage, away = tmp_path / "storage", tmp_path / "away"
-        there = iter([lambda: storage.rename(away), lambda: away.rename(storage)])
+        moves = iter([(storage, away), (away, storage)])
 
         class Flapping(ResumableTrial):
             def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
                 if batch_idx in (3, 5):
-                    next(there)()
+                    source, target = next(moves)
+                    source.rename(target)
                 return super().train_batch(batch, epoch_idx, batch_idx)
 
         trained = train(

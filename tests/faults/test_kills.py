@@ -190,10 +190,12 @@ POINTS = [
 ]
 
 
-def _temporary_elsewhere(setup: Setup, folder: Path, *crash_at: Any, tell: Tell) -> Any:
+def _temporary_elsewhere(
+    setup: Setup, folder: Path, point: str = "none", hits: int = 1, *, tell: Tell
+) -> Any:
     """Train with temporary files on another file system than the checkpoints."""
-    tempfile.tempdir = str(Path(os.environ["OTHER_FILES"]))
-    return crash(setup, folder, *crash_at, tell=tell) if crash_at else run(setup, folder, tell)
+    tempfile.tempdir = os.environ["OTHER_FILES"]
+    return crash(setup, folder, point, hits, tell)
 
 
 def _crash_everywhere(root: Path, kinds: list[str], points: list[Any], elsewhere: bool) -> int:

@@ -65,8 +65,8 @@ class Checker:
     def _look(self, storage: Path, acknowledged: list[str], what: str) -> None:
         manager = SharedFSStorageManager(storage)
         order = list(self._saved)
-        for path in set(storage.glob("[!.]*")) - {storage / "hang-reports"}:
-            assert manager.verify(path.name), f"{what}: {path.name} is torn"
+        for folder in set(storage.glob("[!.]*")) - {storage / "hang-reports"}:
+            assert manager.verify(folder.name), f"{what}: {folder.name} is torn"
         found = manager.latest("run")
         if found is None:
             assert not acknowledged, f"{what}: {acknowledged[-1]} was saved and is lost"

@@ -33,7 +33,7 @@ class Recorder:
         self._folder = str(folder)
         self._busy = threading.local()
         self._real_fsync = os.fsync
-        os.fsync = self._fsync
+        os.fsync = self._fsync  # type: ignore[assignment]  # descriptors are all we flush
         sys.addaudithook(self._see)
         handler = logging.Handler()
         handler.emit = self._read_log  # type: ignore[method-assign]  # all that it is for
@@ -202,7 +202,13 @@ class Disk:
 
     def after_power_cut(self, draw: random.Random, draws: int) -> Iterator[State]:
         """Yield what the disk may show: the extremes, then mixtures of them."""
-        none, every = (lambda count: []), (lambda count: list(range(count)))
+
+        def none(count: int) -> list[int]:
+            return []
+
+        def every(count: int) -> list[int]:
+            return list(range(count))
+
         yield self._state(none, lambda file: file.safe)
         yield self._state(every, lambda file: file.safe)
         yield self._state(every, lambda file: bytes(len(file.coming)))

@@ -9,6 +9,7 @@ import os
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from determined.core._shards import (
     merge_resources,
     select,
 )
-from determined.errors import CheckpointNotFound
+from determined.errors import CheckpointError, CheckpointNotFound
 from determined.storage import (
     FileDigest,
     RetentionPolicy,
@@ -47,6 +48,8 @@ __all__ = [
 logger = logging.getLogger("determined.core")
 
 StrPath = str | os.PathLike[str]
+
+_MAX_LOOKS = 20
 
 
 class DownloadMode(enum.Enum):
@@ -241,6 +244,37 @@ class CheckpointContext:
             path = self._local_ranks.on_first(lambda: stack.enter_context(restored))
             with self._local_ranks.leaving_together():
                 yield path
+
+    @contextlib.contextmanager
+    def restore_named(
+        self,
+        name: str,
+        run_id: str | None = None,
+        *,
+        metric_name: str | None = None,
+        smaller_is_better: bool = True,
+    ) -> Iterator[tuple[str, Path]]:
+        """Restore what `resolve` finds; yield its storage id and the directory.
+
+        All ranks enter and leave in step. If another process deletes the checkpoint before it can
+        be protected, as a run does that is still saving newer ones, they look again.
+        """
+        with contextlib.ExitStack() as stack:
+            for _ in range(_MAX_LOOKS):
+                storage_id = self.resolve(
+                    name, run_id, metric_name=metric_name, smaller_is_better=smaller_is_better
+                )
+                paths: list[Path] = []
+                with contextlib.suppress(CheckpointNotFound):
+                    paths.append(stack.enter_context(self.restore_path(storage_id)))
+                if all(self._ranks.on_all(partial(bool, paths))):
+                    yield storage_id, paths[0]
+                    return
+                stack.close()
+        raise CheckpointError(
+            f"Checkpoint {storage_id} in {self._storage.location} was deleted meanwhile. Does "
+            "another run of the same name work there?"
+        )
 
     def _joint_selector(self, storage_id: str, selector: Selector | None) -> Selector | None:
         """Select what any rank of this machine selects; None if no rank is choosy."""

@@ -166,26 +166,19 @@ def _find(
             "`latest_checkpoint='best'` needs to know the metric: pass fit(metric=...)."
         )
     if name in ("latest", "best"):
+        restored = checkpoints.restore_named(
+            name,
+            run.run_id,
+            metric_name=plan.metric,
+            smaller_is_better=plan.smaller_is_better,
+        )
         try:
-            name = checkpoints.resolve(
-                name,
-                run.run_id,
-                metric_name=plan.metric,
-                smaller_is_better=plan.smaller_is_better,
-            )
+            name, path = restoring.enter_context(restored)
         except CheckpointNotFound as e:
             logger.info(f"{e} Training starts from the beginning.")
             return None
-    if pathlib.Path(name).is_absolute():  # of another storage, perhaps of another kind
-        checkpoints = core.CheckpointContext(
-            context.distributed, SharedFSStorageManager(pathlib.Path(name).parent)
-        )
-    elif not is_storage_id(name):
-        raise ValueError(
-            "`latest_checkpoint` must be the id of a checkpoint, an absolute path, 'latest' or "
-            f"'best', got {name!r}."
-        )
-    path = restoring.enter_context(checkpoints.restore_path(name))
+    else:
+        path = restoring.enter_context(_restored(name, context))
     logger.info(f"Restoring checkpoint {name}.")
     state_file(path)  # raises where there is none
     counters, saved_run = read_counters(path), read_run(path)
@@ -197,6 +190,20 @@ def _find(
         rank=_read_rank(path, context),
         continues=counters is not None and counters.get("trial_id", trial_id) == trial_id,
     )
+
+
+def _restored(
+    name: str, context: PyTorchTrialContext
+) -> contextlib.AbstractContextManager[pathlib.Path]:
+    if pathlib.Path(name).is_absolute():  # of another storage, perhaps of another kind
+        storage = SharedFSStorageManager(pathlib.Path(name).parent)
+        return core.CheckpointContext(context.distributed, storage).restore_path(name)
+    if not is_storage_id(name):
+        raise ValueError(
+            "`latest_checkpoint` must be the id of a checkpoint, an absolute path, 'latest' or "
+            f"'best', got {name!r}."
+        )
+    return context._core.checkpoint.restore_path(name)
 
 
 def _read_rank(path: pathlib.Path, context: PyTorchTrialContext) -> dict[str, Any]:

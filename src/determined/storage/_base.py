@@ -28,6 +28,8 @@ logger = logging.getLogger("determined.storage")
 Selector = Callable[[str], bool]
 StrPath = str | os.PathLike[str]
 
+_MAX_LOOKS = 20
+
 
 class CheckpointInUse(CheckpointError):
     """The checkpoint is being restored by a live process and cannot be deleted now."""
@@ -288,9 +290,26 @@ class StorageManager(abc.ABC):
 
         Names and sizes are compared with the manifest, contents are not read: see `verify`.
         """
-        found = [c for c in for_each(self._look_up, self._names()) if c is not None]
-        selected = [c for c in found if run_id is None or c.run_id == run_id]
+        selected = [c for c in self._look_up_all() if run_id is None or c.run_id == run_id]
         return sorted(selected, key=lambda c: (*c.order, c.storage_id))
+
+    def _look_up_all(self) -> Iterable[StoredCheckpoint]:
+        """Look again if one is gone: what has replaced it may be newer than the list of names."""
+        gone: set[str] = set()
+
+        def look_up(name: str) -> StoredCheckpoint | None:
+            try:
+                return self._look_up(name)
+            except CheckpointNotFound:
+                gone.add(name)
+                return None
+
+        for _ in range(_MAX_LOOKS):
+            gone.clear()
+            found = for_each(look_up, self._names())
+            if not gone:
+                break
+        return filter(None, found)
 
     def _look_up(self, name: str) -> StoredCheckpoint | None:
         try:
@@ -300,8 +319,6 @@ class StorageManager(abc.ABC):
             manifest = Manifest.from_json(text, name)
             extra = compare(manifest, self._sizes(name), None, name)
             checkpoint = StoredCheckpoint(name, manifest, self.get_metadata(name), extra)
-        except CheckpointNotFound:
-            return None  # deleted while we looked
         except InvalidCheckpointException as error:
             self._report_damage(name, error)
             return None
@@ -318,23 +335,41 @@ class StorageManager(abc.ABC):
 
         Saved last, not trained longest: a run that was started afresh finds its own.
         """
-        newest_first = sorted(self.list(run_id), key=lambda c: c.manifest.sequence, reverse=True)
+
+        def newest_first() -> Iterable[StoredCheckpoint]:
+            return sorted(self.list(run_id), key=lambda c: c.manifest.sequence, reverse=True)
+
         return self._first_intact(newest_first)
 
     def best(
         self, metric_name: str, smaller_is_better: bool = True, run_id: str | None = None
     ) -> StoredCheckpoint | None:
         """Return the intact checkpoint with the best recorded metric, None if none has it."""
-        return self._first_intact(by_metric(self.list(run_id), metric_name, smaller_is_better))
+        return self._first_intact(
+            lambda: by_metric(self.list(run_id), metric_name, smaller_is_better)
+        )
 
-    def _first_intact(self, candidates: Iterable[StoredCheckpoint]) -> StoredCheckpoint | None:
-        for checkpoint in candidates:
+    def _first_intact(
+        self, candidates: Callable[[], Iterable[StoredCheckpoint]]
+    ) -> StoredCheckpoint | None:
+        """Look again if a candidate is gone: another process has replaced it by a newer one."""
+        for _ in range(_MAX_LOOKS):
             try:
-                self.verify(checkpoint.storage_id)
-                return checkpoint
-            except (InvalidCheckpointException, CheckpointNotFound) as error:
-                self._report_damage(checkpoint.storage_id, error)
-        return None
+                return next(filter(self._is_intact, candidates()), None)
+            except CheckpointNotFound as error:
+                logger.debug("Looking for checkpoints again: %s", error)
+        raise CheckpointError(
+            f"Checkpoints in {self.location} vanish as fast as they are found. Does another run of "
+            "the same name work there?"
+        )
+
+    def _is_intact(self, checkpoint: StoredCheckpoint) -> bool:
+        try:
+            self.verify(checkpoint.storage_id)
+            return True
+        except InvalidCheckpointException as error:
+            self._report_damage(checkpoint.storage_id, error)
+            return False
 
     def _next_sequence(self) -> int:
         """One more than any checkpoint here has; manifests already seen are not read again."""

@@ -255,8 +255,8 @@ class SharedFSStorageManager(StorageManager):
             )
 
     def verify(self, src: StrPath) -> bool:
-        folder = self._locate(src)
-        extra = check_folder(folder, str(src))
+        with self._in_use(src) as folder:
+            extra = check_folder(folder, str(src))
         if extra is None:
             logger.info("Checkpoint %s has no %s: its files are unverified.", src, MANIFEST_NAME)
         elif extra:
@@ -301,7 +301,10 @@ class SharedFSStorageManager(StorageManager):
 
     def _read(self, name: StrPath, file: str) -> bytes | None:
         folder = self._locate(name)
-        return read_json_file(folder / file, f"Checkpoint {name}: {folder / file}")
+        text = read_json_file(folder / file, f"Checkpoint {name}: {folder / file}")
+        if text is None:
+            self._locate(name)  # raises if all of it is gone by now
+        return text
 
     def _sizes(self, name: StrPath) -> dict[str, int]:
         try:
