@@ -299,10 +299,13 @@ def test_a_killed_loader_worker_ends_the_run_with_an_error_and_the_next_one_goes
 # In new interpreters, as users start them.
 
 
+SCRIPT = '{"kind": "conv", "num_workers": 2}'
+
+
 def _interpreter(folder: Path, hash_seed: str, crash_point: str = "") -> int:
     folder.mkdir(exist_ok=True)
     return subprocess.run(
-        [sys.executable, "-m", "tests.support.victims", str(folder), "conv", "2"],
+        [sys.executable, "-m", "tests.support.victims", str(folder), SCRIPT],
         cwd=Path(__file__).parents[2],
         env={
             **os.environ,

@@ -1,6 +1,7 @@
 """Training runs that faults must not change: four kinds of trials, and a diary of each batch.
 
-Run as a script, it trains in a new interpreter: `python -m tests.support.victims FOLDER conv 2`.
+Run as a script, it trains in a new interpreter:
+`python -m tests.support.victims FOLDER '{"kind": "conv", "num_workers": 2}'`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Setup:
     interval: int = INTERVAL
     keep_latest: int | None = None
     storage: str = "storage"
+    batch_seconds: float = 0.0
     tensorboard: bool = False
 
 
@@ -93,6 +95,7 @@ class Victim(pytorch.PyTorchTrial):
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         ids, inputs = batch
         loss = self.step(inputs)
+        time.sleep(self.setup.batch_seconds)  # what an accelerator would do meanwhile
         self.diary.note("batch", batch_idx, ids.tolist(), loss.item())
         self.tell()
         return {"loss": loss}
@@ -252,11 +255,9 @@ def batches_noted(folder: Path) -> list[int]:
 
 def check_diary(folder: Path, unbroken: Path, what: str) -> None:
     """Every batch and row is as in the unbroken run, however often it was done; none is missing."""
-    expected, found = read_diary(unbroken), read_diary(folder)
-    for row in found:
-        assert row in expected, f"{what}: {row} is not in the unbroken run"
-    missing = [row for row in expected if row not in found]
-    assert not missing, f"{what}: {missing[0]} never happened"
+    expected, found = ({json.dumps(row) for row in read_diary(f)} for f in (unbroken, folder))
+    assert not found - expected, f"{what}: {min(found - expected)} is not in the unbroken run"
+    assert not expected - found, f"{what}: {min(expected - found)} never happened"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -377,8 +378,8 @@ def preload() -> None:
     import torch._dynamo  # noqa: F401
 
 
-def main(folder: str, kind: str, num_workers: str) -> None:
-    ending = run(Setup(kind, int(num_workers)), Path(folder).resolve())
+def main(folder: str, setup: str) -> None:
+    ending = run(Setup(**json.loads(setup)), Path(folder).resolve())
     (Path(folder).resolve() / "ending").write_text(repr(ending))
 
 
