@@ -93,7 +93,7 @@ def test_a_save_that_training_waits_for_is_not_in_the_background() -> None:
 
 
 def test_the_machine_is_summed_up_in_a_line() -> None:
-    samples = [
+    samples: list[tuple[str, dict[str, Any]]] = [
         ("cpu", {"node": {"cpu_util_simple": 40.0}}),
         ("cpu", {"node": {"cpu_util_simple": 60.0}}),
         ("memory", {"node": {"memory_free": 3e9}}),

@@ -454,6 +454,25 @@ def test_tqdm_inside_a_batch_leaves_the_display_whole() -> None:
     assert screen[-1] == "done"
 
 
+def test_a_first_interrupt_is_answered_above_the_display() -> None:
+    output = _run_in_terminal("""
+        import os, signal, time
+        from determined.core._stop_signals import StopSignals
+        from determined.pytorch._progress import Progress
+
+        signals = StopSignals(True)
+        signals.arm()
+        progress = Progress(max_length_batches=2, start=1, best=("error", 0.5))
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+        progress.finish("done", status="stopped")
+    """)
+    screen = [line for line in _screen(output) if line]
+    assert screen[0].startswith("Received SIGINT: finishing the current batch")
+    assert screen[1].startswith("stopped")
+    assert len(screen) == 5
+
+
 def test_an_open_line_may_be_longer_than_the_terminal() -> None:
     output = _run_in_terminal("""
         import time

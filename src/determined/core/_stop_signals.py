@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from types import FrameType
@@ -91,6 +92,10 @@ def _handle_in_child(number: int) -> None:
 
 
 def _print(text: str) -> None:
+    post = getattr(sys.stderr, "post", None)  # of a live display, which would draw over it
+    if post is not None:
+        post(text.lstrip())
+        return
     # The handler may have interrupted a print: Python's own streams cannot be entered twice.
     with contextlib.suppress(OSError):  # a terminal that was closed, which the signal told of
         os.write(2, text.encode())

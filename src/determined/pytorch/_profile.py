@@ -21,16 +21,16 @@ from determined.pytorch._hooks import Hooks
 PARTS = {
     "data": "waiting for the loader",
     "copy": "moving batches to the device",
-    "train_batch": "the trial's own code, without what follows",
+    "train_batch": "the rest of train_batch",
     "backward": "context.backward",
     "optimizer": "context.step_optimizer",
     "scheduler": "learning-rate steps",
     "callbacks": "the trial's callbacks",
-    "metrics": "collecting, averaging and reporting metrics",
+    "metrics": "collecting and reporting",
     "validation": "all of it",
-    "checkpoint": "training waits for a save",
+    "checkpoint": "waiting for saves",
 }
-_BACKGROUND = "writing checkpoints, beside training"
+_BACKGROUND = "saving, beside training"
 _GPU_PARTS = ("copy", "train_batch", "backward", "optimizer")
 _WORTH_A_TIP, _MOSTLY_MODEL = 0.25, 0.7
 _MODEL_PARTS = ("train_batch", "backward", "optimizer")
@@ -193,7 +193,7 @@ class TimeProfile:
         for heading in ("seconds", "per batch", "share"):
             table.add_column(heading, justify="right")
         table.add_column("")
-        table.add_column("what it is", style="dim")
+        table.add_column("what it is", style="dim", no_wrap=True)
         shares = self.shares()
         rows = [(part, self.seconds[part], PARTS[part]) for part in PARTS]
         rows.append(("other", shares["other"] * self.wall_seconds, "the loop itself"))

@@ -246,11 +246,12 @@ def _short(rate: float) -> str:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [
-        (name, f"{value:.4g}" if isinstance(value, float) else f"{float(value):.6g}")
+    numbers = [
+        (name, float(value))
         for name, value in metrics.items()
         if name not in _NOT_METRICS and is_numerical_scalar(value)
     ]
+    return [(name, f"{n:.0f}" if n.is_integer() else f"{n:.4g}") for name, n in numbers]
 
 
 def _can_be_live() -> bool:

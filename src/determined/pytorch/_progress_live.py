@@ -47,7 +47,8 @@ class LiveDisplay:
             vertical_overflow="crop",
         )
         self._live.start(refresh=True)
-        self._console.show_cursor(True)  # a killed process must not leave a terminal without one
+        if not self._console.is_jupyter:
+            self._console.show_cursor(True)  # a killed process must not leave a terminal without
         self._redirection.start()
         self._is_closed = False
         self._done = threading.Event()
@@ -67,6 +68,9 @@ class LiveDisplay:
         if not self._thread.is_alive():  # else it is stuck in a terminal that takes no output
             self._drawn = self._frame(), ()
             with contextlib.suppress(OSError, ValueError):
+                self._redirection.print_posted()
+                if self._console.is_jupyter:
+                    self._live.refresh()  # in terminals, stopping draws
                 self._live.stop()
         self._redirection.undo()
         self._redirection.write_open_lines()
@@ -88,12 +92,13 @@ class LiveDisplay:
         while not self._done.wait(pause):
             start = time.thread_time()
             picture = self._picture()
-            if picture != self._drawn:
-                self._drawn = picture
-                try:
+            try:
+                self._redirection.print_posted()
+                if picture != self._drawn:
+                    self._drawn = picture
                     self._live.refresh()
-                except (OSError, ValueError):  # the terminal is gone
-                    return
+            except (OSError, ValueError):  # the terminal is gone
+                return
             cost = time.thread_time() - start
             pause = max(_SHORTEST_PAUSE_SECONDS, _PAUSE_PER_DRAWING * cost)
 
@@ -118,7 +123,14 @@ def _render(frame: Frame, open_lines: Sequence[str]) -> RenderableType:
     first = Table.grid(padding=(0, 1, 0, 0))
     first.add_row(
         Text(f"{frame.status:<{_TITLE_WIDTH - 1}}", style="bold", no_wrap=True),
-        ProgressBar(total, frame.batches_trained, width=_BAR_WIDTH, pulse=total is None),
+        ProgressBar(
+            total,
+            frame.batches_trained,
+            width=_BAR_WIDTH,
+            pulse=total is None,
+            complete_style="cyan",
+            finished_style="green",
+        ),
         Text("  ".join(position), no_wrap=True, overflow="ellipsis"),
     )
     rows: list[RenderableType] = [first]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import io
 import logging
@@ -40,6 +41,11 @@ class Redirection:
         """Return what was written without an end of line: prompts, and bars that redraw."""
         return tuple(ours.open_line for _, ours in self._streams.values() if ours.open_line.strip())
 
+    def print_posted(self) -> None:
+        """Print what signal handlers left."""
+        for _, ours in self._streams.values():
+            ours.print_posted()
+
     def undo(self) -> None:
         """Give the streams back. Whoever still holds one of ours goes on writing, to the real."""
         for name, (stream, ours) in self._streams.items():
@@ -70,11 +76,21 @@ class LineStream(io.TextIOBase):
         self._decoder = AnsiDecoder()
         self._lock = threading.RLock()
         self._lets_through = False
+        self._posted: collections.deque[str] = collections.deque()
         self.open_line = ""
 
     def let_through(self) -> None:
         """From now on write to the real stream. Takes no lock: a fork may have copied it held."""
         self._lets_through = True
+
+    def post(self, text: str) -> None:
+        """Have text printed soon. For signal handlers, which may have interrupted a print."""
+        self._posted.append(text)
+
+    def print_posted(self) -> None:
+        """Print what was posted."""
+        while self._posted:
+            self.write(self._posted.popleft())
 
     def write(self, text: str) -> int:
         """Print the lines that end in `text`, and keep the rest."""
