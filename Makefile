@@ -12,7 +12,7 @@ BENCH_INSTALL := $(BENCH)/bin/python -m pip install --quiet --disable-pip-versio
 	-c constraints.txt -c benchmarks/constraints.txt
 PEERS := lightning accelerate pytorch-ignite matplotlib
 
-.PHONY: demo test check format bench bench-quick docs clean
+.PHONY: demo test test-faults check format bench bench-quick docs clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Making $(VENV) and installing torch and determined (once, a minute or two) ..."
@@ -31,6 +31,13 @@ demo: $(INSTALLED)
 
 test: $(TOOLS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --reruns 1 -rR
+
+# The long form of the fault tests: FAULTS times as many random cases as in `make test`.
+FAULTS ?= 12
+test-faults: $(TOOLS)
+	DET_TEST_FAULTS=$(FAULTS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -rP \
+		--timeout 7200 tests/faults
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.soak --kills 1000 --minutes 5
 
 check: $(TOOLS)
 	$(BIN)/ruff format --check .

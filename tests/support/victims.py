@@ -26,6 +26,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from determined import pytorch
+from determined.pytorch import callbacks
 from determined.storage import SharedFSStorageManager, _crash_points
 from tests.support.forks import Child
 from tests.support.resumable import digest
@@ -50,7 +51,7 @@ class Setup:
     keep_latest: int | None = None
     storage: str = "storage"
     batch_seconds: float = 0.0
-    tensorboard: bool = False
+    is_watched: bool = False
 
 
 # What is trained.
@@ -90,7 +91,12 @@ class Victim(pytorch.PyTorchTrial):
         self.optimizers.append(self.context.wrap_optimizer(optimizer(**arguments)))
 
     def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
-        return {"rows": _Rows(self.diary)}
+        watching: dict[str, pytorch.PyTorchCallback] = {"rows": _Rows(self.diary)}
+        if self.setup.is_watched:
+            watching["summary"] = callbacks.ModelSummary(self.context)
+            watching["table"] = callbacks.CSVTracker(self.context, "table.csv")
+            watching["rates"] = callbacks.LearningRateMonitor(self.context)
+        return watching
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         ids, inputs = batch
@@ -286,7 +292,7 @@ def run(setup: Setup, folder: Path, tell: Tell = lambda: None) -> Ending:
         run_id="run",
         checkpoint_storage=folder / setup.storage,
         tensorboard_path=folder / "tensorboard",
-        enable_tensorboard_logging=setup.tensorboard,
+        enable_tensorboard_logging=setup.is_watched,
         exp_conf=None if setup.keep_latest is None else keep,
     ) as context:
         diary = Diary(folder / "diary")
@@ -298,7 +304,8 @@ def run(setup: Setup, folder: Path, tell: Tell = lambda: None) -> Ending:
             checkpoint_policy="none",
             latest_checkpoint="latest",
             async_checkpoint=setup.async_checkpoint,
-            progress=False,
+            progress=setup.is_watched,
+            profiling_enabled=setup.is_watched,
         )
         drawn = torch.rand(()).item(), random.random(), float(np.random.rand())
     return Ending(
