@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+import multiprocessing.queues
 import operator
+import os
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,6 +17,7 @@ import torch
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate, get_worker_info
 
 from determined.core._watchdog import prepare_loader_worker
+from determined.pytorch._collate import quickest
 from determined.pytorch._seed import seed_cpu
 
 logger = logging.getLogger("determined.pytorch")
@@ -30,7 +34,7 @@ class BatchFetcher:
 
     def __init__(self, dataset: Any, collate_fn: Collate) -> None:
         self.dataset = dataset
-        self._collate = collate_fn
+        self._collate = quickest(collate_fn)
         self._tensors = TensorBatches.of(dataset, collate_fn)
         self._get_many = getattr(dataset, "__getitems__", None)
 
@@ -164,8 +168,22 @@ def start_worker(user_init: Callable[[int], None] | None, worker_id: int) -> Non
     # The class is frozen for users; what it shows is ours to set, as we replaced the dataset.
     object.__setattr__(info, "dataset", info.dataset.user_dataset)  # type: ignore[attr-defined]
     prepare_loader_worker()
+    end_if_results_cannot_be_sent()
     if user_init is not None:
         user_init(worker_id)
+
+
+def end_if_results_cannot_be_sent() -> None:
+    """Have this worker die of a batch that cannot be pickled, for torch would wait for it for ever.
+
+    Python only prints such an error, in the thread that sends, and drops the batch.
+    """
+
+    def die(error: Exception, batch: object) -> None:
+        traceback.print_exception(error)
+        os._exit(1)
+
+    multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(die)  # type: ignore[attr-defined]  # a hook for subclasses
 
 
 def as_is(batch: Any) -> Any:

@@ -23,7 +23,14 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, get_worker_info
 
 from determined.core._watchdog import prepare_loader_worker
-from determined.pytorch._fetch import add_note, as_is, draw_base_seed, end_workers, has_state
+from determined.pytorch._fetch import (
+    add_note,
+    as_is,
+    draw_base_seed,
+    end_if_results_cannot_be_sent,
+    end_workers,
+    has_state,
+)
 from determined.pytorch._order import empty_error
 from determined.pytorch._seed import forked_rng, mix, seed_cpu
 
@@ -191,6 +198,7 @@ def start_stream_worker(user_init: Callable[[int], None] | None, worker_id: int)
     object.__setattr__(info, "id", shown_id)
     object.__setattr__(info, "num_workers", shown_count)
     prepare_loader_worker()
+    end_if_results_cannot_be_sent()
     if user_init is not None:
         user_init(shown_id)
 

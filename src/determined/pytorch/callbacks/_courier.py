@@ -81,7 +81,7 @@ class Courier(Generic[T]):
     def _run(self) -> None:
         try:
             self._receiver.open()
-        except Exception as e:
+        except BaseException as e:  # in a thread of its own, nobody else would take it
             self._cut_off(f"it could not be opened: {_text(e)}")
             return
         failures = 0
@@ -90,14 +90,14 @@ class Courier(Generic[T]):
                 self._receiver.record(thing)
                 self._num_delivered += 1
                 failures = 0
-            except Exception as e:
+            except BaseException as e:
                 failures += 1
                 self._last_error = f" The last error was {_text(e)}"
                 if failures == _MAX_FAILURES_IN_A_ROW:
                     self._cut_off(f"it failed {failures} times in a row: {_text(e)}")
         try:
             self._receiver.close(self._failed)
-        except Exception as e:
+        except BaseException as e:
             logger.warning(f"{self._name} could not be closed: {_text(e)}")
 
     def _next(self) -> T | None:
@@ -113,5 +113,5 @@ class Courier(Generic[T]):
         logger.warning(f"{self._name} is cut off, training goes on without it: {reason}.")
 
 
-def _text(error: Exception) -> str:
+def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).strip()[:500]}"

@@ -1,0 +1,201 @@
+"""Many runs, many batches, many checkpoints in one process: what it holds does not grow.
+
+Memory is measured as what the process cannot give back (its resident size after a collection). Its
+course is fitted by a line over the second half, when caches are full; the slope is the leak.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from determined import pytorch
+from determined.pytorch import Batch, DataLoader
+from tests.support.faults import factor
+from tests.support.trials import LineTrial, checkpoints
+from tests.support.workers import run_workers
+
+FITS = 150 * factor()
+BATCHES = 20_000 * factor()
+CHECKPOINTS = 60 * factor()
+
+
+class Course:
+    """Samples of what this process holds."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self.memory: list[int] = []
+        self.files: list[int] = []
+        self.threads: list[int] = []
+        self.positions: list[int] = []
+
+    def sample(self, position: int) -> None:
+        gc.collect()
+        self.positions.append(position)
+        self.memory.append(self._process.memory_info().rss)
+        self.files.append(self._process.num_fds())
+        self.threads.append(threading.active_count())
+
+    def slope(self) -> float:
+        """Return the bytes that one more step costs, by least squares over the second half."""
+        half = len(self.memory) // 2
+        steps, sizes = self.positions[half:], self.memory[half:]
+        step_mean, size_mean = sum(steps) / len(steps), sum(sizes) / len(sizes)
+        spread = sum((step - step_mean) ** 2 for step in steps)
+        return (
+            sum(
+                (step - step_mean) * (size - size_mean)
+                for step, size in zip(steps, sizes, strict=True)
+            )
+            / spread
+        )
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "slope": self.slope(),
+            "memory": self.memory,
+            "files": (self.files[len(self.files) // 2], self.files[-1]),
+            "threads": (self.threads[len(self.threads) // 2], self.threads[-1]),
+        }
+
+
+def assert_flat(summary: dict[str, Any], bytes_per_step: float, what: str) -> None:
+    print(f"{what}: {summary['slope']:.2f} bytes each")  # noqa: T201  # shown by pytest -rP
+    assert summary["slope"] < bytes_per_step, summary
+    assert summary["files"][0] == summary["files"][1], summary
+    assert summary["threads"][0] == summary["threads"][1], summary
+
+
+def fit_often(folder: Path, count: int) -> dict[str, Any]:
+    """Train a short trial again and again, as a search over hyperparameters in one process does."""
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    course = Course()
+    for number in range(count):
+        with pytorch.init(checkpoint_storage=folder / "storage") as context:
+            trainer = pytorch.Trainer(LineTrial(context), context)
+            trainer.fit(max_length=Batch(3), validation_period=Batch(1), checkpoint_policy="none")
+        assert trainer.latest_checkpoint is not None
+        shutil.rmtree(trainer.latest_checkpoint)
+        if number % max(1, count // 60) == 0:
+            course.sample(number)
+    return course.summary()
+
+
+class Tiny(LineTrial):
+    def build_training_data_loader(self) -> DataLoader:
+        x = torch.ones(64, 1)
+        return DataLoader(TensorDataset(x, x), batch_size=1, shuffle=True)
+
+
+class Sampling(pytorch.PyTorchCallback):
+    def __init__(self, course: Course, period: int) -> None:
+        self._course = course
+        self._period = period
+
+    def on_training_batch_end(
+        self, epoch_idx: int, batch_idx: int, metrics: dict[str, Any]
+    ) -> None:
+        if batch_idx % self._period == 0:
+            self._course.sample(batch_idx)
+
+
+class Silent(list[Any]):
+    """A log that forgets."""
+
+    def append(self, entry: Any) -> None:
+        pass
+
+
+def train_long(folder: Path, count: int) -> dict[str, Any]:
+    """Train very many tiny batches with reports, event files and epochs."""
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    course = Course()
+    with pytorch.init(checkpoint_storage=folder / "storage") as context:
+        trial = Tiny(context, Silent())
+        trial.callbacks = {"sampling": Sampling(course, max(1, count // 60))}
+        pytorch.Trainer(trial, context).fit(
+            max_length=Batch(count), validation_period=Batch(count // 10), checkpoint_policy="none"
+        )
+    return course.summary()
+
+
+class Large(LineTrial):
+    """Has half a megabyte of weights, so that a forgotten copy shows."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context, Silent())
+        self.more = context.wrap_model(torch.nn.Linear(256, 256))
+        context.wrap_optimizer(torch.optim.Adam(self.more.parameters()))
+
+
+def save_often(folder: Path, count: int) -> dict[str, Any]:
+    """Save after every batch and keep two."""
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    course = Course()
+    config = {
+        "checkpoint_storage": {
+            "save_trial_latest": 2,
+            "save_trial_best": 0,
+            "save_experiment_best": 0,
+        }
+    }
+    with pytorch.init(checkpoint_storage=folder / "storage", exp_conf=config) as context:
+        trial = Large(context)
+        trial.callbacks = {"sampling": Sampling(course, max(1, count // 30))}
+        pytorch.Trainer(trial, context).fit(max_length=Batch(count), checkpoint_period=Batch(1))
+    return {**course.summary(), "kept": sorted(checkpoints(folder / "storage"))}
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 2 * FITS)
+def test_many_short_runs_leave_nothing_behind(tmp_path: Path) -> None:
+    (summary,) = run_workers(
+        1, fit_often, tmp_path, FITS, deadline_seconds=100 + FITS, process_group=False
+    )
+    # The allocator of the system keeps some; a forgotten trial or context would be far more.
+    assert_flat(summary, 20_000, "fit")
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+@pytest.mark.timeout(120 + BATCHES // 200)
+def test_many_batches_leave_nothing_behind(tmp_path: Path) -> None:
+    (summary,) = run_workers(
+        1, train_long, tmp_path, BATCHES, deadline_seconds=100 + BATCHES // 200, process_group=False
+    )
+    # One Python float in a list for each batch would be 32 bytes.
+    assert_flat(summary, 20, "batch")
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 2 * CHECKPOINTS)
+def test_many_checkpoints_leave_nothing_behind(tmp_path: Path) -> None:
+    (summary,) = run_workers(
+        1,
+        save_often,
+        tmp_path,
+        CHECKPOINTS,
+        deadline_seconds=100 + CHECKPOINTS,
+        process_group=False,
+    )
+    # A copy of the state is 800 kB.
+    assert_flat(summary, 40_000, "checkpoint")
+    assert summary["kept"] == [CHECKPOINTS - 1, CHECKPOINTS]
+    left = [path.name for path in (tmp_path / "storage").iterdir() if path.name.startswith(".")]
+    assert set(left) <= {".det-locks"}
+    assert not list((tmp_path / "storage" / ".det-locks").glob("*"))
