@@ -39,12 +39,15 @@ class TrainUnit:
         value = self.value
         if isinstance(value, numbers.Integral):
             return value < 1 or (step_num != 0 and step_num % int(value) == 0)
-        is_schedule = isinstance(value, Container) and not isinstance(value, (str, bytes))
-        assert is_schedule, (
-            f"The value of {type(self).__name__} must be a whole number or a container of whole "
-            f"numbers, got {value!r}."
-        )
+        assert not isinstance(value, (str, bytes)), self._complaint()
+        assert isinstance(value, Container), self._complaint()
         return step_num in value
+
+    def _complaint(self) -> str:
+        return (
+            f"The value of {type(self).__name__} must be a whole number or a container of whole "
+            f"numbers, got {self.value!r}."
+        )
 
     @staticmethod
     def _from_searcher_unit(
