@@ -18,12 +18,12 @@ from determined.errors import InvalidExperimentException
 from determined.pytorch import Batch, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, Reducer
 from determined.pytorch._metrics import (
     BatchMetrics,
+    Rows,
     _combine_and_average_training_metrics,
     _convert_metrics_to_numpy,
     _prepare_metrics_reducers,
     _reduce_metrics,
     averages,
-    rows,
 )
 from tests.support.trials import LineTrial, one_weight, train
 from tests.support.workers import run_threads
@@ -72,7 +72,7 @@ def test_rows_hold_arrays_for_tensors_and_other_values_as_they_came() -> None:
     vector = np.arange(3)
     batch = {"t": torch.tensor(1.5), "f": 2.5, "i": 3, "s": "x", "n": None, "v": vector}
     metrics = _collected(batch, {**batch, "t": torch.tensor(2.5)})
-    first, second = rows(metrics.columns(), len(metrics))
+    first, second = Rows(metrics.columns(), len(metrics))
     assert list(first) == list(batch)
     assert isinstance(first["t"], np.ndarray)
     assert (first["t"].shape, first["t"].dtype) == ((), np.float32)
@@ -118,7 +118,7 @@ def test_long_segments_are_kept_in_pieces() -> None:
     n = 2500
     metrics = _collected(*({"a": torch.tensor(float(i)), "b": i} for i in range(n)))
     assert len(metrics) == n
-    listed = rows(metrics.columns(), n)
+    listed = Rows(metrics.columns(), n)
     assert [row["a"] for row in listed] == [row["b"] for row in listed] == list(range(n))
     assert averages(metrics.columns()) == {"a": (n - 1) / 2, "b": (n - 1) / 2}
 

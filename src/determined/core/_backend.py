@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,7 +35,7 @@ class Backend(Protocol):
         group: str,
         steps_completed: int,
         metrics: dict[str, Any],
-        batch_metrics: list[dict[str, Any]] | None = None,
+        batch_metrics: Sequence[dict[str, Any]] | None = None,
     ) -> None: ...
 
     def report_system_metrics(self, group: str, metrics: dict[str, Any]) -> None: ...
@@ -103,7 +103,7 @@ class LocalBackend:
         group: str,
         steps_completed: int,
         metrics: dict[str, Any],
-        batch_metrics: list[dict[str, Any]] | None = None,
+        batch_metrics: Sequence[dict[str, Any]] | None = None,
     ) -> None:
         if group in (TRAINING, VALIDATION):
             call = f"report_{group}_metrics("

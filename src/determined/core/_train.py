@@ -6,6 +6,7 @@ import datetime
 import logging
 import numbers
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,7 @@ class TrainContext:
         self,
         steps_completed: int,
         metrics: dict[str, Any],
-        batch_metrics: list[dict[str, Any]] | None = None,
+        batch_metrics: Sequence[dict[str, Any]] | None = None,
     ) -> None:
         """Report metrics of the training batches up to `steps_completed`."""
         self._report(TRAINING, steps_completed, metrics, batch_metrics)
@@ -129,7 +130,7 @@ class TrainContext:
         group: str,
         steps_completed: int,
         metrics: dict[str, Any],
-        batch_metrics: list[dict[str, Any]] | None = None,
+        batch_metrics: Sequence[dict[str, Any]] | None = None,
     ) -> None:
         if not isinstance(group, str) or not group or "." in group:
             raise ValueError(f"`group` must be a non-empty str without '.', got {group!r}.")
@@ -151,7 +152,7 @@ class TrainContext:
         group: str,
         steps_completed: int,
         metrics: dict[str, Any],
-        batch_metrics: list[dict[str, Any]] | None,
+        batch_metrics: Sequence[dict[str, Any]] | None,
     ) -> None:
         from determined.tensorboard._events import ScalarEvents
         from determined.tensorboard._series import log_training, log_validation

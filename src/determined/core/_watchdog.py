@@ -33,6 +33,10 @@ _CHILD_VARIABLE = "_DET_WATCHDOG"
 _WAITING = ("torch/distributed", "torch/autograd", "torch/nn/parallel", "determined/core")
 
 
+# What a rank does, which one of those (if they are counted), and when it began.
+_Beat = tuple[str, int | None, float]
+
+
 class Watchdog:
     """Writes a report when `beat` has not been called for `timeout_seconds`, and goes on watching.
 
@@ -58,8 +62,8 @@ class Watchdog:
         self._size = size
         self._timeout_seconds = timeout_seconds
         self._last_collective = last_collective
-        self._beat = ("start", time.monotonic())
-        self._reported: tuple[str, float] | None = None
+        self._beat: _Beat = ("start", None, time.monotonic())
+        self._reported: _Beat | None = None
         self._answered: set[Path] = set()
         self._has_directory = False
         self._complained = False
@@ -73,16 +77,16 @@ class Watchdog:
         # Loader workers find this in their environment.
         os.environ[_CHILD_VARIABLE] = f"{self._rank} {self._directory}"
         self._answered = set(self._reports())  # of earlier runs
-        self._beat = ("start", time.monotonic())
+        self._beat = ("start", None, time.monotonic())
         if self._size > 1:  # a rank that is stopped soon must be known to the others by then
             self._carefully(self._save_status)
         self._stopping.clear()
         self._thread = threading.Thread(target=self._watch, name="determined-watchdog", daemon=True)
         self._thread.start()
 
-    def beat(self, what: str) -> None:
+    def beat(self, what: str, number: int | None = None) -> None:
         """Note progress. One attribute is stored, so it may be called for every batch."""
-        self._beat = (what, time.monotonic())
+        self._beat = (what, number, time.monotonic())
 
     def stop(self) -> None:
         """End watching and remove this rank's status; reports stay."""
@@ -117,7 +121,7 @@ class Watchdog:
         beat = self._beat
         reports = self._reports()
         self._answer(reports, beat)
-        silent_seconds = time.monotonic() - beat[1]
+        silent_seconds = time.monotonic() - beat[2]
         if silent_seconds > self._timeout_seconds and self._reported is not beat:
             # Numbered from one look at the directory: of two ranks that notice at the same moment
             # one finds the file there, and its silence goes into the other's report.
@@ -125,7 +129,7 @@ class Watchdog:
             self._open_report(report, silent_seconds)
             self._answer([report], beat)
 
-    def _answer(self, reports: list[Path], beat: tuple[str, float]) -> None:
+    def _answer(self, reports: list[Path], beat: _Beat) -> None:
         """Add this rank's part to each report that lacks it; its present silence is then told."""
         for report in reports:
             if report not in self._answered:
@@ -147,7 +151,7 @@ class Watchdog:
                 "doing in %s. DET_HANG_TIMEOUT sets the seconds of silence.",
                 self._rank,
                 silent_seconds,
-                self._beat[0],
+                _doing(self._beat),
                 path,
             )
 
@@ -158,10 +162,10 @@ class Watchdog:
         return self._directory / f"rank_{rank}.json"
 
     def _save_status(self) -> None:
-        what, when = self._beat
+        beat = self._beat
         status = {
-            "doing": what,
-            "silent_seconds": round(time.monotonic() - when, 1),
+            "doing": _doing(beat),
+            "silent_seconds": round(time.monotonic() - beat[2], 1),
             "collective": self._last_collective(),
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -194,11 +198,11 @@ class Watchdog:
         return text
 
     def _describe_myself(self) -> str:
-        what, when = self._beat
+        beat = self._beat
         lines = [
             "",
             f"=== rank {self._rank}, pid {os.getpid()} on {socket.gethostname()}: "
-            f"last beat {what!r} {time.monotonic() - when:.1f} s ago, "
+            f"last beat {_doing(beat)!r} {time.monotonic() - beat[2]:.1f} s ago, "
             f"last collective {self._last_collective()}",
             f"rank {self._rank} {_whereabouts()}",
             _own_stacks(),
@@ -219,6 +223,11 @@ class Watchdog:
         while path.stat().st_size == before and time.monotonic() < deadline:
             time.sleep(0.02)
         return path.read_text(errors="replace")[before:] or "(did not answer)"
+
+
+def _doing(beat: _Beat) -> str:
+    what, number, _ = beat
+    return what if number is None else f"{what} {number}"
 
 
 def prepare_loader_worker() -> None:

@@ -15,10 +15,10 @@ from determined.pytorch._hooks import Hooks
 from determined.pytorch._lockstep import in_step, kept_as_they_are
 from determined.pytorch._metrics import (
     BatchMetrics,
+    Rows,
     _convert_metrics_to_numpy,
     _prepare_metrics_reducers,
     _reduce_metrics,
-    rows,
 )
 from determined.pytorch._trial import PyTorchTrial
 
@@ -62,6 +62,9 @@ class Evaluation:
         else:
             metrics = self._full_dataset()
         metrics.update(self._context.reduce_metrics(for_training=False))
+        for name in metrics:
+            if not isinstance(name, str):
+                raise TypeError(f"The names of validation metrics must be strings, got {name!r}.")
         return metrics
 
     def _by_batch(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
@@ -81,7 +84,7 @@ class Evaluation:
             )
         columns = outputs.columns()
         if self._hooks.of("on_validation_epoch_end"):
-            edited = rows(columns, len(outputs))
+            edited = list(Rows(columns, len(outputs)))
             self._hooks.call("on_validation_epoch_end", edited)
             columns = {name: [row[name] for row in edited] for name in columns}
         reducer = self._trial.evaluation_reducer()
@@ -114,7 +117,7 @@ class Evaluation:
             elif names != set(metrics):
                 raise ValueError(
                     "evaluate_batch must return the same metrics for every batch: first "
-                    f"{sorted(names)}, from batch {batch_idx} {sorted(metrics)}."
+                    f"{sorted(names, key=str)}, from batch {batch_idx} {sorted(metrics, key=str)}."
                 )
             outputs.append(metrics)
             if self._one_batch:

@@ -115,7 +115,7 @@ class TrainLoop:
         look_at = self._schedule.next_look(state.batches_trained)
         while True:
             batch_idx = state.batches_trained
-            beat(f"training batch {batch_idx}")
+            beat("training batch", batch_idx)
             epoch_idx, batch_in_epoch = divmod(batch_idx, epoch_length)
             is_update = context._begin_batch(batch_idx)
             if batch_in_epoch == 0:
@@ -132,6 +132,7 @@ class TrainLoop:
             state.batches_trained = self._tracker.display.batches_trained = batch_idx + 1
             for on_batch_end in batch_end:
                 on_batch_end(epoch_idx, batch_idx, metrics)
+            del batch, metrics  # the next batch can have their memory
             if batch_in_epoch == epoch_length - 1:
                 hooks.call("on_training_epoch_end", epoch_idx)
                 state.epochs_trained += 1
@@ -177,9 +178,9 @@ class TrainLoop:
                 columns = average_over_ranks(gathered)
         avg_metrics = averages(columns)
         avg_metrics.update(self._context.reduce_metrics(for_training=True))
-        batch_metrics = self._tracker.training(self.state, avg_metrics, columns, length)
+        rows = self._tracker.training(self.state, avg_metrics, columns, length)
         if self._hooks.of("on_training_workload_end"):
-            avg_metrics, batch_metrics = distributed.broadcast((avg_metrics, batch_metrics))
+            avg_metrics, batch_metrics = distributed.broadcast((avg_metrics, list(rows or ())))
             self._hooks.call(
                 "on_training_workload_end", avg_metrics=avg_metrics, batch_metrics=batch_metrics
             )
@@ -259,7 +260,7 @@ class TrainLoop:
             raise RuntimeError(
                 f"checkpoint_policy='best' compares the validation metric {plan.metric!r}, which "
                 "must be one "
-                f"number, got {value!r}. The metrics are {sorted(metrics)}."
+                f"number, got {value!r}. The metrics are {sorted(metrics, key=str)}."
             )
         return is_best
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -18,15 +19,24 @@ from determined.pytorch._reducer import Reducer, _simple_reduce_metrics, to_nump
 # One column: an array with a row per batch where that is possible, else the values as they came.
 Column = np.ndarray | list[Any]
 
-# Tensors wait on the device until so many batches are there: few copies, bounded memory.
+# Values are packed into arrays after so many batches: few copies, bounded memory.
 _CHUNK = 1024
+
+_NUMPY_TYPES: dict[torch.dtype, type[np.generic]] = {
+    torch.float32: np.float32,
+    torch.float64: np.float64,
+    torch.float16: np.float16,
+    torch.int64: np.int64,
+    torch.int32: np.int32,
+    torch.bool: np.bool_,
+}
 
 
 def _convert_metrics_to_numpy(metrics: dict[str, Any]) -> dict[str, Any]:
     """Replace the tensors of `metrics` by arrays, in place."""
     for name, value in metrics.items():
         if isinstance(value, torch.Tensor):
-            metrics[name] = to_numpy(value)
+            metrics[name] = _named(name, functools.partial(to_numpy, value))
     return metrics
 
 
@@ -34,8 +44,7 @@ class BatchMetrics:
     """Collects one dictionary of metrics per batch without waiting for the device."""
 
     def __init__(self) -> None:
-        self._rows: list[dict[str, Any]] = []
-        self._chunks: list[dict[str, Column]] = []
+        self._collected: dict[str, _Collected] = {}
         self._length = 0
 
     def __len__(self) -> int:
@@ -43,48 +52,83 @@ class BatchMetrics:
 
     def append(self, metrics: Mapping[str, Any]) -> None:
         """Keep the metrics of one batch."""
-        row = {}
-        for name, value in metrics.items():
-            if isinstance(value, torch.Tensor):
-                if is_dtensor(value):  # such as the norm of the gradients of a split model
-                    value = value.full_tensor()
-                # The next batch may overwrite a buffer or a view of the weights.
-                is_fresh = not value.is_leaf and not value._is_view()
-                # `data` is `detach()` at half its price.
-                value = value.data if is_fresh else value.detach().clone()
-            row[name] = value
-        self._rows.append(row)
-        self._length += 1
-        if len(self._rows) == _CHUNK:
-            self._compact()
-
-    def _compact(self) -> None:
-        if not self._rows:
-            return
-        names = self._rows[0].keys()
-        for row in self._rows:
-            if row.keys() != names:
+        collected = self._collected
+        if collected.keys() != metrics.keys():
+            if self._length:
                 raise CheckFailedError(
                     "Metrics must have the same names in all batches of a report, got "
-                    f"{sorted(names)} and {sorted(row)}. Return every metric from every batch."
+                    f"{sorted(collected, key=str)} and {sorted(metrics, key=str)}. Return every "
+                    "metric from every batch."
                 )
-        self._chunks.append({name: _column([row[name] for row in self._rows]) for name in names})
-        self._rows = []
-        if self._chunks[0].keys() != self._chunks[-1].keys():
-            raise CheckFailedError(
-                "Metrics must have the same names in all batches of a report, got "
-                f"{sorted(self._chunks[0])} and {sorted(self._chunks[-1])}."
-            )
+            collected = self._collected = {name: _Collected() for name in metrics}
+        for name, value in metrics.items():
+            collected[name].append(value)
+        self._length += 1
+        if self._length % _CHUNK == 0:
+            for values in collected.values():
+                values.pack()
 
     def columns(self) -> dict[str, Column]:
         """Return one column per metric name."""
-        self._compact()
-        if len(self._chunks) > 1:
-            joined = {
-                name: _join([chunk[name] for chunk in self._chunks]) for name in self._chunks[0]
-            }
-            self._chunks = [joined]
-        return self._chunks[0] if self._chunks else {}
+        return {name: _named(name, values.column) for name, values in self._collected.items()}
+
+
+def _named(name: str, read: Callable[[], Column]) -> Column:
+    """Read a column; an error names the metric."""
+    try:
+        return read()
+    except (TypeError, NotImplementedError, RuntimeError) as e:
+        raise TypeError(f"The metric {name!r} cannot be read: {e}") from e
+
+
+class _Collected:
+    """The values of one metric."""
+
+    def __init__(self) -> None:
+        self._parts: list[Column] = []
+        self._values: list[Any] = []
+        # The type of tensors whose numbers `_values` holds; None if it holds what came.
+        self._dtype: torch.dtype | None = None
+
+    def append(self, value: Any) -> None:
+        # The CPU never lags behind, so a number of its own can be read at once; no tensor stays.
+        if type(value) is torch.Tensor and value.is_cpu and value.dim() == 0:
+            dtype = value.dtype
+            if dtype is not self._dtype:
+                if dtype not in _NUMPY_TYPES:
+                    self._append_other(value)
+                    return
+                self.pack()
+                self._dtype = dtype
+            self._values.append(value.item())
+        else:
+            self._append_other(value)
+
+    def _append_other(self, value: Any) -> None:
+        if self._dtype is not None:
+            self.pack()
+        if isinstance(value, torch.Tensor):
+            if is_dtensor(value):  # such as the norm of the gradients of a split model
+                value = value.full_tensor()
+            # The next batch may overwrite a buffer or a view of the weights.
+            is_fresh = not value.is_leaf and not value._is_view()
+            # `data` is `detach()` at half its price.
+            value = value.data if is_fresh else value.detach().clone()
+        self._values.append(value)
+
+    def pack(self) -> None:
+        """Make an array of the values so far, where that is possible."""
+        if self._dtype is not None:
+            self._parts.append(np.array(self._values, _NUMPY_TYPES[self._dtype]))
+        elif self._values:
+            self._parts.append(_column(self._values))
+        self._values, self._dtype = [], None
+
+    def column(self) -> Column:
+        self.pack()
+        if len(self._parts) > 1:
+            self._parts = [_join(self._parts)]
+        return self._parts[0]
 
 
 def _column(values: list[Any]) -> Column:
@@ -112,17 +156,37 @@ def _values(column: Column) -> list[Any]:
     return column
 
 
-def rows(columns: Mapping[str, Column], length: int) -> list[dict[str, Any]]:
-    """Return the dictionary of each batch; tensors have become arrays."""
-    values = {name: _values(column) for name, column in columns.items()}
-    return [{name: column[i] for name, column in values.items()} for i in range(length)]
+class Rows(Sequence[dict[str, Any]]):
+    """The dictionary of each batch, tensors as arrays; made when somebody looks at them."""
+
+    def __init__(self, columns: Mapping[str, Column], length: int) -> None:
+        self._columns = columns
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        return self._made[index]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._made)
+
+    @functools.cached_property
+    def _made(self) -> list[dict[str, Any]]:
+        values = {name: _values(column) for name, column in self._columns.items()}
+        return [{name: column[i] for name, column in values.items()} for i in range(self._length)]
 
 
 def averages(columns: Mapping[str, Column]) -> dict[str, Any]:
     """Average each metric over its batches; what cannot be averaged gives None."""
     result = {}
     for name, column in columns.items():
-        if isinstance(column, np.ndarray) and column.dtype.kind in "fiub":
+        if isinstance(column, np.ndarray) and column.dtype.kind in "fiub" and column.size:
             result[name] = float(np.mean(column))
         else:
             single = [{name: value} for value in _values(column)]
@@ -147,8 +211,9 @@ def _common_names(method: str, of_ranks: Mapping[int, Mapping[str, Any]]) -> lis
             first = rank, list(metrics)
         elif set(metrics) != set(first[1]):
             raise CheckFailedError(
-                f"{method} must return the same metrics on all ranks: {sorted(first[1])} on rank "
-                f"{first[0]}, {sorted(metrics)} on rank {rank}."
+                f"{method} must return the same metrics on all ranks: "
+                f"{sorted(first[1], key=str)} on rank {first[0]}, "
+                f"{sorted(metrics, key=str)} on rank {rank}."
             )
     return [] if first is None else first[1]
 
@@ -180,7 +245,7 @@ def _combine_and_average_training_metrics(
     gathered = distributed.gather((len(batch_metrics), batch_metrics.columns()))
     if gathered is None:
         return per_batch_metrics
-    return rows(average_over_ranks(gathered), max(length for length, _ in gathered))
+    return list(Rows(average_over_ranks(gathered), max(length for length, _ in gathered)))
 
 
 def _prepare_metrics_reducers(
@@ -203,9 +268,11 @@ def _prepare_metrics_reducers(
 
 def reduce_column(reducer: Reducer, column: Column) -> Any:
     """Reduce one metric over batches; batches may differ in shape."""
-    if isinstance(column, np.ndarray):
+    if isinstance(column, np.ndarray) and column.size:
         return _simple_reduce_metrics(reducer, column)
     arrays = [np.asarray(value) for value in column]
+    if not any(array.size for array in arrays):
+        raise ValueError("it is empty")
     if len({array.shape for array in arrays}) == 1:
         return _simple_reduce_metrics(reducer, np.stack(arrays))
     return _simple_reduce_metrics(reducer, np.concatenate([array.ravel() for array in arrays]))
@@ -222,7 +289,7 @@ def _reduce_metrics(
     for name, column in columns.items():
         try:
             mine[name] = reduce_column(reducers[name], column)
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, OverflowError) as e:
             raise TypeError(
                 f"The metric {name!r} of evaluate_batch cannot be reduced by {reducers[name]}: "
                 f"{e}. Return numbers, or wrap a reducer of your own with context.wrap_reducer."

@@ -17,7 +17,7 @@ from determined.core._backend import LocalBackend
 from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._endless import TrainingData
 from determined.pytorch._learning_rates import learning_rates
-from determined.pytorch._metrics import Column, rows
+from determined.pytorch._metrics import Column, Rows
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._profile import TimeProfile, machine_line
 from determined.pytorch._progress import Progress
@@ -97,13 +97,13 @@ class Tracker:
         avg_metrics: dict[str, Any],
         columns: Mapping[str, Column],
         length: int,
-    ) -> list[dict[str, Any]] | None:
+    ) -> Rows | None:
         """Report a segment; `avg_metrics` gains the counters. Returns the metrics per batch."""
         if not self._is_chief:
             return None
         seconds = time.monotonic() - self._segment_began
         self._warn_of_nan(avg_metrics, columns, state.batches_trained - length)
-        batch_metrics = rows(columns, length)
+        batch_metrics = Rows(columns, length)
         if self._context.get_enable_tensorboard_logging():
             # Whole columns are quicker to write, but metrics that are no tensors have none.
             is_tabular = all(isinstance(column, np.ndarray) for column in columns.values())
