@@ -25,8 +25,8 @@ from tests.support.workers import Outcome, collect_workers
 pytestmark = pytest.mark.multiprocess
 
 DEADLINE_SECONDS = 60.0
-# The phase, and the batches that are trained when the run has stopped; None: it is not certain.
-PHASES = {"loader start": 0, "first step": 1, "batch 4": 5, "validation": 4, "save": None}
+# The phase, and the batches that are trained when the run has stopped; -1: it is not certain.
+PHASES = {"loader start": 0, "first step": 1, "batch 4": 5, "validation": 4, "save": -1}
 
 
 @contextlib.contextmanager
@@ -98,11 +98,35 @@ def test_a_signal_in_any_phase_stops_the_run_where_it_is(
     outcome = train_until(tmp_path, phase, lambda pid: os.kill(pid, signal.Signals[name]))
     assert outcome.exit_code == code, outcome
     expected = PHASES[phase]
-    if expected is not None:
+    if expected >= 0:
         assert steps(tmp_path)[-1:] == ([expected] if expected else [])
     else:
         assert len(steps(tmp_path)) == 2  # the one that it was saving, and the one of the stop
     check_continues(tmp_path, unbroken)
+
+
+@pytest.mark.parametrize(("phase", "rank"), [("first step", 1), ("batch 4", 0), ("validation", 1)])
+def test_a_signal_to_one_of_two_ranks_stops_both(phase: str, rank: int, tmp_path: Path) -> None:
+    def train_on_two(name: str, *arguments: object) -> list[Outcome]:
+        (tmp_path / name).mkdir(exist_ok=True)
+        return collect_workers(
+            2,
+            signalled.main,
+            str(tmp_path / name),
+            *arguments,
+            process_group=False,
+            deadline_seconds=DEADLINE_SECONDS,
+        )
+
+    with when_ready(tmp_path / "stopped", lambda pid: os.kill(pid, signal.SIGTERM)):
+        found = train_on_two("stopped", phase, rank)
+    assert [outcome.exit_code for outcome in found] == [143, 143], found
+    done = steps(tmp_path / "stopped")[-1]
+    assert PHASES[phase] <= done < signalled.LENGTH
+    unbroken, resumed = train_on_two("unbroken"), train_on_two("stopped")
+    for whole, rest in zip(unbroken, resumed, strict=True):
+        assert len(rest.value.losses) == signalled.LENGTH - done
+        assert rest.value.ends_like(whole.value)
 
 
 @pytest.mark.parametrize("phase", ["batch 4", "validation", "save"])

@@ -1,7 +1,8 @@
 """A training script that waits for a signal in one of its phases.
 
 `python -m tests.support.signalled FOLDER PHASE` writes its process id to `FOLDER/ready` when it
-gets there, and goes on when it is told to stop, or when there is a file `FOLDER/go`.
+gets there, and goes on when it is told to stop, or when there is a file `FOLDER/go`. With several
+ranks one of them is chosen to do so.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class SignalledStorage(SharedFSStorageManager):
         return super().post_store_path(*args, **kwargs)
 
 
-def main(folder: str, phase: str = "none") -> Trained:
+def main(folder: str, phase: str = "none", rank: int = 0) -> Trained:
     root = Path(folder)
     with pytorch.init(
         seed=7,
@@ -82,7 +83,8 @@ def main(folder: str, phase: str = "none") -> Trained:
         storage = SignalledStorage(root / "storage")
         context._core.checkpoint = CheckpointContext(context.distributed, storage)
         trial = SignalledTrial(context)
-        trial.moment = storage.moment = Moment(root, phase, context)
+        is_chosen = context.distributed.rank == rank
+        trial.moment = storage.moment = Moment(root, phase if is_chosen else "none", context)
         pytorch.Trainer(trial, context).fit(
             max_length=Batch(LENGTH),
             checkpoint_period=Batch(3),
