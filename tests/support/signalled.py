@@ -96,4 +96,4 @@ def main(folder: str, phase: str = "none", rank: int = 0) -> Trained:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2])
