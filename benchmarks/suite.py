@@ -46,37 +46,42 @@ COMPARISONS = (
     Comparison(
         "tiny",
         "tiny MLP, batch 8",
-        Job("tiny", rounds=40),
+        Job("tiny", rounds=20),
         {"ours": 1.05, "ours, bare": 1.02},
-        launches=3,
+        launches=4,
     ),
-    Comparison("mid", "mid MLP, batch 64", Job("mid", rounds=20)),
-    Comparison("conv", "conv net on digits", Job("conv", rounds=15), dict.fromkeys(OURS, 1.01)),
+    Comparison("mid", "mid MLP, batch 64", Job("mid", lead=5, turn=50, rounds=12)),
+    Comparison(
+        "conv",
+        "conv net on digits",
+        Job("conv", warmup=20, lead=3, turn=30, rounds=12),
+        dict.fromkeys(OURS, 1.01),
+    ),
     Comparison(
         "transformer",
         "small transformer",
-        Job("transformer", rounds=15),
+        Job("transformer", warmup=20, lead=3, turn=30, rounds=12),
         dict.fromkeys(OURS, 1.01),
     ),
     Comparison(
         "tensors",
         "TensorDataset, batch 64",
-        Job("tensors", rounds=40),
+        Job("tensors", rounds=30),
         dict.fromkeys(OURS, 0.80),
     ),
     Comparison(
         "validation",
         "validation, per batch",
-        Job("tiny", warmup=2, lead=1, turn=2, rounds=40, validation_batches=200),
+        Job("tiny", warmup=2, lead=1, turn=2, rounds=20, validation_batches=200),
         dict.fromkeys(OURS, 1.05),
         units=200,
     ),
-    Comparison("aggregation", "aggregation of 4 batches", Job("tiny", rounds=80, aggregation=4)),
-    Comparison("ranks", "two ranks", Job("tiny", rounds=60, ranks=2), dict.fromkeys(OURS, 1.05)),
+    Comparison("aggregation", "aggregation of 4 batches", Job("tiny", rounds=30, aggregation=4)),
+    Comparison("ranks", "two ranks", Job("tiny", rounds=25, ranks=2), dict.fromkeys(OURS, 1.05)),
     Comparison(
         "terminal",
         "tiny MLP in a terminal",
-        Job("tiny", rounds=80, in_terminal=True),
+        Job("tiny", rounds=40, in_terminal=True),
         only_defaults=True,
     ),
 )
@@ -93,19 +98,19 @@ RESUME = Comparison(
     Job("large", warmup=4, lead=0, turn=1, rounds=1, save_every=4),
     only_defaults=True,
 )
-START_ROUNDS = 4
-IMPORT_ROUNDS = 5
+START_ROUNDS = 3
+IMPORT_ROUNDS = 4
 
 GROWTH = (
-    Growth("metrics", "metrics per batch", "metrics", (1, 10, 100), Job("tiny", rounds=40), True),
-    Growth("callbacks", "callbacks", "callbacks", (0, 5, 20), Job("tiny", rounds=40)),
-    Growth("models", "wrapped models", "models", (1, 4, 16), Job("tiny", rounds=40)),
+    Growth("metrics", "metrics per batch", "metrics", (1, 10, 100), Job("tiny", rounds=20), True),
+    Growth("callbacks", "callbacks", "callbacks", (0, 5, 20), Job("tiny", rounds=20)),
+    Growth("models", "wrapped models", "models", (1, 4, 16), Job("tiny", rounds=20)),
     Growth(
         "reports",
         "batches per report",
         "report_every",
         (1, 10, 100, 1000, 10_000),
-        Job("tiny", turn=10_000, rounds=3),
+        Job("tiny", turn=10_000, rounds=2),
     ),
 )
 
