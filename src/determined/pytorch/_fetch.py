@@ -38,6 +38,11 @@ class BatchFetcher:
         self._tensors = TensorBatches.of(dataset, collate_fn)
         self._get_many = getattr(dataset, "__getitems__", None)
 
+    @property
+    def reads_samples(self) -> bool:
+        """Whether samples are read one by one, so that indices are best given as a list."""
+        return self._tensors is None
+
     def __call__(self, indices: Indices) -> Any:
         if self._tensors is not None:
             batch = self._tensors(indices)

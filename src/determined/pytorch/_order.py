@@ -36,7 +36,7 @@ from determined.pytorch.samplers import DistributedSampler as ShardSampler
 
 logger = logging.getLogger("determined.pytorch")
 
-_CHUNK = 64  # batches read from a sampler per swap of the generators
+_CHUNK = 64  # batches read at once from a sampler, or from a permutation
 _STATELESS = (
     BatchSampler,
     RandomSampler,
@@ -70,7 +70,7 @@ class Order(Protocol):
     def opened_after(self, batches: int) -> Order:
         """Return the order without its first batches, where no position is known."""
 
-    def batches(self, rank: int, size: int) -> Iterator[Indices]:
+    def batches(self, rank: int, size: int, as_lists: bool = False) -> Iterator[Indices]:
         """Return this rank's batches from the opening position on, endlessly."""
 
     def position(self, ahead: int) -> dict[str, Any]:
@@ -92,15 +92,18 @@ class IndexOrder:
     record: int = 0
     kind: ClassVar[str] = "index"
 
-    def batches(self, rank: int, size: int) -> Iterator[Indices]:
-        ahead = rank
+    def batches(self, rank: int, size: int, as_lists: bool = False) -> Iterator[Indices]:
+        ahead, stride = rank, self.batch_size * size
         while True:
             epoch, first = self._locate(ahead)
             order = self.permutation(epoch) if self.permutation else range(self.length)
             end = first + self._num_batches(first) * self.batch_size
-            for begin in range(first, end, self.batch_size * size):
-                yield order[begin : begin + self.batch_size]
-                ahead += size
+            for start in range(first, end, stride * _CHUNK):
+                stop = min(start + stride * _CHUNK, end)
+                some = as_list(order[start:stop]) if as_lists else order[start:stop]
+                for begin in range(0, stop - start, stride):
+                    yield some[begin : begin + self.batch_size]
+                    ahead += size
 
     def position(self, ahead: int) -> dict[str, Any]:
         epoch, record = self._locate(ahead)
@@ -225,7 +228,7 @@ class SamplerOrder:
         epoch, batch = divmod(batches, length)
         return self.opened_at({"epoch": epoch, "offset": batch * self._step})
 
-    def batches(self, rank: int, size: int) -> Iterator[Indices]:
+    def batches(self, rank: int, size: int, as_lists: bool = False) -> Iterator[Indices]:
         for mine in itertools.count(self._dropped + rank, size):
             while self._num_read <= mine:
                 self._read_next()
@@ -340,3 +343,8 @@ def empty_error(why: str) -> RuntimeError:
         f"The loader from build_training_data_loader() gives no batches: {why}. "
         "Check the dataset's length, and batch_size if drop_last is set."
     )
+
+
+def as_list(indices: Indices) -> list[Any]:
+    """Return indices in a form that is cheap to take apart and to send to a worker process."""
+    return indices.tolist() if isinstance(indices, torch.Tensor) else list(indices)

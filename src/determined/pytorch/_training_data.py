@@ -27,7 +27,14 @@ from determined.pytorch._fetch import (
     sized,
     start_worker,
 )
-from determined.pytorch._order import Order, SamplerOrder, UserGenerators, empty_error, index_order
+from determined.pytorch._order import (
+    Order,
+    SamplerOrder,
+    UserGenerators,
+    as_list,
+    empty_error,
+    index_order,
+)
 from determined.pytorch._other_data import OtherData
 from determined.pytorch._seed import mix
 from determined.pytorch._stream_data import StreamData
@@ -129,8 +136,8 @@ class MapData(TrainingData):
 
     def _fetched(self) -> Iterator[Any]:
         loader, opening = self._loader, self._opening
-        indices = self._order.batches(opening.rank, opening.size)
         fetch = BatchFetcher(loader.dataset, loader.collate_fn)
+        indices = self._order.batches(opening.rank, opening.size, as_lists=fetch.reads_samples)
         if loader.num_workers == 0 and not loader.pin_memory:
             return map(fetch, indices)
         options = loader.process_options()
@@ -153,9 +160,4 @@ class MapData(TrainingData):
         numbers = itertools.count(self._first + opening.rank, opening.size)
         for number, batch in zip(numbers, batches, strict=False):
             seed = mix(opening.seed, 0, number) if has_workers else None
-            yield seed, _as_list(batch)
-
-
-def _as_list(indices: Indices) -> list[Any]:
-    """Return indices in a form that is cheap to send to a worker process."""
-    return indices.tolist() if isinstance(indices, torch.Tensor) else list(indices)
+            yield seed, as_list(batch)
