@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
 import pickle
 import random
 import shutil
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -278,8 +280,13 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         (storage / "work").mkdir()
         patch.chdir(storage / "work")
-        (storage / "work" / "model_def.py").write_text("VALUE = 1\n")
-        train(storage / "checkpoints", 2)
+        patch.syspath_prepend(storage / "work")
+        (storage / "work" / "model_def.py").write_text(
+            "from tests.support.resumable import ResumableTrial\n\n\n"
+            "class Trial(ResumableTrial):\n    pass\n"
+        )
+        train(storage / "checkpoints", 2, trial_class=importlib.import_module("model_def").Trial)
+        del sys.modules["model_def"]
     (found,) = checkpoints(storage / "checkpoints")
     return storage / "checkpoints" / found.storage_id
 
