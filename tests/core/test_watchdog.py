@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -204,6 +208,18 @@ class TestProcesses:
         for watchdog in watchdogs:
             watchdog.stop()
         assert not (tmp_path / "reports").exists()
+
+    def test_what_killed_ranks_left_is_removed(self, tmp_path: Path) -> None:
+        with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+            pass
+        for run, pid in (("killed", ended.pid), ("living", os.getpid()), ("now", ended.pid)):
+            (tmp_path / run).mkdir()
+            status = {"host": socket.gethostname(), "pid": pid}
+            (tmp_path / run / "rank_1.json").write_text(json.dumps(status))
+        watchdog = Watchdog(tmp_path / "now", 0, 2, timeout_seconds=600)
+        watchdog.start()
+        watchdog.stop()
+        assert [path.name for path in tmp_path.iterdir()] == ["living"]
 
     def test_a_stopped_rank_is_described_by_the_other(self, tmp_path: Path) -> None:
         outcomes = collect_workers(

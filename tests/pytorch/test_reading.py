@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import os
 import pickle
 import random
 import shutil
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -28,7 +26,12 @@ from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.pytorch._reading import read_counters, read_json, read_tensors, unsafe_names
 from tests.support.old_checkpoints import LAYOUTS
 from tests.support.old_trial import OldTrial
-from tests.support.resumable import ResumableTrial, checkpoints, train
+from tests.support.resumable import (
+    ResumableTrial,
+    checkpoints,
+    train,
+    trial_in_working_directory,
+)
 
 BY_NAME = {layout.release: layout for layout in LAYOUTS}
 SENTINEL = "executed"
@@ -280,13 +283,8 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         (storage / "work").mkdir()
         patch.chdir(storage / "work")
-        patch.syspath_prepend(storage / "work")
-        (storage / "work" / "model_def.py").write_text(
-            "from tests.support.resumable import ResumableTrial\n\n\n"
-            "class Trial(ResumableTrial):\n    pass\n"
-        )
-        train(storage / "checkpoints", 2, trial_class=importlib.import_module("model_def").Trial)
-        del sys.modules["model_def"]
+        trial_class = trial_in_working_directory(patch)
+        train(storage / "checkpoints", 2, trial_class=trial_class)
     (found,) = checkpoints(storage / "checkpoints")
     return storage / "checkpoints" / found.storage_id
 

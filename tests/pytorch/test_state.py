@@ -18,16 +18,21 @@ from torch import nn
 import determined
 from determined import pytorch
 from determined.pytorch._state import load_model
-from tests.support.resumable import ResumableTrial, checkpoints, train
+from tests.support.resumable import (
+    ResumableTrial,
+    checkpoints,
+    train,
+    trial_in_working_directory,
+)
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkpoint of three batches."""
-    Path("model_def.py").write_text("WIDTH = 3\n")
     train(
         tmp_path / "storage",
         3,
+        trial_class=trial_in_working_directory(monkeypatch),
         init={"hparams": {"global_batch_size": 3, "width": 2}, "exp_conf": {"name": "n"}},
     )
     return only_checkpoint(tmp_path / "storage")
@@ -96,8 +101,10 @@ def test_load_data_names_the_class_and_keeps_config_and_hparams_apart(
         "trial_type": "PyTorchTrial",
         "experiment_config": {"name": "n"},
         "hparams": {"global_batch_size": 3, "width": 2},
-        "trial_cls_spec": "tests.support.resumable:ResumableTrial",
+        "trial_cls_spec": "model_def:Trial",
         "is_trainer": True,
+        "code_root": ".",
+        "code_spec": "model_def:Trial",
     }
     train(tmp_path / "other", 1, init={"hparams": {"width": 5}})
     stored = json.loads((only_checkpoint(tmp_path / "other") / "load_data.json").read_text())
@@ -124,31 +131,39 @@ def test_values_that_json_cannot_hold_are_kept_as_text(
     assert "text only" in caplog.text
 
 
-def test_code_copy_leaves_out_a_storage_inside_the_working_directory(tmp_path: Path) -> None:
-    Path("model_def.py").write_text("")
+def test_code_copy_leaves_out_a_storage_inside_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trial_class = trial_in_working_directory(monkeypatch)
     for _ in range(2):
-        train(Path("checkpoints"), 1)
+        train(Path("checkpoints"), 1, trial_class=trial_class)
     for found in checkpoints(Path("checkpoints")):
         code = Path("checkpoints") / found.storage_id / "code"
         assert [p.name for p in code.rglob("*")] == ["model_def.py"]
 
 
-def test_later_checkpoints_have_the_code_of_the_first(tmp_path: Path) -> None:
-    Path("model_def.py").write_text("FIRST = 1\n")
+def test_later_checkpoints_have_the_code_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial_class = trial_in_working_directory(monkeypatch)
+    code_before = Path("model_def.py").read_text()
 
-    class Editor(ResumableTrial):
+    class Editor(trial_class):  # type: ignore[valid-type,misc]  # made at run time
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
             if batch_idx == 1:
                 Path("model_def.py").write_text("SECOND = 2\n")
                 Path("new.py").touch()
-            return super().train_batch(batch, epoch_idx, batch_idx)
+            metrics: dict[str, Any] = super().train_batch(batch, epoch_idx, batch_idx)
+            return metrics
 
-    train(tmp_path / "s", 3, checkpoint_period=pytorch.Batch(1), trial_class=Editor)
+    Editor.__module__ = trial_class.__module__
+    every_batch: dict[str, Any] = {"checkpoint_period": pytorch.Batch(1), "async_checkpoint": False}
+    train(tmp_path / "s", 3, trial_class=Editor, **every_batch)
     first, *_, last = checkpoints(tmp_path / "s")
     for found in (first, last):
         code = tmp_path / "s" / found.storage_id / "code"
         assert [p.name for p in code.iterdir()] == ["model_def.py"]
-        assert (code / "model_def.py").read_text() == "FIRST = 1\n"
+        assert (code / "model_def.py").read_text() == code_before
 
 
 @pytest.mark.parametrize("aggregation", [1, 3])

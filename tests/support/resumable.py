@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.util
 import random
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -187,3 +190,20 @@ def checkpoints(storage: Path, run_id: str | None = "run") -> list[StoredCheckpo
 
 def steps(storage: Path) -> list[int]:
     return [int(checkpoint.metadata["steps_completed"]) for checkpoint in checkpoints(storage)]
+
+
+def trial_in_working_directory(patch: pytest.MonkeyPatch) -> type[ResumableTrial]:
+    """Write a trial to `model_def.py`, where a user's would be, and import it."""
+    path = Path("model_def.py").absolute()
+    path.write_text(
+        "from tests.support.resumable import ResumableTrial\n\n\n"
+        "class Trial(ResumableTrial):\n    pass\n"
+    )
+    spec = importlib.util.spec_from_file_location("model_def", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    patch.setitem(sys.modules, "model_def", module)
+    spec.loader.exec_module(module)
+    found: type[ResumableTrial] = module.Trial
+    return found

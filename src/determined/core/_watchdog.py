@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -76,6 +76,7 @@ class Watchdog:
             return
         # Loader workers find this in their environment.
         os.environ[_CHILD_VARIABLE] = f"{self._rank} {self._directory}"
+        _forget_the_dead(self._directory.parent.glob("*/rank_*.json"))  # runs that were killed
         self._answered = set(self._reports())  # of earlier runs
         self._beat = ("start", None, time.monotonic())
         if self._size > 1:  # a rank that is stopped soon must be known to the others by then
@@ -98,6 +99,7 @@ class Watchdog:
         os.environ.pop(_CHILD_VARIABLE, None)
         for path in (self._status_path(self._rank), *self._directory.glob(f"stack_{self._rank}_*")):
             path.unlink(missing_ok=True)
+        _forget_the_dead(self._directory.glob("rank_*.json"))
         if self._has_directory:
             for path in (self._directory, self._directory.parent):
                 with contextlib.suppress(OSError):  # there are reports, or other ranks still watch
@@ -223,6 +225,23 @@ class Watchdog:
         while path.stat().st_size == before and time.monotonic() < deadline:
             time.sleep(0.02)
         return path.read_text(errors="replace")[before:] or "(did not answer)"
+
+
+def _forget_the_dead(statuses: Iterable[Path]) -> None:
+    """Remove what processes of this machine that are gone could not remove themselves."""
+    for path in statuses:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            status = json.loads(path.read_text())
+            if status["host"] == socket.gethostname() and _is_dead(status["pid"]):
+                path.unlink()
+                path.parent.rmdir()  # fails while it holds anything
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _doing(beat: _Beat) -> str:
