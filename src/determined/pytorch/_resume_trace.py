@@ -208,8 +208,8 @@ def _add_callbacks(trainer: _trainer.Trainer, trace: Trace, stop_after: int | No
 def _record_indices(order: Any, indices: list[list[Any]]) -> None:
     batches: Callable[..., Iterator[Any]] = order.batches
 
-    def recorded(self: Any, rank: int, size: int) -> Iterator[Any]:
-        for batch in batches(self, rank, size):
+    def recorded(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        for batch in batches(self, *args, **kwargs):
             indices.append(batch.tolist() if isinstance(batch, torch.Tensor) else list(batch))
             yield batch
 
