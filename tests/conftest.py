@@ -7,6 +7,7 @@ import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -47,3 +48,30 @@ def _clean_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
         signal.signal(number, handler)
     os.environ.clear()
     os.environ.update(environment)
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """A real HTTP server on loopback that speaks S3."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_client(s3_endpoint: str) -> Iterator[Any]:
+    import boto3
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_endpoint,
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+        region_name="us-east-1",
+    )
+    yield client
+    client.close()

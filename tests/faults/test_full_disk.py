@@ -10,7 +10,7 @@ import resource
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -228,21 +228,16 @@ def test_an_error_of_any_call_leaves_older_checkpoints_and_the_next_run(tmp_path
 # Not full, but not well either.
 
 
-class Meddling(ResumableTrial):
-    """Does something to the storage after the third batch."""
+def meddling(act: Callable[[], None]) -> type[ResumableTrial]:
+    """Return a trial that does something to the storage after the third batch."""
 
-    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
-        if batch_idx == 3:
-            type(self).meddle()
-        return super().train_batch(batch, epoch_idx, batch_idx)
+    class Meddling(ResumableTrial):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+            if batch_idx == 3:
+                act()
+            return super().train_batch(batch, epoch_idx, batch_idx)
 
-    @staticmethod
-    def meddle() -> None:
-        raise NotImplementedError
-
-
-def meddling(act: Any) -> type[Meddling]:
-    return type("Meddling", (Meddling,), {"meddle": staticmethod(act)})
+    return Meddling
 
 
 class TestUnwell:

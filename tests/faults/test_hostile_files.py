@@ -209,14 +209,20 @@ BAD_IDS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("path", BAD_PATHS, ids=lambda path: ascii(path[:20]))
-@pytest.mark.parametrize("kind", ["files", "directories"])
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        (kind, path)
+        for kind in ("files", "directories")
+        for path in BAD_PATHS
+        if (kind, path) != ("directories", "manifest.json")  # a folder of that name does no harm
+    ],
+    ids=lambda text: ascii(text[:20]),
+)
 def test_no_entry_of_a_manifest_leads_outside(
     checkpoint: Path, tmp_path: Path, path: str, kind: str
 ) -> None:
     entry: Any = {"path": path, "size": 4, "sha256": "0" * 64} if kind == "files" else path + "/"
-    if entry == "manifest.json/":
-        pytest.skip("a folder of that name does no harm")
     (checkpoint / "manifest.json").write_bytes(forged_manifest(**{kind: [entry]}))
     storage = SharedFSStorageManager(checkpoint.parent)
     assert storage.list() == []

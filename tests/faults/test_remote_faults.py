@@ -26,37 +26,16 @@ PAUSES = [0.2, 0.8, 3.2]
 ALWAYS = 1 << 30
 
 
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture
-def proxy(s3_server: str) -> Iterator[FlakyProxy]:
-    with flaky_proxy(s3_server) as made:
+def proxy(s3_endpoint: str) -> Iterator[FlakyProxy]:
+    with flaky_proxy(s3_endpoint) as made:
         yield made
 
 
 @pytest.fixture
-def bucket(s3_server: str) -> str:
-    import boto3
-
+def bucket(s3_client: Any) -> str:
     name = f"bucket-{uuid.uuid4()}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_server,
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket=name)
-    client.close()
+    s3_client.create_bucket(Bucket=name)
     return name
 
 

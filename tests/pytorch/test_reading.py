@@ -27,6 +27,7 @@ from determined.pytorch._reading import read_counters, read_json, read_tensors, 
 from tests.support.old_checkpoints import LAYOUTS
 from tests.support.old_trial import OldTrial
 from tests.support.resumable import (
+    FILES,
     ResumableTrial,
     checkpoints,
     train,
@@ -294,16 +295,7 @@ def copy_of(checkpoint: Path, target: Path) -> Path:
     return target
 
 
-FILES = [
-    "state_dict.pth",
-    "ranks/rank_0.pth",
-    "trial_state.pkl",
-    "run.json",
-    "load_data.json",
-    "metadata.json",
-    "manifest.json",
-    "code/model_def.py",
-]
+ALL_FILES = [*FILES, "code/model_def.py"]
 
 
 def is_refused(path: Path, storage: Path) -> str:
@@ -316,7 +308,7 @@ def is_refused(path: Path, storage: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", ALL_FILES)
 def test_truncated_files_are_found(intact: Path, tmp_path: Path, file: str) -> None:
     size = (intact / file).stat().st_size
     for index, kept in enumerate((0, size // 2, size - 1)):
@@ -325,7 +317,7 @@ def test_truncated_files_are_found(intact: Path, tmp_path: Path, file: str) -> N
         assert Path(file).name in is_refused(path, tmp_path / "storage")
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", ALL_FILES)
 def test_flipped_bits_are_found(intact: Path, tmp_path: Path, file: str) -> None:
     draw = random.Random(file)
     content = (intact / file).read_bytes()
@@ -337,7 +329,7 @@ def test_flipped_bits_are_found(intact: Path, tmp_path: Path, file: str) -> None
         assert Path(file).name in is_refused(path, tmp_path / "storage")
 
 
-@pytest.mark.parametrize("file", [name for name in FILES if name != "manifest.json"])
+@pytest.mark.parametrize("file", [name for name in ALL_FILES if name != "manifest.json"])
 def test_missing_files_are_found(intact: Path, tmp_path: Path, file: str) -> None:
     path = copy_of(intact, tmp_path / "copy")
     (path / file).unlink()

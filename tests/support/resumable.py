@@ -21,6 +21,16 @@ from determined import pytorch
 from determined.storage import SharedFSStorageManager, StoredCheckpoint
 
 EPOCH_LENGTH = 5
+# What a checkpoint of one rank holds beside the code.
+FILES = [
+    "state_dict.pth",
+    "ranks/rank_0.pth",
+    "trial_state.pkl",
+    "run.json",
+    "load_data.json",
+    "metadata.json",
+    "manifest.json",
+]
 
 
 class Counter(pytorch.PyTorchCallback):
