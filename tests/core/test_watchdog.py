@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,21 @@ def _wait_for(directory: Path, name: str, *texts: str) -> str:
             return text
         time.sleep(0.01)
     raise AssertionError(f"{path} does not hold {texts} but: {text}")
+
+
+def _come_and_go(directory: Path, rank: int) -> None:
+    for _ in range(300):
+        watchdog = Watchdog(directory, rank, 4, timeout_seconds=30)
+        watchdog.start()
+        watchdog.stop()
+
+
+def test_ranks_that_end_together_remove_the_directory_together(tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        ranks = [pool.submit(_come_and_go, tmp_path / "reports", rank) for rank in range(4)]
+    for rank in ranks:
+        rank.result()
+    assert not (tmp_path / "reports").exists()
 
 
 class TestOneRank:

@@ -76,7 +76,7 @@ class Watchdog:
             return
         # Loader workers find this in their environment.
         os.environ[_CHILD_VARIABLE] = f"{self._rank} {self._directory}"
-        _forget_the_dead(self._directory.parent.glob("*/rank_*.json"))  # runs that were killed
+        _forget_the_dead(_found(self._directory.parent, "*/rank_*.json"))  # runs that were killed
         self._answered = set(self._reports())  # of earlier runs
         self._beat = ("start", None, time.monotonic())
         if self._size > 1:  # a rank that is stopped soon must be known to the others by then
@@ -97,9 +97,10 @@ class Watchdog:
         self._thread.join()
         self._thread = None
         os.environ.pop(_CHILD_VARIABLE, None)
-        for path in (self._status_path(self._rank), *self._directory.glob(f"stack_{self._rank}_*")):
+        stacks = _found(self._directory, f"stack_{self._rank}_*")
+        for path in (self._status_path(self._rank), *stacks):
             path.unlink(missing_ok=True)
-        _forget_the_dead(self._directory.glob("rank_*.json"))
+        _forget_the_dead(_found(self._directory, "rank_*.json"))
         if self._has_directory:
             for path in (self._directory, self._directory.parent):
                 with contextlib.suppress(OSError):  # there are reports, or other ranks still watch
@@ -158,7 +159,7 @@ class Watchdog:
             )
 
     def _reports(self) -> list[Path]:
-        return sorted(self._directory.glob("hang_*.txt"))
+        return sorted(_found(self._directory, "hang_*.txt"))
 
     def _status_path(self, rank: int) -> Path:
         return self._directory / f"rank_{rank}.json"
@@ -225,6 +226,14 @@ class Watchdog:
         while path.stat().st_size == before and time.monotonic() < deadline:
             time.sleep(0.02)
         return path.read_text(errors="replace")[before:] or "(did not answer)"
+
+
+def _found(directory: Path, pattern: str) -> list[Path]:
+    """Return the files that match; other ranks and runs may remove the directory meanwhile."""
+    try:
+        return list(directory.glob(pattern))
+    except FileNotFoundError:
+        return []
 
 
 def _forget_the_dead(statuses: Iterable[Path]) -> None:
