@@ -12,6 +12,9 @@ BENCH_INSTALL := $(BENCH)/bin/python -m pip install --quiet --disable-pip-versio
 	-c constraints.txt -c benchmarks/constraints.txt
 PEERS := lightning accelerate pytorch-ignite matplotlib
 
+# Tests and benchmarks start many interpreters; where this is set, each would compile everything anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-faults check format bench bench-quick docs clean
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks import suite
 from benchmarks.job import Job
 from benchmarks.suite import Comparison, Growth
-from benchmarks.turns import Contender
+from benchmarks.turns import Contender, user_environment
 
 _IMPORT = """
 import torch, time
@@ -91,7 +91,9 @@ def imports(peers: Iterable[str], rounds: int | None) -> dict[str, Any]:
     for round_idx in range((rounds or suite.IMPORT_ROUNDS) + 1):
         for name, line in lines.items():
             command = [sys.executable, "-c", _IMPORT.format(line=line)]
-            output = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+            output = subprocess.run(
+                command, capture_output=True, check=True, text=True, env=user_environment()
+            ).stdout
             if round_idx > 0:  # the first fills the file cache and compiles
                 values[name].append(float(output))
     return {

@@ -32,6 +32,11 @@ _START_SECONDS = 300.0
 _TURN_SECONDS = 300.0
 
 
+def user_environment() -> dict[str, str]:
+    """Return the variables of contenders: as users do, they load code that is compiled already."""
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+
+
 class Clock:
     """The contender's end: counts training batches and times turns."""
 
@@ -161,7 +166,7 @@ class Contender:
             torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={job.ranks}"]
             command[2:2] = [*torchrun, "-m"]
         environment = {
-            **os.environ,
+            **user_environment(),
             _ADDRESS: address,
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",

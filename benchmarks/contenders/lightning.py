@@ -50,6 +50,7 @@ def main() -> None:
         options["barebones"] = True
     if job.validation_batches:
         options |= {"val_check_interval": 1, "check_val_every_n_epoch": None}
+        options["enable_checkpointing"] = False
     if job.save_every:
         options["callbacks"] = [ModelCheckpoint(every_n_train_steps=job.save_every)]
     if job.ranks > 1:

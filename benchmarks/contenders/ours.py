@@ -66,7 +66,8 @@ def main() -> None:
     elif job.report_every != Job.report_every:
         options = {"reporting_period": pytorch.Batch(job.report_every)}
     if job.validation_batches:
-        options["validation_period"] = pytorch.Batch(1)
+        # Nobody else in this comparison saves a checkpoint with each validation.
+        options |= {"validation_period": pytorch.Batch(1), "checkpoint_policy": "none"}
     if job.save_every:
         options["checkpoint_period"] = pytorch.Batch(job.save_every)
     with pytorch.init(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -10,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, Block, blocks, pages, run_page
+from tests.support.workers import SERVER
 
 _PAGES = pages()
 _BLOCKS = [block for page in _PAGES for block in blocks(page)]
-# Children of a process that has torch already start at once.
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["determined.pytorch"])
 _SECONDS = 110
 
 
@@ -31,7 +28,7 @@ def _name(page: Path) -> str:
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     directory, log = tmp_path / "reader", tmp_path / "log"
     directory.mkdir()
-    process = _FORKS.Process(target=run_page, args=(page, directory, log))
+    process = SERVER.Process(target=run_page, args=(page, directory, log))
     process.start()
     process.join(_SECONDS)
     if process.exitcode is None:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.victims import preload
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _imported_once() -> Iterator[None]:
+    """Collections look at what tests make, not at the half a million objects of torch."""
+    preload()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

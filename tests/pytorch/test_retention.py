@@ -23,7 +23,7 @@ class Scored(ResumableTrial):
         return {"score": self.scores[self.callbacks["counter"].batches - 1]}
 
 
-def run(storage: Path, scores: str, **options: Any) -> None:
+def run(storage: Path | dict[str, Any], scores: str, **options: Any) -> None:
     """Train and validate as often as there are scores, smaller being better."""
     Scored.scores = tuple(float(score) for score in scores.split())
     defaults: dict[str, Any] = {
@@ -143,6 +143,17 @@ def test_configured_numbers_are_kept_of_this_run(
     assert steps(tmp_path) == kept
 
 
+@pytest.mark.parametrize("configured", [{}, {"save_trial_latest": 4, "save_trial_best": 1}])
+def test_numbers_may_stand_where_the_storage_is_given(
+    tmp_path: Path, configured: dict[str, int]
+) -> None:
+    """Where both are given, `checkpoint_storage` goes before `exp_conf`, key by key."""
+    storage = {"type": "shared_fs", "host_path": str(tmp_path), "save_trial_latest": 2}
+    init = {"exp_conf": {"checkpoint_storage": configured}}
+    run(storage, "5 1 4 2 3 6", checkpoint_policy="all", init=init)
+    assert steps(tmp_path) == [2, 5, 6]
+
+
 def test_numbers_hold_while_training_goes_on(tmp_path: Path) -> None:
     seen: list[int] = []
 
@@ -228,8 +239,11 @@ def test_a_best_that_cannot_be_deleted_is_only_a_warning(
 
 
 def test_numbers_that_make_no_sense_are_refused_at_the_start(tmp_path: Path) -> None:
+    wrong = {"type": "directory", "container_path": str(tmp_path), "save_trial_latest": -1}
     with pytest.raises(ValueError, match="save_trial_latest.*-1"):
-        train(tmp_path, 1, init={"exp_conf": {"checkpoint_storage": {"save_trial_latest": -1}}})
+        train(wrong, 1)
+    with pytest.raises(ValueError, match="save_trial_latest.*-1"):
+        train(tmp_path, 1, init={"exp_conf": {"checkpoint_storage": wrong}})
     assert steps(tmp_path) == []
 
 

@@ -135,7 +135,7 @@ class Trained:
 
 
 def train(
-    storage: Path,
+    storage: Path | dict[str, Any],
     batches: int,
     *,
     aggregation: int = 1,

@@ -6,6 +6,7 @@ milliseconds. The server stays as a child of the test process until that ends.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -25,9 +26,14 @@ from determined.core._distributed import DistributedContext
 
 T = TypeVar("T")
 
-_START = multiprocessing.get_context("forkserver")
-# The first optimizer of a process imports torch._dynamo, which takes longer than torch itself.
-_START.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", "numpy"])
+# There is one server, and the last list of modules that it gets before it starts is the one that
+# counts: whoever wants processes from it takes this object.
+SERVER = multiprocessing.get_context("forkserver")
+# What tests import at their top, and torch._dynamo, which the first optimizer of a process imports
+# and which takes longer than torch itself.
+SERVER.set_forkserver_preload(
+    ["torch._dynamo", "torch.distributed.fsdp", "determined.pytorch", "hypothesis", "pytest"]
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def collect_workers(
                 "OMP_NUM_THREADS": "1",
                 **(environment or {}),
             }
-            process = _START.Process(
+            process = SERVER.Process(
                 target=_work, args=(directory, variables, process_group, list(sys.path), fn, args)
             )
             process.start()
@@ -190,6 +196,7 @@ def _work(
     os.environ.clear()
     os.environ.update(variables)
     sys.path[:] = path
+    gc.freeze()  # a collection would copy all that is shared with the server
     try:
         if process_group:
             import torch.distributed

@@ -114,6 +114,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         self._last_backward_batch_idx: int | None = None
 
         self._run_id: str | None = None
+        self._storage_section: dict[str, Any] = {}
         self._allow_pickle = False
         self._tbd_writer: SummaryWriter | None = None
 

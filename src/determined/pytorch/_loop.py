@@ -354,7 +354,7 @@ class TrainLoop:
         self.state, self._run = opened.state, opened.run
         self._retention = Retention(
             self._core.checkpoint,
-            configured_policy(context._exp_conf, plan),
+            configured_policy(context, plan),
             opened.run.run_id,
             opened.started_from,
         )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from determined import core
 from determined.errors import DeterminedError
+from determined.pytorch._context import PyTorchTrialContext
 from determined.pytorch._plan import FitPlan
 from determined.storage import RetentionPolicy
 
@@ -42,10 +42,11 @@ class Retention:
             logger.warning(f"An old checkpoint could not be deleted, it is kept: {e}")
 
 
-def configured_policy(exp_conf: dict[str, Any] | None, plan: FitPlan) -> RetentionPolicy | None:
-    """Return the numbers of `checkpoint_storage` in the configuration, None if there are none."""
-    section = (exp_conf or {}).get("checkpoint_storage")
-    given = {key: section[key] for key in _KEYS if key in section} if section else {}
+def configured_policy(context: PyTorchTrialContext, plan: FitPlan) -> RetentionPolicy | None:
+    """Return the numbers given to `init` or, for want of them, in the configuration, if any."""
+    section = (context._exp_conf or {}).get("checkpoint_storage") or {}
+    section = {**section, **context._storage_section}
+    given = {key: section[key] for key in _KEYS if key in section}
     if not given:
         return None
     return RetentionPolicy(

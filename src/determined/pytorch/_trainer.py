@@ -133,6 +133,8 @@ def init(
             device=device,
         )
         context._run_id = run_id
+        if isinstance(checkpoint_storage, dict):
+            context._storage_section = checkpoint_storage
         context._allow_pickle = allow_pickle
         yield context
         stopped_by = core_context.preempt.signal_received
