@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.workers import leave_the_server
+
 ROOT = Path(__file__).parents[2]
 _PEERS = ROOT / ".venv-bench" / "bin" / "python"
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w+)(?P<options>.*)$")
@@ -78,9 +80,10 @@ def _read_until(end: str, lines: Iterator[tuple[int, str]], indent: int = 0) -> 
 def run_page(page: Path, directory: Path, log: Path) -> None:
     """Run the code of a page in `directory`, with all its output in `log`.
 
-    Meant for a process of its own, which it leaves changed.
+    Meant for a process of the server's, which it leaves changed.
     """
     _redirect_output(log)
+    leave_the_server()
     os.setsid()  # so that whoever waits for this can end all of it
     os.chdir(directory)
     os.environ["DET_STORAGE"] = str(directory / "storage")

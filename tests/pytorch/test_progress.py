@@ -1,77 +1,16 @@
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import re
-import select
-import struct
-import subprocess
-import sys
-import termios
-import textwrap
-import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from determined.pytorch._progress import Progress
+from tests.support.terminal import end, run_in_pipes, run_in_terminal, start_script
 
-_DEADLINE_SECONDS = 60.0
 _CONTROLS = re.compile(r"\x1b\[\??([\d;]*)([A-Za-z])")
-
-
-def _command(script: str) -> list[str]:
-    return [sys.executable, "-c", textwrap.dedent(script)]
-
-
-def _environment(changes: Mapping[str, str]) -> dict[str, str]:
-    size = {"COLUMNS": "120", "LINES": "40", "TERM": "xterm-256color"}
-    kept = {k: v for k, v in os.environ.items() if k not in ("DET_PROGRESS", "NO_COLOR")}
-    return {**kept, **size, **changes}
-
-
-def _run_in_pipes(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        _command(script),
-        capture_output=True,
-        text=True,
-        timeout=_DEADLINE_SECONDS,
-        env=_environment(environment),
-        check=False,
-    )
-
-
-def _run_in_terminal(script: str, stdout: int | None = None, **environment: str) -> str:
-    """Run a script with a real terminal and return everything it sent there."""
-    controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    process = subprocess.Popen(
-        _command(script),
-        stdin=terminal,
-        stdout=terminal if stdout is None else stdout,
-        stderr=terminal,
-        env=_environment(environment),
-    )
-    os.close(terminal)
-    output = b""
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    try:
-        while select.select([controller], [], [], max(0, deadline - time.monotonic()))[0]:
-            try:
-                chunk = os.read(controller, 65536)
-            except OSError:  # how Linux says that nobody holds the terminal any more
-                break
-            if not chunk:
-                break
-            output += chunk
-        assert process.wait(max(1, deadline - time.monotonic())) == 0, output.decode()
-    finally:
-        process.kill()
-        process.wait()
-        os.close(controller)
-    return output.decode()
 
 
 def _screen(output: str) -> list[str]:
@@ -126,9 +65,9 @@ _RUN = """
 
 
 def test_a_pipe_gets_plain_lines_that_can_be_grepped() -> None:
-    result = _run_in_pipes(_RUN)
-    assert result.returncode == 0
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("INFO")]
+    result = run_in_pipes(_RUN)
+    assert result.exit_code == 0
+    lines = [line for line in result.errors.splitlines() if not line.startswith("INFO")]
     assert re.fullmatch(
         r"training batch=10/40 done=25% epoch=1/4 rate=\S+/s samples=\S+/s left=0:00:\d\d loss=0.1",
         lines[0],
@@ -139,11 +78,11 @@ def test_a_pipe_gets_plain_lines_that_can_be_grepped() -> None:
         "checkpoint batch=40/40 uuid=0a1b",
         "40 batches in all",
     ]
-    assert "\x1b" not in result.stderr
+    assert "\x1b" not in result.errors
 
 
 def test_a_terminal_shows_the_run_with_prints_and_logs_above() -> None:
-    output = _run_in_terminal(_RUN)
+    output = run_in_terminal(_RUN)
     screen = [line for line in _screen(output) if line]
     expected = [
         line for n in (10, 20, 30, 40) for line in (f"printed {n}", f"INFO:root:logged {n}")
@@ -162,7 +101,7 @@ def test_a_terminal_shows_the_run_with_prints_and_logs_above() -> None:
 
 
 def test_a_terminal_is_refreshed_while_the_loop_only_stores_numbers() -> None:
-    output = _run_in_terminal("""
+    output = run_in_terminal("""
         import time
         from determined.pytorch._progress import Progress
 
@@ -180,7 +119,7 @@ def test_a_terminal_is_refreshed_while_the_loop_only_stores_numbers() -> None:
 
 
 def test_the_cursor_is_never_left_hidden() -> None:
-    output = _run_in_terminal("""
+    output = run_in_terminal("""
         import os
         from determined.pytorch._progress import Progress
 
@@ -195,7 +134,7 @@ def test_the_cursor_is_never_left_hidden() -> None:
 def test_prints_go_to_their_file_when_only_standard_error_is_a_terminal() -> None:
     reader, writer = os.pipe()
     with os.fdopen(reader) as pipe:
-        output = _run_in_terminal(_RUN, stdout=writer)
+        output = run_in_terminal(_RUN, stdout=writer)
         os.close(writer)
         assert pipe.read().splitlines() == [*(f"printed {n}" for n in (10, 20, 30, 40)), "after"]
     assert "printed" not in output
@@ -203,7 +142,7 @@ def test_prints_go_to_their_file_when_only_standard_error_is_a_terminal() -> Non
 
 
 def test_a_forked_worker_prints_for_itself() -> None:
-    output = _run_in_terminal("""
+    output = run_in_terminal("""
         import os, sys
         from determined.pytorch._progress import Progress
 
@@ -225,7 +164,7 @@ def test_a_forked_worker_prints_for_itself() -> None:
 
 
 def test_a_stream_kept_from_during_the_run_still_works_afterwards() -> None:
-    output = _run_in_terminal("""
+    output = run_in_terminal("""
         import logging
         from determined.pytorch._progress import Progress
 
@@ -242,10 +181,10 @@ def test_a_stream_kept_from_during_the_run_still_works_afterwards() -> None:
 
 @pytest.mark.parametrize("value", ["off", "OFF", "0"])
 def test_it_can_be_switched_off(value: str) -> None:
-    result = _run_in_pipes(
+    result = run_in_pipes(
         _RUN.replace("basicConfig(level=logging.INFO)", "root"), DET_PROGRESS=value
     )
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.exit_code, result.errors) == (0, "")
 
 
 def test_the_argument_wins_over_the_variable(
@@ -263,7 +202,7 @@ def test_the_argument_wins_over_the_variable(
 
 
 def test_a_dumb_terminal_gets_plain_lines() -> None:
-    output = _run_in_terminal(_RUN, TERM="dumb")
+    output = run_in_terminal(_RUN, TERM="dumb")
     assert "validation batch=40/40 val_loss=0.125 best_val_loss=0.125" in output
     assert "\x1b" not in output
 
@@ -306,8 +245,8 @@ _SURVIVES = """
     ],
 )
 def test_a_run_survives_without_standard_error(before: str, during: str) -> None:
-    result = _run_in_pipes(_SURVIVES.format(before=before, during=during))
-    assert (result.returncode, result.stdout) == (0, "survived\n")
+    result = run_in_pipes(_SURVIVES.format(before=before, during=during))
+    assert (result.exit_code, result.output) == (0, "survived\n")
 
 
 def test_a_run_survives_its_terminal(tmp_path: Path) -> None:
@@ -327,21 +266,16 @@ def test_a_run_survives_its_terminal(tmp_path: Path) -> None:
         path.write_text("survived")
     """
     controller, terminal = pty.openpty()
+    reads, writes = os.pipe()
     path = tmp_path / "gone"
-    process = subprocess.Popen(
-        _command(script.format(path=str(path))),
-        stdin=terminal,
-        stdout=subprocess.PIPE,
-        stderr=terminal,
-        env=_environment({}),
-    )
+    process = start_script(script.format(path=str(path)), writes, terminal, {})
     os.close(terminal)
-    with process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    os.close(writes)
+    with os.fdopen(reads) as output:
+        assert output.readline() == "ready\n"
         os.close(controller)
         path.touch()
-        assert process.wait(_DEADLINE_SECONDS) == 0
+        assert end(process) == 0
     assert path.read_text() == "survived"
 
 
@@ -362,7 +296,7 @@ def test_a_resumed_run_shows_its_position_and_best_value_at_once(
 
 
 def test_a_terminal_shows_where_a_run_resumed_before_its_first_batch() -> None:
-    output = _run_in_terminal("""
+    output = run_in_terminal("""
         import os
         from determined.pytorch._progress import Progress
 
@@ -388,7 +322,7 @@ def test_the_best_validation_stays_beside_a_worse_last_one(
 
 
 def test_a_terminal_says_while_a_checkpoint_is_being_written() -> None:
-    output = _run_in_terminal("""
+    output = run_in_terminal("""
         import os
         from determined.pytorch._progress import Progress
 
@@ -425,7 +359,7 @@ _BAR = """
      ("\r         \r", ["batch 1", "batch 2", "batch 3"])],
 )  # fmt: skip
 def test_a_bar_that_redraws_itself_stays_one_line(end: str, left: list[str]) -> None:
-    output = _run_in_terminal(_BAR.format(end=end))
+    output = run_in_terminal(_BAR.format(end=end))
     screen = _screen(output)
     assert screen[: len(left)] == left
     assert screen[len(left)].startswith("finished")
@@ -435,7 +369,7 @@ def test_a_bar_that_redraws_itself_stays_one_line(end: str, left: list[str]) -> 
 
 def test_tqdm_inside_a_batch_leaves_the_display_whole() -> None:
     pytest.importorskip("tqdm")
-    output = _run_in_terminal("""
+    output = run_in_terminal("""
         import time
         from tqdm import tqdm
         from determined.pytorch._progress import Progress
@@ -455,7 +389,7 @@ def test_tqdm_inside_a_batch_leaves_the_display_whole() -> None:
 
 
 def test_a_first_interrupt_is_answered_above_the_display() -> None:
-    output = _run_in_terminal("""
+    output = run_in_terminal("""
         import os, signal, time
         from determined.core._stop_signals import StopSignals
         from determined.pytorch._progress import Progress
@@ -474,7 +408,7 @@ def test_a_first_interrupt_is_answered_above_the_display() -> None:
 
 
 def test_an_open_line_may_be_longer_than_the_terminal() -> None:
-    output = _run_in_terminal("""
+    output = run_in_terminal("""
         import time
         from determined.pytorch._progress import Progress
 

@@ -134,7 +134,8 @@ class TestHanging:
             environment={
                 "DET_STORAGE": str(tmp_path / "hanging"),
                 "DET_HANG_TIMEOUT": "1.5",
-                "DET_COLLECTIVE_TIMEOUT": "6",
+                "DET_COLLECTIVE_TIMEOUT": "4",
+                "FAILING_END": str(tmp_path / "end"),
             },
         )
         assert found[0].exit_code == 1
@@ -165,8 +166,11 @@ class TestHanging:
 
 
 def _with_little_patience(*faults: str) -> None:
-    _together._GRACE_SECONDS = 2.0
-    failing.main(*faults)
+    _together._GRACE_SECONDS = _together._NEWS_SECONDS = 1.0
+    try:
+        failing.main(*faults)
+    finally:
+        Path(os.environ.get("FAILING_END", os.devnull)).touch()
 
 
 class _SlowData(Dataset[Any]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 import os
 import random
 from collections.abc import Mapping
@@ -184,7 +183,6 @@ def train(
 def train_in_new_process(directory: Path, *arguments: Any, **options: Any) -> Part:
     """Train as a script in `directory` would."""
     os.chdir(directory)
-    multiprocessing.set_start_method("fork", force=True)  # the test's server would start slow ones
     return train(*arguments, **options)
 
 

@@ -1,7 +1,8 @@
 """A training script that goes wrong: `python -m tests.support.failing "1 train raise" ...`.
 
 Each fault is a rank, a moment of the run, and `raise`, `refuse` (InvalidHP), `kill`, `stop`
-(SIGSTOP) or `sleep`, or nothing more where the moment says it all.
+(SIGSTOP, until the file FAILING_END is there) or `sleep`, or nothing more where the moment says
+it all.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,14 +53,17 @@ class Faults:
             _sleep_in_user_code()
 
 
-def _stop_and_be_killed(after_seconds: float = 12) -> None:
-    stopped = os.getpid()
+def _stop_and_be_killed() -> None:
+    """Stop until the other rank has ended, which leaves a file, or for too long a time."""
+    stopped, end = os.getpid(), Path(os.environ["FAILING_END"])
     if os.fork() == 0:
         os.kill(stopped, signal.SIGSTOP)
-        time.sleep(after_seconds)
+        deadline = time.monotonic() + 60
+        while not end.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
         os.kill(stopped, signal.SIGKILL)
         os._exit(0)
-    time.sleep(after_seconds)
+    time.sleep(60)
 
 
 def _sleep_in_user_code() -> None:

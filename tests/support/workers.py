@@ -31,9 +31,7 @@ T = TypeVar("T")
 SERVER = multiprocessing.get_context("forkserver")
 # What tests import at their top, and torch._dynamo, which the first optimizer of a process imports
 # and which takes longer than torch itself.
-SERVER.set_forkserver_preload(
-    ["torch._dynamo", "torch.distributed.fsdp", "determined.pytorch", "hypothesis", "pytest"]
-)
+SERVER.set_forkserver_preload(["torch._dynamo", "determined.pytorch", "hypothesis", "pytest"])
 
 
 @dataclass(frozen=True)
@@ -174,6 +172,12 @@ def run_threads(
     return [results[rank] for rank in range(size)]
 
 
+def leave_the_server() -> None:
+    """Make a process of the server one like others."""
+    multiprocessing.set_start_method("fork", force=True)  # else it would start a server of its own
+    gc.freeze()  # a collection would copy all that is shared with the server
+
+
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -196,7 +200,7 @@ def _work(
     os.environ.clear()
     os.environ.update(variables)
     sys.path[:] = path
-    gc.freeze()  # a collection would copy all that is shared with the server
+    leave_the_server()
     try:
         if process_group:
             import torch.distributed
