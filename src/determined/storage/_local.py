@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import os
-import re
-import shutil
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
 from determined.storage._base import (
-    CheckpointInUse,
     Selector,
     StorageManager,
     StrPath,
@@ -37,7 +32,7 @@ from determined.storage._durable import (
     write_file,
 )
 from determined.storage._fetch import fetch_into
-from determined.storage._locks import FolderLock
+from determined.storage._hidden import HiddenFolders, new_stage
 from determined.storage._manifest import (
     MANIFEST_NAME,
     METADATA_NAME,
@@ -52,11 +47,6 @@ from determined.storage._patterns import remaining
 
 logger = logging.getLogger("determined.storage")
 
-_LOCKS = ".det-locks"
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
-_STAGE = re.compile(r"\.[^/]+\.tmp-[0-9a-f]{32}")
-_TRASH = re.compile(r"\.[^/]+\.del-[0-9a-f]{32}")
-
 
 class SharedFSStorageManager(StorageManager):
     """Checkpoints as folders below one base folder, `<base_path>/<storage_id>/`."""
@@ -66,7 +56,7 @@ class SharedFSStorageManager(StorageManager):
         self._base = Path(base_path).expanduser().absolute()
         self._world_writable = world_writable
         self._is_prepared = False
-        self._stage_locks: dict[str, FolderLock] = {}
+        self._hidden = HiddenFolders(self._base)
 
     @property
     def location(self) -> str:
@@ -83,21 +73,13 @@ class SharedFSStorageManager(StorageManager):
 
     def begin(self, dst: str) -> str:
         check_storage_id(dst)
-        stage = f".{dst}.tmp-{uuid.uuid4().hex}"
+        stage = new_stage(dst)
         self._prepare()
         reach("before_tmp")
         with explained("create the folder", self._base / stage):
             if (self._base / dst).exists():
                 raise CheckpointError(f"Checkpoint {dst} already exists in {self._base}.")
-            # Locked before it exists, so that no other process ever takes it for stale.
-            lock = self._lock_stage(stage)
-            if lock is not None:
-                self._stage_locks[stage] = lock
-            try:
-                (self._base / stage).mkdir()
-            except BaseException:
-                self._unlock_stage(stage)
-                raise
+            self._hidden.make_stage(stage)
         return stage
 
     def _prepare(self) -> None:
@@ -108,26 +90,11 @@ class SharedFSStorageManager(StorageManager):
             if not self._base.is_dir():
                 self._base.mkdir(parents=True, exist_ok=True)
                 if self._world_writable:
-                    (self._base / _LOCKS).mkdir(exist_ok=True)
-                    (self._base / _LOCKS).chmod(0o777)
+                    self._hidden.let_all_lock()
                     self._base.chmod(0o777)
             sync_names_above(self._base)
         self._is_prepared = True
         self.sweep()
-
-    def _lock_stage(self, stage: str) -> FolderLock | None:
-        try:
-            return FolderLock.try_exclusive(self._base / _LOCKS / stage)
-        except OSError as error:
-            if not self._base.is_dir():
-                raise
-            logger.debug("No lock for %s: %s", stage, error)  # nobody else sweeps it then either
-            return None
-
-    def _unlock_stage(self, stage: str) -> None:
-        lock = self._stage_locks.pop(stage, None)
-        if lock is not None:
-            lock.release()
 
     def put(
         self,
@@ -195,12 +162,11 @@ class SharedFSStorageManager(StorageManager):
         reach("after_rename")
         sync_path(self._base)
         self._sequences[dst] = manifest.sequence
-        self._unlock_stage(stage)
+        self._hidden.release_stage(stage)
         return manifest
 
     def abort(self, stage: str) -> None:
-        _remove_tree(self._base / stage)
-        self._unlock_stage(stage)
+        self._hidden.remove_stage(stage)
 
     def pre_store_path(self, dst: str) -> Path:
         return self._base / self.begin(dst)
@@ -277,16 +243,8 @@ class SharedFSStorageManager(StorageManager):
     @contextlib.contextmanager
     def _in_use(self, src: StrPath) -> Iterator[Path]:
         folder = self._locate(src)
-        lock = None
-        locks = folder.parent / _LOCKS
-        if folder.parent == self._base or locks.is_dir():
-            with contextlib.suppress(OSError):  # a read-only storage: nobody deletes there
-                lock = FolderLock.share(locks / folder.name)
-        try:
+        with self._hidden.reading(folder):
             yield self._locate(src)
-        finally:
-            if lock is not None:
-                lock.release()
 
     def _names(self) -> list[str]:
         try:
@@ -319,15 +277,11 @@ class SharedFSStorageManager(StorageManager):
             folder = self._locate(check_storage_id(tgt))
         except CheckpointNotFound:
             return {}
-        with self._alone_with(tgt), explained("delete", folder):
+        with self._hidden.alone_with(tgt), explained("delete", folder):
             before = self.resources(tgt)
             left = remaining(before, globs)
             if not left:
-                trash = self._base / f".{tgt}.del-{uuid.uuid4().hex}"
-                folder.rename(trash)
-                sync_path(self._base)
-                reach("mid_gc")
-                _remove_tree(trash)
+                self._hidden.remove_checkpoint(tgt)
                 self._sequences.pop(tgt, None)
             elif left != before:
                 self._shrink(folder, before, left)
@@ -349,46 +303,8 @@ class SharedFSStorageManager(StorageManager):
             else:
                 (folder / path).unlink()
 
-    @contextlib.contextmanager
-    def _alone_with(self, storage_id: str) -> Iterator[None]:
-        try:
-            lock = FolderLock.try_exclusive(self._base / _LOCKS / storage_id)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise CheckpointError(
-                    f"Cannot lock checkpoint {storage_id} in {self._base} to delete it: {error}."
-                ) from error
-            yield  # a file system without locks: nobody can be asked
-            return
-        if lock is None:
-            raise CheckpointInUse(
-                f"Checkpoint {storage_id} in {self._base} is being restored by a live process; "
-                "delete it later."
-            )
-        try:
-            yield
-        finally:
-            lock.release()
-
     def sweep(self) -> None:
-        with contextlib.suppress(OSError), os.scandir(self._base) as entries:
-            names = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
-            for name in sorted(name for name in names if _TRASH.fullmatch(name)):
-                _remove_tree(self._base / name)
-            with contextlib.suppress(OSError):
-                names.update(path.name for path in (self._base / _LOCKS).iterdir())
-            for name in sorted(name for name in names if _STAGE.fullmatch(name)):
-                self._sweep_stage(name)
-
-    def _sweep_stage(self, stage: str) -> None:
-        try:
-            lock = FolderLock.try_exclusive(self._base / _LOCKS / stage)
-        except OSError as error:
-            logger.debug("Cannot tell whether %s is in use, left alone: %s", stage, error)
-            return
-        if lock is not None:
-            _remove_tree(self._base / stage)
-            lock.release()
+        self._hidden.sweep()
 
 
 class DirectoryStorageManager(SharedFSStorageManager):
@@ -405,13 +321,3 @@ def _replace_link(link: Path) -> None:
         )
     link.unlink()
     copy_file(content, link)
-
-
-def _remove_tree(folder: Path) -> None:
-    """Remove a hidden folder; what cannot be removed now is left for the next sweep."""
-    try:
-        shutil.rmtree(folder)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        logger.warning("Could not remove %s, will try again at next start: %s", folder, error)
