@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from determined import pytorch
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +15,9 @@ def _work_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("DET_PROGRESS", "off")
+
+
+@pytest.fixture
+def context() -> Iterator[pytorch.PyTorchTrialContext]:
+    with pytorch.init() as context:
+        yield context
