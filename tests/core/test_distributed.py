@@ -312,7 +312,10 @@ class TestTrouble:
             assert "rank 0 called allgather as its collective 2" in text
 
     def test_a_failing_rank_is_quoted_by_the_others(self) -> None:
+        all_have_met = threading.Barrier(4)
+
         def work(context: DistributedContext) -> str:
+            all_have_met.wait(30)
             if context.rank == 1:
                 context.fail(ValueError("batch 17 is empty"))
                 return ""

@@ -5,34 +5,75 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
+
+from tests.support.terminal import run_in_pipes
+from tests.support.workers import collect_workers
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE_SECONDS = 100
 
 
-def run_example(folder: str, script: str, *arguments: object, processes: int = 0) -> str:
-    """Return what the script printed; with `processes`, torchrun starts that many."""
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "DET_PROGRESS": "off",
+    "PYTHONWARNINGS": "error::UserWarning,error::FutureWarning",
+}
+
+
+def run_example(folder: str, script: str, *arguments: object, processes: int = 1) -> str:
+    """Return what the script printed, in forks of a process that has torch loaded already."""
+    call = EXAMPLES / folder, [script, *map(str, arguments)]
+    if processes == 1:
+        done = run_in_pipes(
+            f"from {__name__} import _run_script; _run_script({str(call[0])!r}, {call[1]!r})",
+            deadline_seconds=DEADLINE_SECONDS,
+            **_ENVIRONMENT,
+        )
+        assert done.exit_code == 0, f"{folder}/{script} failed:\n{done.output}\n{done.errors}"
+        return done.output
+    outcomes = collect_workers(
+        processes,
+        _run_script,
+        *call,
+        deadline_seconds=DEADLINE_SECONDS,
+        process_group=False,
+        environment=_ENVIRONMENT,
+    )
+    found = "\n".join(map(str, outcomes))
+    assert not any(outcome.exit_code for outcome in outcomes), f"{folder}/{script} failed:\n{found}"
+    return found
+
+
+def launch_example(folder: str, script: str, *arguments: object, processes: int = 0) -> str:
+    """Return what the script printed, run by the very command of its README."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "DET_PROGRESS": "off",
-        "PYTHONWARNINGS": "error::UserWarning,error::FutureWarning",
-    }
     done = subprocess.run(
         [sys.executable, *(launcher if processes else []), script, *map(str, arguments)],
         cwd=EXAMPLES / folder,
-        env=environment,
+        env={**os.environ, **_ENVIRONMENT},
         capture_output=True,
         text=True,
         timeout=DEADLINE_SECONDS,
     )
     assert done.returncode == 0, f"{folder}/{script} failed:\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def _run_script(folder: str | Path, arguments: list[str]) -> None:
+    """Do what `python` does with a script in its directory."""
+    os.chdir(folder)
+    for category in (UserWarning, FutureWarning):
+        warnings.simplefilter("error", category)
+    script = str(Path(folder, arguments[0]))
+    sys.path.insert(0, str(folder))
+    sys.argv = [script, *arguments[1:]]
+    runpy.run_path(script, run_name="__main__")
 
 
 def percentages(output: str) -> list[float]:

@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from tests.examples.running import EXAMPLES, number_after, percentages, run_example
+from tests.examples.running import EXAMPLES, launch_example, number_after, percentages, run_example
 
 pytestmark = pytest.mark.timeout(240)  # more than the deadlines of two runs
 
 
 @pytest.mark.slow
 def test_digits_trains_and_loads_its_checkpoint() -> None:
-    output = run_example("digits", "train.py", "--epochs=2")
+    output = launch_example("digits", "train.py", "--epochs=2")
     assert percentages(output)[0] > 80
     assert "python train.py --resume --epochs 4" in output
 
@@ -88,7 +88,7 @@ def test_a_stopped_and_continued_run_equals_an_unbroken_one() -> None:
 def test_two_processes_reach_the_weights_of_one() -> None:
     words = "norm of the weights"
     one = run_example("distributed", "train.py", "--epochs=2")
-    two = run_example("distributed", "train.py", "--epochs=2", processes=2)
+    two = launch_example("distributed", "train.py", "--epochs=2", processes=2)
     assert "64 images a batch" in one
     assert two.count("32 images a batch") == 2
     norms = [float(norm) for norm in re.findall(rf"{words} ([\d.]+)", two)]

@@ -32,7 +32,7 @@ def environment(storage: Path) -> dict[str, str]:
     return {
         "DET_STORAGE": str(storage / "default"),
         "DET_PROGRESS": "off",
-        "DET_COLLECTIVE_TIMEOUT": "30",
+        "DET_COLLECTIVE_TIMEOUT": "60",
     }
 
 

@@ -41,7 +41,8 @@ def start_script(
     # A connection is the one thing with a file that such processes take as an argument.
     streams = [Connection(os.dup(number)) for number in (stdout, stderr)]
     process = SERVER.Process(
-        target=_run, args=(textwrap.dedent(script), streams, _complete(environment))
+        target=_run,
+        args=(textwrap.dedent(script), streams, _complete(environment)),
     )
     process.start()
     for stream in streams:
@@ -49,14 +50,16 @@ def start_script(
     return process
 
 
-def run_in_pipes(script: str, **environment: str) -> Ended:
+def run_in_pipes(
+    script: str, *, deadline_seconds: float = DEADLINE_SECONDS, **environment: str
+) -> Ended:
     """Run a script that writes less than pipes hold; return it when it has ended."""
     (reads, writes), (reads_errors, writes_errors) = os.pipe(), os.pipe()
     process = start_script(script, writes, writes_errors, environment)
     os.close(writes)
     os.close(writes_errors)
     with os.fdopen(reads) as output, os.fdopen(reads_errors) as errors:
-        exit_code = end(process)
+        exit_code = end(process, deadline_seconds)
         return Ended(exit_code, output.read(), errors.read())
 
 

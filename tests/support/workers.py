@@ -31,7 +31,9 @@ T = TypeVar("T")
 SERVER = multiprocessing.get_context("forkserver")
 # What tests import at their top, and torch._dynamo, which the first optimizer of a process imports
 # and which takes longer than torch itself.
-SERVER.set_forkserver_preload(["torch._dynamo", "determined.pytorch", "hypothesis", "pytest"])
+SERVER.set_forkserver_preload(
+    ["torch._dynamo", "determined.pytorch", "hypothesis", "pytest", "sklearn.datasets"]
+)
 
 
 @dataclass(frozen=True)
