@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 import torch
 
 from tests.docs.pages import ROOT, blocks
+from tests.support.terminal import end, file_script, start_script
 
 _SECONDS = 60
 
 
-def _start(script: Path, storage: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(script)],
-        env={**os.environ, "DET_STORAGE": str(storage), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@dataclass(frozen=True)
+class _Run:
+    """The trial at work, and what it says of it."""
+
+    process: BaseProcess
+    errors: TextIO
+
+    def finish(self) -> str:
+        with self.errors:
+            assert end(self.process, _SECONDS) == 0, self.errors.read()
+            return self.errors.read()
 
 
-def _finish(process: subprocess.Popen[str]) -> str:
-    output, errors = process.communicate(timeout=_SECONDS)
-    assert process.returncode == 0, errors
-    return errors
+def _start(script: Path, storage: Path) -> _Run:
+    reads, writes = os.pipe()
+    process = start_script(file_script(script), writes, writes, {"DET_STORAGE": str(storage)})
+    os.close(writes)
+    return _Run(process, os.fdopen(reads))
 
 
 def _last_state(storage: Path) -> Any:
@@ -47,15 +52,15 @@ def test_the_trial_of_the_readme_continues_where_it_was_stopped(tmp_path: Path) 
 
     whole = _start(script, tmp_path / "whole")
     cut = _start(script, tmp_path / "cut")
-    assert cut.stderr is not None
-    while "validation" not in (line := cut.stderr.readline()):
+    while "validation" not in (line := cut.errors.readline()):
         assert line, "the run ended before its first validation"
-    cut.send_signal(signal.SIGINT)
-    _, errors = cut.communicate(timeout=_SECONDS)
-    assert cut.returncode == 128 + signal.SIGINT, errors
-    assert "Stopped after" in errors
-    assert "Finished after 320 batches" in _finish(_start(script, tmp_path / "cut"))
-    assert "Finished after 320 batches" in _finish(whole)
+    assert cut.process.pid is not None
+    os.kill(cut.process.pid, signal.SIGINT)
+    assert end(cut.process, _SECONDS) == 128 + signal.SIGINT
+    with cut.errors:
+        assert "Stopped after" in cut.errors.read()
+    assert "Finished after 320 batches" in _start(script, tmp_path / "cut").finish()
+    assert "Finished after 320 batches" in whole.finish()
 
     expected, found = _last_state(tmp_path / "whole"), _last_state(tmp_path / "cut")
     (expected,), (found,) = expected["models_state_dict"], found["models_state_dict"]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import runpy
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 from types import ModuleType
 
-from tests.support.terminal import run_in_pipes
+from tests.support.terminal import run_file, run_in_pipes
 from tests.support.workers import collect_workers
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -28,10 +27,10 @@ _ENVIRONMENT = {
 
 def run_example(folder: str, script: str, *arguments: object, processes: int = 1) -> str:
     """Return what the script printed, in forks of a process that has torch loaded already."""
-    call = EXAMPLES / folder, [script, *map(str, arguments)]
+    path, words = str(EXAMPLES / folder / script), list(map(str, arguments))
     if processes == 1:
         done = run_in_pipes(
-            f"from {__name__} import _run_script; _run_script({str(call[0])!r}, {call[1]!r})",
+            f"from {__name__} import _run; _run({path!r}, *{words!r})",
             deadline_seconds=DEADLINE_SECONDS,
             **_ENVIRONMENT,
         )
@@ -39,8 +38,9 @@ def run_example(folder: str, script: str, *arguments: object, processes: int = 1
         return done.output
     outcomes = collect_workers(
         processes,
-        _run_script,
-        *call,
+        _run,
+        path,
+        *words,
         deadline_seconds=DEADLINE_SECONDS,
         process_group=False,
         environment=_ENVIRONMENT,
@@ -65,15 +65,10 @@ def launch_example(folder: str, script: str, *arguments: object, processes: int 
     return done.stdout
 
 
-def _run_script(folder: str | Path, arguments: list[str]) -> None:
-    """Do what `python` does with a script in its directory."""
-    os.chdir(folder)
+def _run(path: str, *arguments: str) -> None:
     for category in (UserWarning, FutureWarning):
         warnings.simplefilter("error", category)
-    script = str(Path(folder, arguments[0]))
-    sys.path.insert(0, str(folder))
-    sys.argv = [script, *arguments[1:]]
-    runpy.run_path(script, run_name="__main__")
+    run_file(path, *arguments)
 
 
 def percentages(output: str) -> list[float]:

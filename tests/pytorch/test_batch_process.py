@@ -32,6 +32,7 @@ from determined.pytorch.experimental import (
 )
 from determined.storage import SharedFSStorageManager
 from tests.core.test_context import become_a_task
+from tests.support.terminal import file_script, run_in_pipes
 from tests.support.workers import collect_workers, run_threads, run_workers
 
 
@@ -632,25 +633,14 @@ def test_an_error_on_one_rank_ends_the_others(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_example_writes_predictions_and_continues(tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "examples" / "batch_inference" / "predict.py"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    first, second = (
-        subprocess.run(
-            [sys.executable, str(example)],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=50,
-        )
-        for _ in range(2)
-    )
-    assert first.stdout == f"29 files with 1797 labels are in {tmp_path / 'predictions'}.\n"
-    assert second.stdout == first.stdout
+    first, second = (run_in_pipes(file_script(example, cwd=tmp_path)) for _ in range(2))
+    assert (first.exit_code, second.exit_code) == (0, 0), first.errors + second.errors
+    assert first.output == f"29 files with 1797 labels are in {tmp_path / 'predictions'}.\n"
+    assert second.output == first.output
     reported = [
-        line for line in first.stderr.splitlines() if line.startswith("report_validation_metrics")
+        line for line in first.errors.splitlines() if line.startswith("report_validation_metrics")
     ]
     assert reported
     assert reported == [
-        line for line in second.stderr.splitlines() if line.startswith("report_validation_metrics")
+        line for line in second.errors.splitlines() if line.startswith("report_validation_metrics")
     ]

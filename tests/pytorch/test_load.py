@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from tests.support.old_checkpoints import (
 )
 from tests.support.old_trial import OldTrial
 from tests.support.resumable import ResumableTrial, checkpoints, digest, train
+from tests.support.terminal import file_script, run_in_pipes
 
 load = pytorch.load_trial_from_checkpoint_path
 BY_NAME = {layout.release: layout for layout in LAYOUTS}
@@ -248,18 +248,14 @@ def test_the_class_of_a_script_loads_wherever_it_was_started(
     (jobs / "train.py").write_text(_SCRIPT)
     shutil.copy(old_trial.__file__, jobs / "helper.py")
     (tmp_path / "project" / "train.py").write_text("class Mine: pass")  # not this one
-    trained = subprocess.run(
-        [sys.executable, str(jobs / "train.py"), str(tmp_path / "storage")],
-        cwd=tmp_path / cwd,
-        capture_output=True,
-        text=True,
-        timeout=100,
+    trained = run_in_pipes(
+        file_script(jobs / "train.py", str(tmp_path / "storage"), cwd=tmp_path / cwd)
     )
-    assert trained.returncode == 0, trained.stderr
+    assert trained.exit_code == 0, trained.errors
     (jobs / "train.py").unlink()
     (jobs / "helper.py").unlink()
     monkeypatch.chdir(tmp_path)
-    trial = load(trained.stdout.strip())
+    trial = load(trained.output.strip())
     assert type(trial).__name__ == "Mine"
     assert type(trial).__module__ == "train"
 

@@ -9,6 +9,7 @@ import atexit
 import fcntl
 import os
 import pty
+import runpy
 import select
 import struct
 import sys
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from tests.support.workers import SERVER, leave_the_server
 
@@ -84,6 +86,23 @@ def run_in_terminal(script: str, stdout: int | None = None, **environment: str) 
     finally:
         os.close(controller)
     return output.decode()
+
+
+def run_file(path: str | Path, *arguments: str, cwd: str | Path | None = None) -> None:
+    """Do what `python` does with a file, in its directory unless told where.
+
+    Meant for a process of its own, which it leaves changed.
+    """
+    os.chdir(cwd or Path(path).parent)
+    sys.path.insert(0, str(Path(path).parent))
+    sys.argv = [str(path), *arguments]
+    runpy.run_path(str(path), run_name="__main__")
+
+
+def file_script(path: str | Path, *arguments: str, cwd: str | Path | None = None) -> str:
+    """Return the script that calls `run_file`."""
+    words = [str(path), *arguments]
+    return f"from {__name__} import run_file; run_file(*{words!r}, cwd={cwd and str(cwd)!r})"
 
 
 def end(process: BaseProcess, seconds: float = DEADLINE_SECONDS) -> int:
