@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ from determined import pytorch
 from determined.common.check import CheckFailedError
 from determined.errors import CheckpointError, DeterminedError
 from determined.pytorch import Batch, DataLoader, Epoch, samplers
-from tests.support.faults import factor
+from tests.support.faults import factor, in_memory  # noqa: F401  # a fixture
 from tests.support.trials import LineTrial, line, one_weight
 
 # The last two are old promises, in a few places.
@@ -95,12 +95,17 @@ def context() -> Any:
 
 
 def load(**arguments: Any) -> None:
-    with tempfile.TemporaryDirectory() as storage:
-        with pytorch.init(checkpoint_storage=storage) as made:
-            trainer = pytorch.Trainer(LineTrial(made), made)
-            trainer.fit(max_length=Batch(1))
-        good = {"path": trainer.latest_checkpoint, "trial_class": LineTrial}
-        pytorch.load_trial_from_checkpoint_path(**{**good, **arguments})
+    good = {"path": saved(Path("storage").absolute()), "trial_class": LineTrial}
+    pytorch.load_trial_from_checkpoint_path(**{**good, **arguments})
+
+
+@functools.cache
+def saved(storage: Path) -> str | None:
+    """Return a checkpoint that is made once for each test, which has a directory of its own."""
+    with context() as made:
+        trainer = pytorch.Trainer(LineTrial(made), made)
+        trainer.fit(max_length=Batch(1))
+    return trainer.latest_checkpoint
 
 
 def make_loader(**arguments: Any) -> None:

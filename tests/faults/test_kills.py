@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import os
 import random
 import signal
@@ -17,8 +18,9 @@ from typing import Any
 
 import psutil
 import pytest
+from torch.utils.data._utils import worker as torch_worker
 
-from tests.support.faults import factor
+from tests.support.faults import at_least, factor
 from tests.support.victims import (
     KINDS,
     Group,
@@ -38,7 +40,7 @@ pytestmark = pytest.mark.multiprocess
 
 DEADLINE_SECONDS = 100.0
 MAX_KILLS_PER_RUN = 5
-KILLS = int(os.environ.get("DET_TEST_KILLS", 40 * factor()))
+KILLS = int(os.environ.get("DET_TEST_KILLS", at_least(25, 40)))
 # At least this share of the random kills must hit a save.
 SHARE_IN_SAVES = 0.3
 
@@ -249,6 +251,8 @@ def test_so_it_is_with_temporary_files_on_another_file_system(tmp_path: Path) ->
 
 def _kill_parent_only(root: Path) -> list[int]:
     preload()
+    # How often workers look for their parent; torch means it to be constant.
+    torch_worker.MP_STATUS_CHECK_INTERVAL = 0.2  # type: ignore[attr-defined]
     setup = Setup("conv", num_workers=2)
     unbroken = Unbroken(root)
     child = Group(run, setup, root / "run")
@@ -256,7 +260,7 @@ def _kill_parent_only(root: Path) -> list[int]:
     workers = [psutil.Process(pid) for pid in children_of(child.pid)]
     os.kill(child.pid, signal.SIGKILL)
     child.join()
-    _, alive = psutil.wait_procs(workers, timeout=30)  # torch's workers look every five seconds
+    _, alive = psutil.wait_procs(workers, timeout=30)
     assert alive == []
     assert child.left_alive() == []
     check_end(setup, root / "run", Group(run, setup, root / "run").result(), unbroken, "again")
@@ -320,10 +324,11 @@ def _interpreter(folder: Path, hash_seed: str, crash_point: str = "") -> int:
 
 @pytest.mark.slow
 def test_the_order_of_hashes_does_not_matter(tmp_path: Path) -> None:
-    assert _interpreter(tmp_path / "unbroken", "1") == 0
-    for hash_seed, crash_point in [("2", "mid_write:9"), ("3", "before_rename:2"), ("4", "")]:
+    """The unbroken run has a third order: that of the server of workers."""
+    ending = in_worker(run, Setup(**json.loads(SCRIPT)), tmp_path / "unbroken")
+    starts = [("2", "mid_write:9"), ("3", "before_rename:2"), ("4", "")]
+    for hash_seed, crash_point in starts if factor() > 1 else starts[1:]:
         status = _interpreter(tmp_path / "broken", hash_seed, crash_point)
         assert status == (-signal.SIGKILL if crash_point else 0)
-    ending = (tmp_path / "unbroken" / "ending").read_text()
-    assert (tmp_path / "broken" / "ending").read_text() == ending
+    assert (tmp_path / "broken" / "ending").read_text() == repr(ending)
     check_diary(tmp_path / "broken", tmp_path / "unbroken", "hash seeds")

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.faults import factor
-from tests.support.victims import KINDS, check_diary
+from tests.support.victims import KINDS, Setup, check_diary, run
+from tests.support.workers import collect_workers
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
@@ -53,11 +54,12 @@ def run_in_terminal(folder: Path, setup: dict[str, object]) -> str:
 
 @pytest.mark.parametrize("kind", ["conv"] if factor() == 1 else KINDS)
 def test_a_run_that_is_watched_ends_like_one_that_is_not(kind: str, tmp_path: Path) -> None:
-    alone = run_in_terminal(tmp_path / "alone", {"kind": kind})
+    (alone,) = collect_workers(
+        1, run, Setup(kind), tmp_path / "alone", process_group=False, deadline_seconds=60
+    )
     watched = run_in_terminal(tmp_path / "watched", {"kind": kind, "is_watched": True})
-    assert "parameters" not in alone
+    assert "parameters" not in alone.output
     assert "parameters" in watched
     assert (tmp_path / "watched" / "work" / "table.csv").exists()
-    endings = [(tmp_path / name / "ending").read_text() for name in ("alone", "watched")]
-    assert endings[0] == endings[1]
+    assert (tmp_path / "watched" / "ending").read_text() == repr(alone.value)
     check_diary(tmp_path / "watched", tmp_path / "alone", "watched")

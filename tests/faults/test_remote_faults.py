@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,8 +44,10 @@ def bucket(s3_client: Any) -> str:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Do not pause, but note for how long it would have been."""
     noted: list[float] = []
-    monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)  # it has pauses of its own
-    monkeypatch.setattr("determined.storage._retry.time.sleep", noted.append)
+    monkeypatch.setattr("determined.storage._retry.time", SimpleNamespace(sleep=noted.append))
+    # Libraries below have pauses of their own.
+    monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
+    monkeypatch.setattr("botocore.retryhandler.delay_exponential", lambda *_, **__: 0)
     return noted
 
 

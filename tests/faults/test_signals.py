@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import pty
 import signal
-import subprocess
-import sys
-import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +15,7 @@ import pytest
 
 from determined.storage import SharedFSStorageManager
 from tests.support import signalled
+from tests.support.faults import in_memory  # noqa: F401  # a fixture
 from tests.support.resumable import Trained, checkpoints
 from tests.support.workers import Outcome, collect_workers
 
@@ -105,26 +102,33 @@ def test_a_signal_in_any_phase_stops_the_run_where_it_is(
     check_continues(tmp_path, unbroken)
 
 
-@pytest.mark.parametrize(("phase", "rank"), [("first step", 1), ("batch 4", 0), ("validation", 1)])
-def test_a_signal_to_one_of_two_ranks_stops_both(phase: str, rank: int, tmp_path: Path) -> None:
-    def train_on_two(name: str, *arguments: object) -> list[Outcome]:
-        (tmp_path / name).mkdir(exist_ok=True)
-        return collect_workers(
-            2,
-            signalled.main,
-            str(tmp_path / name),
-            *arguments,
-            process_group=False,
-            deadline_seconds=DEADLINE_SECONDS,
-        )
+def train_on_two(folder: Path, *arguments: object) -> list[Outcome]:
+    return collect_workers(
+        2,
+        signalled.main,
+        str(folder),
+        *arguments,
+        process_group=False,
+        deadline_seconds=DEADLINE_SECONDS,
+    )
 
-    with when_ready(tmp_path / "stopped", lambda pid: os.kill(pid, signal.SIGTERM)):
-        found = train_on_two("stopped", phase, rank)
+
+@pytest.fixture(scope="module")
+def unbroken_on_two(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+    return train_on_two(tmp_path_factory.mktemp("unbroken"))
+
+
+@pytest.mark.parametrize(("phase", "rank"), [("first step", 1), ("batch 4", 0), ("validation", 1)])
+def test_a_signal_to_one_of_two_ranks_stops_both(
+    phase: str, rank: int, tmp_path: Path, unbroken_on_two: list[Outcome]
+) -> None:
+    with when_ready(tmp_path, lambda pid: os.kill(pid, signal.SIGTERM)):
+        found = train_on_two(tmp_path, phase, rank)
     assert [outcome.exit_code for outcome in found] == [143, 143], found
-    done = steps(tmp_path / "stopped")[-1]
+    done = steps(tmp_path)[-1]
     assert PHASES[phase] <= done < signalled.LENGTH
-    unbroken, resumed = train_on_two("unbroken"), train_on_two("stopped")
-    for whole, rest in zip(unbroken, resumed, strict=True):
+    resumed = train_on_two(tmp_path)
+    for whole, rest in zip(unbroken_on_two, resumed, strict=True):
         assert len(rest.value.losses) == signalled.LENGTH - done
         assert rest.value.ends_like(whole.value)
 
@@ -159,35 +163,44 @@ def test_sigusr1_shows_stacks_and_disturbs_nothing(
     assert outcome.value == unbroken
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("progress", ["on", "off"])
 def test_a_closed_terminal_stops_the_run_with_a_checkpoint(
     progress: str, tmp_path: Path, unbroken: Trained
 ) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.signalled", str(tmp_path), "batch 4"],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "DET_PROGRESS": progress, "TERM": "xterm", "OMP_NUM_THREADS": "1"},
-    )
-    os.close(theirs)
     reader = threading.Thread(target=_read_all, args=(ours, tmp_path / "ready"))
     reader.start()
-    reader.join(DEADLINE_SECONDS)
-    os.close(ours)  # as closing the window does
-    assert process.wait(DEADLINE_SECONDS) == 129
+    (outcome,) = collect_workers(
+        1,
+        _train_in_terminal,
+        os.ttyname(theirs),
+        str(tmp_path),
+        process_group=False,
+        deadline_seconds=DEADLINE_SECONDS,
+        environment={"DET_PROGRESS": progress, "TERM": "xterm"},
+    )
+    reader.join()
+    os.close(theirs)
+    assert outcome.exit_code == 129, outcome
     assert steps(tmp_path) == [3, 5]
     check_continues(tmp_path, unbroken)
 
 
+def _train_in_terminal(name: str, folder: str) -> None:
+    os.setsid()
+    terminal = os.open(name, os.O_RDWR)  # it controls the session from now on
+    for descriptor in (0, 1, 2):
+        os.dup2(terminal, descriptor)
+    os.close(terminal)
+    signalled.main(folder, "batch 4")
+
+
 def _read_all(terminal: int, until: Path) -> None:
+    """Read what the terminal shows, and close it, as closing a window does."""
     os.set_blocking(terminal, False)
-    while not until.exists():
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not until.exists() and time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             os.read(terminal, 1 << 16)
         time.sleep(0.005)
+    os.close(terminal)

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, default_collate
 from determined import InvalidHP, pytorch
 from determined.pytorch import Batch, DataLoader, LRScheduler, MetricReducer, PyTorchCallback
 from determined.storage import SharedFSStorageManager
+from tests.support.faults import in_memory  # noqa: F401  # a fixture
 from tests.support.leftovers import assert_nothing_more_than, holdings
 from tests.support.trials import LineTrial, line, one_weight
 

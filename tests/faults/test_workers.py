@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.connection
 import os
 import re
 import resource
@@ -15,17 +17,28 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from determined import pytorch
 from determined.pytorch import Batch, DataLoader
 from tests.support.exact import Case, train, train_in_parts
+from tests.support.faults import factor, in_memory  # noqa: F401  # a fixture
 from tests.support.leftovers import Holdings, assert_nothing_more_than, holdings
 from tests.support.trials import LineTrial, line
 
 BAD_RECORD = 5
+# Set when the batch before that record's is used, so that the error is about no other.
+ARRIVED = multiprocessing.get_context("fork").Event()
 
 # There may be fewer cores here.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch looks every five seconds whether workers that went quietly are still there."""
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter._try_get_data, "__defaults__", (0.2,))
+    ARRIVED.clear()
 
 
 class OwnError(Exception):
@@ -42,14 +55,25 @@ class Cargo:
         self.lock = threading.Lock()
 
 
+def break_off(connection: Any, *_: Any) -> None:
+    """Die of a batch that is being fetched, in the order of a kill: first files, then the rest."""
+    connection.close()
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def go_wrong(how: str) -> Any:
-    time.sleep(0.2)  # let the batches before arrive, so that the error is about this one
+    assert ARRIVED.wait(30), "the batch before was not used"
+    time.sleep(0.05)  # until somebody waits for this one
     if how == "exit":
         os._exit(1)
     if how == "exit quietly":
         os._exit(0)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if how == "break off":
+        multiprocessing.connection.deliver_challenge = break_off  # type: ignore[assignment]
+        return torch.ones(1), torch.ones(1)
     if how == "hang":
         while True:
             time.sleep(3600)
@@ -109,6 +133,18 @@ class WorkedTrial(LineTrial):
             multiprocessing_context="fork",
         )
 
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        self._note("training", batch_idx)
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        self._note("validation", batch_idx)
+        return super().evaluate_batch(batch, batch_idx)
+
+    def _note(self, which: str, batch_idx: int) -> None:
+        if which == self.which and batch_idx == BAD_RECORD // 2 - 1:
+            ARRIVED.set()
+
     def build_training_data_loader(self) -> DataLoader:
         return self._loader("training")
 
@@ -120,6 +156,7 @@ EXPECTED = {
     "exit": r"lost a worker process.*num_workers=0",
     "exit quietly": r"lost a worker process.*num_workers=0",
     "kill": r"lost a worker process.*num_workers=0",
+    "break off": r"lost a worker process.*handed over a batch.*num_workers=0",
     "hang": r"for 1 seconds \(`timeout`\).*num_workers=0",
     "raise": r"OwnError",
     "unknown type": r"default_collate",
@@ -222,12 +259,13 @@ def test_a_checkpoint_before_the_fault_is_good_and_the_repaired_run_ends_as_if_n
 
 EPOCH = 4  # 11 records by 3
 CUTS = [1, EPOCH, EPOCH + 1]
+WORKERS = [(0, False), (2, False), (2, True), (4, False), (4, True)]
 
 
 @pytest.mark.multiprocess
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    ("num_workers", "persistent"), [(0, False), (2, False), (2, True), (4, False), (4, True)]
+    ("num_workers", "persistent"), WORKERS if factor() > 1 else [WORKERS[0], WORKERS[1], WORKERS[4]]
 )
 @pytest.mark.parametrize("kind", ["stream", "stateful stream"])
 def test_a_stream_cut_three_times_is_read_as_if_it_were_whole(

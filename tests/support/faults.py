@@ -1,10 +1,28 @@
-"""How much of the fault tests to run."""
+"""How much of the fault tests to run, and where."""
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 
 def factor() -> int:
     """Return `DET_TEST_FAULTS`: 1 for the short form, more for as many times the cases."""
     return max(1, int(os.environ.get("DET_TEST_FAULTS") or 1))
+
+
+def at_least(short: int, each: int) -> int:
+    """Return how many cases to take: a few in the short form, `each` times the factor in others."""
+    return short if factor() == 1 else each * factor()
+
+
+@pytest.fixture(name="tmp_path")
+def in_memory() -> Iterator[Path]:
+    """A folder without a disk below it. Import this where no promise is about disks."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)

@@ -22,6 +22,8 @@ from determined.pytorch._seed import seed_cpu
 
 logger = logging.getLogger("determined.pytorch")
 
+_HANDING_OVER = ("multiprocessing.connection", "multiprocessing.reduction")
+
 Indices = Sequence[Any] | torch.Tensor
 Collate = Callable[[Any], Any]
 
@@ -260,12 +262,32 @@ def explain(error: Exception, where: str, loader: Any) -> None:
             "(`timeout`): one hangs, or needs longer. With num_workers=0 you see where; else raise "
             "the timeout."
         ) from error
-    if isinstance(error, RuntimeError) and text.startswith("DataLoader worker (pid"):
+    if (loss := _loss_of_worker(error, loader)) is not None:
         raise RuntimeError(
-            f"{where} lost a worker process of the loader: {text.splitlines()[0]} "
+            f"{where} lost a worker process of the loader: {loss} "
             "Memory is the usual reason; num_workers=0 shows errors of the dataset."
         ) from error
     add_note(error, f"{where} could not be loaded.")
+
+
+def _loss_of_worker(error: Exception, loader: Any) -> str | None:
+    """Say how a worker was lost; None if the error is about something else."""
+    text = str(error)
+    if isinstance(error, RuntimeError) and text.startswith("DataLoader worker (pid"):
+        return text.splitlines()[0]
+    # A tensor is fetched from the worker that made it. While that one dies, torch may still take
+    # it for alive and lets the error of the broken connection through.
+    has_workers = bool(getattr(loader, "num_workers", 0))
+    is_broken = isinstance(error, (EOFError, ConnectionError, FileNotFoundError, RuntimeError))
+    if has_workers and is_broken and _is_raised_in(error, _HANDING_OVER):
+        reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        return f"it ended while it handed over a batch ({reason})."
+    return None
+
+
+def _is_raised_in(error: Exception, modules: tuple[str, ...]) -> bool:
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].f_globals.get("__name__") in modules
 
 
 def explained(loader: Any, name: str) -> Iterator[Any]:
