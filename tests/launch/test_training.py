@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.terminal import run_file
+from tests.support.workers import collect_workers
+
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
 DEADLINE_SECONDS = 90
@@ -37,12 +40,10 @@ os.environ["USE_TORCH_DISTRIBUTED"] = "true"
 """
 
 
-def _launch(tmp_path: Path, command: list[str], before: str = "", arguments: str = "") -> str:
-    script = tmp_path / "train.py"
-    script.write_text(_SCRIPT.format(before=before, arguments=arguments))
+def _launch(directory: Path, command: list[str]) -> str:
     done = subprocess.run(
-        [*command, str(script)],
-        cwd=tmp_path,
+        [*command, str(_write_script(directory))],
+        cwd=directory,
         env={
             **os.environ,
             "DET_PROGRESS": "off",
@@ -55,6 +56,12 @@ def _launch(tmp_path: Path, command: list[str], before: str = "", arguments: str
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def _write_script(directory: Path, before: str = "", arguments: str = "") -> Path:
+    script = directory / "train.py"
+    script.write_text(_SCRIPT.format(before=before, arguments=arguments))
+    return script
 
 
 def _ranks(output: str) -> dict[str, str]:
@@ -76,12 +83,18 @@ def test_ranks_start_and_end_their_group_by_themselves(tmp_path: Path, command: 
 
 
 def test_a_group_that_the_script_made_is_used_and_left_alone(tmp_path: Path) -> None:
-    output = _launch(
+    script = _write_script(
         tmp_path,
-        [*TORCHRUN, *TWO],
         before=_RECIPE,
         arguments="distributed=core.DistributedContext.from_torch_distributed()",
     )
+    # Forks that find the variables of torchrun, and torch loaded.
+    environment = {"DET_PROGRESS": "off"}
+    found = collect_workers(
+        2, run_file, script, process_group=False, environment=environment, deadline_seconds=60
+    )
+    assert [outcome.exit_code for outcome in found] == [0, 0], found
+    output = "".join(outcome.output for outcome in found)
     assert _ranks(output).keys() == {"0", "1"}
     assert output.count("group True") == 2
 
