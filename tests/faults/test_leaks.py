@@ -7,6 +7,7 @@ course is fitted by a line over the second half, when caches are full; the slope
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import shutil
@@ -27,8 +28,8 @@ from tests.support.trials import LineTrial, checkpoints
 from tests.support.victims import preload
 from tests.support.workers import run_workers
 
-FITS = at_least(80, 150)
-BATCHES = at_least(12_000, 20_000)
+FITS = at_least(120, 150)
+BATCHES = 20_000 * factor()
 CHECKPOINTS = 60 * factor()
 SAMPLES = 20 * factor()
 # Files and threads of a save that goes on at every sample of a quarter.
@@ -41,6 +42,7 @@ class Course:
     def __init__(self, steps: int) -> None:
         preload()
         self._process = psutil.Process()
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)  # of glibc
         self._period = max(1, steps // SAMPLES)
         self.memory: list[int] = []
         self.blocks: list[int] = []
@@ -52,6 +54,7 @@ class Course:
         if position % self._period:
             return
         gc.collect()
+        self._trim(0)
         self.positions.append(position)
         self.memory.append(self._process.memory_info().rss)
         self.blocks.append(sys.getallocatedblocks())

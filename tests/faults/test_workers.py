@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from tests.support.exact import Case, train, train_in_parts
 from tests.support.faults import factor, in_memory  # noqa: F401  # a fixture
 from tests.support.leftovers import Holdings, assert_nothing_more_than, holdings
 from tests.support.trials import LineTrial, line
+from tests.support.workers import run_workers
 
 BAD_RECORD = 5
 # Set when the batch before that record's is used, so that the error is about no other.
@@ -95,6 +97,11 @@ class Records(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         return go_wrong(self._how) if index == BAD_RECORD else self._data[index]
+
+
+class Good(Records):
+    def __getitem__(self, index: int) -> Any:
+        return self._data[index]
 
 
 class Stream(IterableDataset[Any]):
@@ -253,6 +260,29 @@ def test_a_checkpoint_before_the_fault_is_good_and_the_repaired_run_ends_as_if_n
         fit(Faulty, "storage", checkpoint_period=Batch(1))
     resumed = fit(Repaired, "storage", latest_checkpoint="latest")
     assert resumed == fit(Repaired, "other")
+
+
+def _train_with_slow_probe(folder: Path) -> float:
+    """Train where it takes long to find the directory for temporary files, under a lock."""
+    os.chdir(folder)
+    tempfile.tempdir = None
+    probe: Any = tempfile._get_default_tempdir  # type: ignore[attr-defined]
+
+    def probe_slowly() -> Any:
+        time.sleep(1)
+        return probe()
+
+    tempfile._get_default_tempdir = probe_slowly  # type: ignore[attr-defined]
+    with pytorch.init(checkpoint_storage=folder / "storage") as context:
+        trial = type("Trial", (WorkedTrial,), {"how": "", "kind": Good})(context)
+        pytorch.Trainer(trial, context).fit(max_length=Batch(2))
+    return float(trial.weight)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.timeout(60)
+def test_no_worker_is_started_while_a_thread_looks_for_temporary_files(tmp_path: Path) -> None:
+    run_workers(1, _train_with_slow_probe, tmp_path, process_group=False, deadline_seconds=30)
 
 
 # Streams that are cut three times, at the places where others go wrong.

@@ -85,6 +85,10 @@ class Saver:
 
     def start(self) -> None:
         """Copy the user's code as it is now, without waiting for it."""
+        # The first temporary file of a process is made under a lock. Loader workers that are forked
+        # while the thread holds it would wait for it for ever.
+        with contextlib.suppress(OSError), tempfile.TemporaryDirectory():
+            pass
         self._code_taken = self._thread.submit(self._code.take)
 
     def save(self, job: SaveJob) -> str | None:
