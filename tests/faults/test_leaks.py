@@ -190,9 +190,9 @@ def test_many_short_runs_leave_nothing_behind(tmp_path: Path) -> None:
     (summary,) = run_workers(
         1, fit_often, tmp_path, FITS, deadline_seconds=100 + FITS, process_group=False
     )
-    # The allocator of the system keeps some; a forgotten trial or context would be far more, and
-    # some hundred blocks.
-    assert_flat(summary, 20_000, 50, "fit")
+    # A forgotten trial or context would be some hundred blocks. Allocators and stacks of threads
+    # grow by a megabyte now and then, which only many runs make small.
+    assert_flat(summary, 100_000 if factor() == 1 else 20_000, 50, "fit")
 
 
 @pytest.mark.multiprocess
