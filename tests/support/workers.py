@@ -213,6 +213,7 @@ def _work(
                 rank=int(rank),
                 world_size=int(variables["WORLD_SIZE"]),
             )
+            torch.distributed.barrier()  # one that left at once would break the others' meeting
         value = fn(*args)
         (directory / f"value-{rank}").write_bytes(pickle.dumps(value))
         if process_group and torch.distributed.is_initialized():
