@@ -28,6 +28,10 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert _loaded_after(statement) == []
 
 
+def test_importing_the_training_library_loads_nothing_heavy_but_torch() -> None:
+    assert _loaded_after("import determined.pytorch") == ["torch", "numpy"]
+
+
 def test_public_names_of_the_package_are_these() -> None:
     assert sorted(determined.__all__) == sorted(
         [

@@ -21,8 +21,6 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import psutil
-
 logger = logging.getLogger("determined.core")
 
 _DEFAULT_TIMEOUT_SECONDS = 600.0
@@ -210,6 +208,8 @@ class Watchdog:
             f"rank {self._rank} {_whereabouts()}",
             _own_stacks(),
         ]
+        import psutil
+
         for child in psutil.Process().children(recursive=True):
             lines.append(f"--- rank {self._rank}, child {child.pid}: {_process_state(child.pid)}")
             lines.append(self._child_stacks(child.pid))
@@ -247,6 +247,8 @@ def _forget_the_dead(statuses: Iterable[Path]) -> None:
 
 
 def _is_dead(pid: int) -> bool:
+    import psutil
+
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -297,6 +299,8 @@ def _own_stacks() -> str:
 
 
 def _process_state(pid: int) -> str:
+    import psutil
+
     try:
         process = psutil.Process(pid)
         return f"{' '.join(process.cmdline()[:3])[:80]} is {process.status()}"
