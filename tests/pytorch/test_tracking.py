@@ -12,6 +12,7 @@ import pytest
 
 from determined import pytorch
 from determined.pytorch import Batch
+from determined.tensorboard import _events
 from tests.support.trials import LineTrial, train
 from tests.support.workers import collect_workers
 from tests.tensorboard.read_events import read_points
@@ -29,6 +30,24 @@ class _Killed(LineTrial):
 
 def _train_until_killed(path: str) -> None:
     train(_Killed, {"tensorboard_path": path}, max_length=Batch(30), reporting_period=Batch(10))
+
+
+def _train_with_slow_reports_until_killed(path: str) -> None:
+    _events._LINGER_SECONDS = 1000.0
+    train(
+        _Killed,
+        {"tensorboard_path": path},
+        max_length=Batch(30),
+        reporting_period=Batch(10),
+        checkpoint_period=Batch(20),
+    )
+
+
+@pytest.mark.multiprocess
+def test_what_a_checkpoint_will_not_report_again_is_written_with_it(tmp_path: Path) -> None:
+    (outcome,) = collect_workers(1, _train_with_slow_reports_until_killed, str(tmp_path))
+    assert outcome.exit_code == -signal.SIGKILL, str(outcome)
+    assert [step for step, _ in read_points(tmp_path)["Determined/loss"]] == list(range(20))
 
 
 @pytest.mark.multiprocess

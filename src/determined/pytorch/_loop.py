@@ -282,6 +282,7 @@ class TrainLoop:
         distributed, state = self._context.distributed, self.state
         self._watchdog.beat("checkpoint")
         self._tracker.status("checkpointing")
+        self._tracker.before_save()
         state.last_ckpt = state.batches_trained
         try:
             mine = collect_rank(

@@ -111,7 +111,6 @@ class Tracker:
             _log_tb_metrics(self._scalars(), "train", state.batches_trained, avg_metrics, per_batch)
             for tag, value in self._run_scalars(length / max(seconds, 1e-9)).items():
                 self._scalars().add_scalar(tag, value, state.batches_trained)
-            self._scalars().write_soon()
         _add_counters(avg_metrics, state)
         self._train.report_training_metrics(
             steps_completed=state.batches_trained, metrics=avg_metrics, batch_metrics=batch_metrics
@@ -125,7 +124,6 @@ class Tracker:
             return
         if self._context.get_enable_tensorboard_logging():
             _log_tb_metrics(self._scalars(), "val", state.batches_trained, metrics)
-            self._scalars().write_soon()
         _add_counters(metrics, state)
         self._train.report_validation_metrics(
             steps_completed=state.batches_trained, metrics=metrics
@@ -150,6 +148,11 @@ class Tracker:
             self._train.upload_tensorboard_files(
                 _everything if self._is_chief else _no_event_files, get_rank_aware_path
             )
+
+    def before_save(self) -> None:
+        """Bring to disk what was reported: a run that resumes does not report it again."""
+        if self._events is not None:
+            self._events.write_soon()
 
     def saved(self, storage_id: str, batches_trained: int) -> None:
         """Show that the checkpoint of a batch is safe."""
