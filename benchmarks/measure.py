@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -57,13 +58,11 @@ def memory(compared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stall(comparison: Comparison, peers: Iterable[str], rounds: int | None) -> dict[str, Any]:
-    """Return the milliseconds that a save adds to the batches around it."""
+    """Return the milliseconds for which training stands still when a checkpoint is saved."""
     job = suite.scaled(comparison.job, rounds)
-    turns, _ = _take_turns(suite.contenders(job, peers, comparison.only_defaults), job.rounds)
-    return {
-        **_described(comparison, "ms", "ratio"),
-        "values": _column(turns, "stall", 1e3 / (job.turn / job.save_every)),
-    }
+    entries = suite.contenders(job, peers, comparison.only_defaults)
+    turns, _ = _take_turns(entries, job.rounds, before_each=os.sync)
+    return {**_described(comparison, "ms", "ratio"), "values": _column(turns, "stall", 1e3)}
 
 
 def starts(comparison: Comparison, peers: Iterable[str], rounds: int | None) -> dict[str, Any]:
@@ -151,7 +150,9 @@ def _column(
 
 
 def _take_turns(
-    entries: Mapping[str, tuple[str, Job]], rounds: int
+    entries: Mapping[str, tuple[str, Job]],
+    rounds: int,
+    before_each: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, list[dict[str, float]]], dict[str, dict[str, float]]]:
     """Return each contender's turns, and what it said at the end of its training."""
     order = random.Random(0)
@@ -160,6 +161,7 @@ def _take_turns(
         for _ in range(rounds):
             # Nobody always follows the same neighbour, nor is always far from the plain loop.
             for name in order.sample(sorted(processes), len(processes)):
+                before_each()
                 turns[name].append(processes[name].turn())
         ends = {name: process.finish() for name, process in processes.items()}
     return turns, ends

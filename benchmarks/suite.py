@@ -48,9 +48,9 @@ COMPARISONS = (
         "tiny MLP, batch 8",
         Job("tiny", rounds=20),
         {"ours": 1.05, "ours, bare": 1.02},
-        launches=4,
+        launches=3,
     ),
-    Comparison("mid", "mid MLP, batch 64", Job("mid", lead=5, turn=50, rounds=12)),
+    Comparison("mid", "mid MLP, batch 64", Job("mid", lead=5, turn=50, rounds=10)),
     Comparison(
         "conv",
         "conv net on digits",
@@ -60,13 +60,13 @@ COMPARISONS = (
     Comparison(
         "transformer",
         "small transformer",
-        Job("transformer", warmup=20, lead=3, turn=30, rounds=12),
+        Job("transformer", warmup=20, lead=3, turn=30, rounds=10),
         dict.fromkeys(OURS, 1.01),
     ),
     Comparison(
         "tensors",
         "TensorDataset, batch 64",
-        Job("tensors", rounds=30),
+        Job("tensors", rounds=20),
         dict.fromkeys(OURS, 0.80),
     ),
     Comparison(
@@ -76,20 +76,22 @@ COMPARISONS = (
         dict.fromkeys(OURS, 1.05),
         units=200,
     ),
-    Comparison("aggregation", "aggregation of 4 batches", Job("tiny", rounds=30, aggregation=4)),
-    Comparison("ranks", "two ranks", Job("tiny", rounds=25, ranks=2), dict.fromkeys(OURS, 1.05)),
+    Comparison("aggregation", "aggregation of 4 batches", Job("tiny", rounds=20, aggregation=4)),
+    Comparison("ranks", "two ranks", Job("tiny", rounds=15, ranks=2), dict.fromkeys(OURS, 1.05)),
     Comparison(
         "terminal",
         "tiny MLP in a terminal",
-        Job("tiny", rounds=40, in_terminal=True),
+        Job("tiny", rounds=30, in_terminal=True),
         only_defaults=True,
     ),
 )
 
+# A turn begins just before its save, and lasts until what goes on in the background is done.
 STALL = Comparison(
     "stall",
-    "checkpoint of 50 MB, stall",
-    Job("large", warmup=10, lead=0, turn=60, rounds=6, save_every=60),
+    "checkpoint of 100 MB, stall",
+    Job("large", warmup=1490, lead=0, turn=1500, rounds=10, save_every=1500),
+    {"ours": 0.35},
     only_defaults=True,
 )
 RESUME = Comparison(
@@ -98,8 +100,8 @@ RESUME = Comparison(
     Job("large", warmup=4, lead=0, turn=1, rounds=1, save_every=4),
     only_defaults=True,
 )
-START_ROUNDS = 3
-IMPORT_ROUNDS = 4
+START_ROUNDS = 2
+IMPORT_ROUNDS = 3
 
 GROWTH = (
     Growth("metrics", "metrics per batch", "metrics", (1, 10, 100), Job("tiny", rounds=20), True),

@@ -15,7 +15,6 @@ import pathlib
 import re
 import resource
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -48,7 +47,7 @@ class Clock:
         self._turns_taken = 0
         self._began = 0.0
         self._cpu_before = 0.0
-        self._ticks: list[float] | None = [] if job.save_every else None
+        self._last_tick = self._saving = 0.0
         self._driver: Any = None
         address = os.environ.get(_ADDRESS)  # none when run by hand, under a profiler for example
         if address is not None and int(os.environ.get("RANK", "0")) == 0:
@@ -59,8 +58,11 @@ class Clock:
     def tick(self) -> None:
         """Count one training batch; to be called once in each."""
         self._count += 1
-        if self._ticks is not None:
-            self._ticks.append(time.perf_counter())
+        if self._job.save_every:
+            now = time.perf_counter()
+            if self._count % self._job.save_every == 1:  # it saved since the last tick
+                self._saving = now - self._last_tick
+            self._last_tick = now
         if self._count == self._next_at:
             self._next()
 
@@ -90,8 +92,6 @@ class Clock:
 
     def _begin(self) -> None:
         self._began = time.perf_counter()
-        if self._ticks is not None:
-            self._ticks = [self._began]
         self._after(self._job.turn, self._end)
 
     def _end(self) -> None:
@@ -99,16 +99,10 @@ class Clock:
         # Counted from turn to turn: work that other threads did meanwhile is part of it.
         cpu = time.process_time() - self._cpu_before
         share = self._job.turn / (self._job.turn + self._job.lead)
-        self._send(wall=wall, cpu=cpu * share, stall=self._stall())
+        usual = (wall - self._saving) / (self._job.turn - 1) if self._saving else 0.0
+        self._send(wall=wall, cpu=cpu * share, stall=self._saving - usual)
         self._turns_taken += 1
         self._wait()
-
-    def _stall(self) -> float:
-        """Return by how much this turn was longer than its usual batches."""
-        if self._ticks is None or len(self._ticks) < 2:
-            return 0.0
-        gaps = [after - before for before, after in zip(self._ticks, self._ticks[1:], strict=False)]
-        return sum(gaps) - len(gaps) * statistics.median(gaps)
 
     def _send(self, **message: Any) -> None:
         if self._driver is not None:

@@ -45,6 +45,19 @@ class Tokens(nn.Module):
         return scores
 
 
+class Frozen(nn.Module):
+    """A small net that learns and 100 MB that do not: much to save, little to compute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Parameter(torch.randn(25 * 2**20), requires_grad=False)
+        self.layers = _dense(16, 32, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.layers(inputs)
+        return scores
+
+
 @dataclasses.dataclass
 class Workload:
     """What a contender trains. `loss` ticks the clock; `score` is for validation."""
@@ -128,7 +141,7 @@ def build(job: Job, clock: Clock) -> Workload:
     elif job.workload == "tensors":
         batch_size, model, data, optimizer = 64, _dense(20, 32, 2), _vectors(20, 2), _sgd
     elif job.workload == "large":
-        batch_size, model, data = 16, _dense(1024, 1024, 1024, 1024, 10), _vectors(1024, 10)
+        batch_size, model, data, optimizer = 8, Frozen(), _vectors(16, 2), _sgd
     else:
         raise ValueError(f"There is no workload {job.workload!r}.")
     length = job.batches * batch_size * job.ranks

@@ -24,6 +24,7 @@ def test_the_digest_is_that_of_the_file(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:  # small blocks, so that many meetings are tried
         patch.setattr(_durable, "_BLOCK_BYTES", 1024)
+        patch.setattr(_durable, "_LARGE_BYTES", 2048)
         patch.setattr(_durable, "_WRITE_BYTES", 256)
         _write_and_compare(tmp_path_factory.mktemp("digest") / "file", sizes)
 
@@ -83,7 +84,7 @@ def test_an_unfinished_file_has_no_digest(tmp_path: Path) -> None:
 def test_a_real_full_device_is_explained() -> None:
     file = HashingFile("/dev/full")
     with pytest.raises(
-        CheckpointError, match=r"/dev/full: No space left.*8,388,608 bytes are need"
+        CheckpointError, match=r"/dev/full: No space left.*9,437,184 bytes are need"
     ):
         file.write(bytes(9 << 20))
     with pytest.raises(CheckpointError, match="No space left"), HashingFile("/dev/full") as small:

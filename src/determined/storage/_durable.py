@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _READ_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
 _BLOCK_BYTES = 8 << 20
+_LARGE_BYTES = 1 << 20
 _PARALLEL_FILES = 8
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ class _Block:
 
     def __init__(self) -> None:
         self._memory = memoryview(mmap.mmap(-1, _BLOCK_BYTES))  # costs nothing until it is used
-        self._hashed: Future[None] | None = None
+        self.hashed: Future[None] | None = None
         self.filled = 0
 
     @property
@@ -101,26 +102,20 @@ class _Block:
         self.filled += count
         return count
 
-    def hash_on(self, thread: ThreadPoolExecutor, update: Callable[[memoryview], None]) -> None:
-        try:
-            self._hashed = thread.submit(update, self.content)
-        except RuntimeError:  # no new work is accepted while the interpreter shuts down
-            thread.shutdown()
-            update(self.content)
-
     def clear(self) -> None:
         """Make ready to be filled again, once the content is hashed."""
-        if self._hashed is not None:
-            self._hashed.result()
-        self._hashed, self.filled = None, 0
+        if self.hashed is not None:
+            self.hashed.result()
+        self.hashed, self.filled = None, 0
 
 
 class HashingFile(io.BufferedIOBase, BinaryIO):
     """A new file to write into; knows its size and SHA-256 once it is closed, and is then on disk.
 
-    Large files go through two blocks in turn: a helper thread hashes one while the other is filled
-    and written, so the hash costs no time of its own. Leaving a `with` block by an exception closes
-    the file without waiting for the disk.
+    A helper thread hashes while this one writes, so the hash costs no time of its own. Small pieces
+    go through two blocks in turn; a large one is hashed and written where it is, as to copy it
+    would keep other threads from running. Leaving a `with` block by an exception closes the file
+    without waiting for the disk.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -165,6 +160,10 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         view = memoryview(data)
         if view.nbytes:  # an empty view cannot be cast
             view = view.cast("B")
+        if view.nbytes >= _LARGE_BYTES:
+            self.flush()
+            self._write_and_hash(view)
+            return view.nbytes
         done = 0
         while done < view.nbytes:
             done += self._block.fill(view[done:])
@@ -177,30 +176,47 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         block = self._block
         if not block.filled:
             return
-        if self._hasher is None and block.is_full:
-            self._hasher = ThreadPoolExecutor(1, thread_name_prefix="det-hash")
-        if self._hasher is None:
+        if self._hasher is None and not block.is_full:
             self._hash.update(block.content)
         else:
-            block.hash_on(self._hasher, self._hash.update)
-        try:
-            self._write_all(block.content)
-        except CheckpointError as failure:
-            self._failure = failure
-            raise
+            block.hashed = self._begin_hash(block.content)
+        self._write_all(block.content)
         self._block, self._next_block = self._next_block, block
         self._block.clear()
 
+    def _write_and_hash(self, content: memoryview) -> None:
+        hashed = self._begin_hash(content)
+        try:
+            self._write_all(content)
+        finally:  # the memory is the caller's again
+            if hashed is not None:
+                hashed.result()
+
+    def _begin_hash(self, content: memoryview) -> Future[None] | None:
+        """Hash in the helper thread, after all that was begun before."""
+        if self._hasher is None:
+            self._hasher = ThreadPoolExecutor(1, thread_name_prefix="det-hash")
+        try:
+            return self._hasher.submit(self._hash.update, content)
+        except RuntimeError:  # no new work is accepted while the interpreter shuts down
+            self._hasher.shutdown()
+            self._hash.update(content)
+            return None
+
     def _write_all(self, content: memoryview) -> None:
         done = 0
-        while done < len(content):
-            with explained("write to", self._path, len(content) - done):
-                # Larger pieces make Linux look for larger pages, which can take longer than all
-                # the rest.
-                written = os.write(self._descriptor, content[done : done + _WRITE_BYTES])
-            done += written
-            self._size += written
-            reach("mid_write")
+        try:
+            while done < len(content):
+                with explained("write to", self._path, len(content) - done):
+                    # Larger pieces make Linux look for larger pages, which can take longer than
+                    # all the rest.
+                    written = os.write(self._descriptor, content[done : done + _WRITE_BYTES])
+                done += written
+                self._size += written
+                reach("mid_write")
+        except CheckpointError as failure:
+            self._failure = failure
+            raise
 
     def close(self) -> None:
         if self._descriptor < 0:
