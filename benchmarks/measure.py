@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
 import random
@@ -62,6 +63,9 @@ def stall(comparison: Comparison, peers: Iterable[str], rounds: int | None) -> d
     job = suite.scaled(comparison.job, rounds)
     entries = suite.contenders(job, peers, comparison.only_defaults)
     turns, _ = _take_turns(entries, job.rounds, before_each=os.sync)
+    for turn in itertools.chain.from_iterable(turns.values()):
+        usual = (turn["wall"] - turn["saving"]) / (job.turn - 1)
+        turn["stall"] = turn["saving"] - usual
     return {**_described(comparison, "ms", "ratio"), "values": _column(turns, "stall", 1e3)}
 
 

@@ -54,7 +54,7 @@ COMPARISONS = (
     Comparison(
         "conv",
         "conv net on digits",
-        Job("conv", warmup=20, lead=3, turn=30, rounds=12),
+        Job("conv", warmup=20, lead=3, turn=30, rounds=10),
         dict.fromkeys(OURS, 1.01),
     ),
     Comparison(
@@ -72,12 +72,12 @@ COMPARISONS = (
     Comparison(
         "validation",
         "validation, per batch",
-        Job("tiny", warmup=2, lead=1, turn=2, rounds=20, validation_batches=200),
+        Job("tiny", warmup=2, lead=1, turn=2, rounds=14, validation_batches=200),
         dict.fromkeys(OURS, 1.05),
         units=200,
     ),
     Comparison("aggregation", "aggregation of 4 batches", Job("tiny", rounds=20, aggregation=4)),
-    Comparison("ranks", "two ranks", Job("tiny", rounds=15, ranks=2), dict.fromkeys(OURS, 1.05)),
+    Comparison("ranks", "two ranks", Job("tiny", rounds=12, ranks=2), dict.fromkeys(OURS, 1.05)),
     Comparison(
         "terminal",
         "tiny MLP in a terminal",
@@ -90,7 +90,7 @@ COMPARISONS = (
 STALL = Comparison(
     "stall",
     "checkpoint of 100 MB, stall",
-    Job("large", warmup=1490, lead=0, turn=1500, rounds=10, save_every=1500),
+    Job("large", warmup=1490, lead=0, turn=1500, rounds=6, save_every=1500),
     {"ours": 0.35},
     only_defaults=True,
 )

@@ -99,8 +99,7 @@ class Clock:
         # Counted from turn to turn: work that other threads did meanwhile is part of it.
         cpu = time.process_time() - self._cpu_before
         share = self._job.turn / (self._job.turn + self._job.lead)
-        usual = (wall - self._saving) / (self._job.turn - 1) if self._saving else 0.0
-        self._send(wall=wall, cpu=cpu * share, stall=self._saving - usual)
+        self._send(wall=wall, cpu=cpu * share, saving=self._saving)
         self._turns_taken += 1
         self._wait()
 
@@ -132,7 +131,7 @@ class Contender:
         self._receive()
 
     def turn(self) -> dict[str, float]:
-        """Let it train its next turn; return `wall`, `cpu` and `stall` in seconds."""
+        """Let it train its next turn; return the seconds of it, and of the batch that saves."""
         self._connection.write("go\n")
         self._connection.flush()
         return self._receive()
