@@ -83,10 +83,16 @@ def wait_for_save(child: Group, folder: Path) -> None:
 
 
 def shared_memory(pids: set[int]) -> list[str]:
-    """Segments that these processes made and nobody removed."""
+    """Memory that these processes shared and nobody freed.
+
+    Where torch cannot have as much as it wants it leaves a name without memory, which may be of
+    another process that had the same number long ago.
+    """
     prefixes = tuple(f"torch_{pid}_" for pid in pids)
     return [
-        path.name for path in Path("/dev/shm").glob("torch_*") if path.name.startswith(prefixes)
+        path.name
+        for path in Path("/dev/shm").glob("torch_*")
+        if path.name.startswith(prefixes) and path.stat().st_size
     ]
 
 
