@@ -50,7 +50,7 @@ COMPARISONS = (
         {"ours": 1.05, "ours, bare": 1.02},
         launches=3,
     ),
-    Comparison("mid", "mid MLP, batch 64", Job("mid", lead=5, turn=50, rounds=10)),
+    Comparison("mid", "mid MLP, batch 64", Job("mid", lead=5, turn=50, rounds=8)),
     Comparison(
         "conv",
         "conv net on digits",
@@ -60,7 +60,7 @@ COMPARISONS = (
     Comparison(
         "transformer",
         "small transformer",
-        Job("transformer", warmup=20, lead=3, turn=30, rounds=10),
+        Job("transformer", warmup=20, lead=3, turn=30, rounds=8),
         dict.fromkeys(OURS, 1.01),
     ),
     Comparison(
@@ -101,7 +101,7 @@ RESUME = Comparison(
     only_defaults=True,
 )
 START_ROUNDS = 2
-IMPORT_ROUNDS = 3
+IMPORT_ROUNDS = 2
 
 GROWTH = (
     Growth("metrics", "metrics per batch", "metrics", (1, 10, 100), Job("tiny", rounds=20), True),
