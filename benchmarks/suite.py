@@ -66,7 +66,7 @@ COMPARISONS = (
     Comparison(
         "tensors",
         "TensorDataset, batch 64",
-        Job("tensors", rounds=20),
+        Job("tensors", rounds=15),
         dict.fromkeys(OURS, 0.80),
     ),
     Comparison(
