@@ -368,7 +368,6 @@ def test_a_bar_that_redraws_itself_stays_one_line(end: str, left: list[str]) -> 
 
 
 def test_tqdm_inside_a_batch_leaves_the_display_whole() -> None:
-    pytest.importorskip("tqdm")
     output = run_in_terminal("""
         import time
         from tqdm import tqdm

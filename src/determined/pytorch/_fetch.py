@@ -234,6 +234,7 @@ def describe(dataset: Any) -> str:
 
 def sized(thing: Any) -> int | None:
     """Return `len(thing)`, or None if it has none."""
+    # Wrappers pass the question on, and what they wrap may lack a length, or refuse to tell it.
     try:
         return len(thing)
     except (TypeError, NotImplementedError, AttributeError):

@@ -75,6 +75,7 @@ class BatchMetrics:
 
 def _named(name: str, read: Callable[[], Column]) -> Column:
     """Read a column; an error names the metric."""
+    # What torch raises for tensors that hold no readable numbers, on `meta` or sparse.
     try:
         return read()
     except (TypeError, NotImplementedError, RuntimeError) as e:

@@ -21,6 +21,7 @@ _REFUSALS = {  # by name: the libraries that define them are optional
     "DefaultCredentialsError",
     "RefreshError",
 }
+# Raised by wrong calls and missing packages: they fail alike however often they are tried.
 _PROGRAMMING_ERRORS = (TypeError, ValueError, AttributeError, ImportError, NotImplementedError)
 
 R = TypeVar("R")

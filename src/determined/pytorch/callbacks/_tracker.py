@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import importlib.util
 import sys
@@ -40,7 +41,7 @@ class Report:
         }
 
 
-class MetricsTracker(PyTorchCallback):
+class MetricsTracker(PyTorchCallback, abc.ABC):
     """Hands every report of the chief to `record`; subclasses fill in `open`, `record` and `close`.
 
     These three run in a thread of the tracker, so that whatever they do, training neither waits nor
@@ -77,9 +78,9 @@ class MetricsTracker(PyTorchCallback):
     def open(self) -> None:
         """Get ready to record."""
 
+    @abc.abstractmethod
     def record(self, report: Report) -> None:
         """Record one report."""
-        raise NotImplementedError(f"{type(self).__name__} must define record(self, report).")
 
     def close(self, failed: bool) -> None:
         """Finish; `failed` if training ended with an exception."""
