@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 from determined import core
-from determined.pytorch._hooks import Hooks
-from determined.pytorch._saver import SaveJob, Saver
+from determined.pytorch._callback import Hooks
+from determined.pytorch._checkpoint.saver import SaveJob, Saver
+from determined.pytorch._checkpoint.state import RunRecord
 from determined.pytorch._schedule import _TrialState
-from determined.pytorch._state import RunRecord
 from determined.storage import SharedFSStorageManager
 
 

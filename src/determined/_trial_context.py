@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from determined import gpu
 from determined._experiment_config import ExperimentConfig
 from determined._hparams import sample_hparams
+from determined.gpu import get_gpu_uuids
 
 if TYPE_CHECKING:
     from determined.core._context import Context
@@ -156,7 +156,7 @@ def build_local_env(
         experiment_config=experiment_config,
         hparams=hparams,
         trial_seed=seed,
-        container_gpus=gpu.get_gpu_uuids()[:limit_gpus],
+        container_gpus=get_gpu_uuids()[:limit_gpus],
         managed_training=managed_training,
         test_mode=test_mode,
         debug=experiment_config.debug_enabled(),

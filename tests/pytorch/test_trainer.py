@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -27,7 +28,6 @@ from determined.pytorch import (
     PyTorchTrialContext,
     Trainer,
     TrainUnit,
-    _pytorch_trial,
 )
 from tests.support.trials import (
     LineTrial,
@@ -584,6 +584,7 @@ def test_names_of_older_code_are_importable() -> None:
     """
     assert [name for name in names.split() if not hasattr(pytorch, name)] == []
     assert all(hasattr(pytorch, name) for name in pytorch.__all__)
+    _pytorch_trial = importlib.import_module("determined.pytorch._pytorch_trial")
     assert _pytorch_trial.ShouldExit is pytorch.ShouldExit
     assert PyTorchTrial.trial_context_class is PyTorchTrialContext
     assert PyTorchTrial.trial_controller_class is _pytorch_trial._PyTorchTrialController

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from determined import pytorch
-from determined.pytorch._seed import seed_everything
+from determined.pytorch._data.seed import seed_everything
 from tests.support.orders import Noisy, StatefulStream, Stream, arguments_of
 from tests.support.resumable import digest
 

@@ -11,9 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from determined import pytorch
-from determined.pytorch._fsdp import is_dtensor
-from determined.pytorch._parallel import inner_module
-from determined.pytorch._sharded_state import gather
+from determined.pytorch._checkpoint.shards import gather
+from determined.pytorch._ranks.ddp import inner_module
+from determined.pytorch._ranks.fsdp import is_dtensor
 
 
 class Net(nn.Module):

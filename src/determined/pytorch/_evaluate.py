@@ -7,20 +7,20 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from determined import util
-from determined.pytorch._context import PyTorchTrialContext
-from determined.pytorch._fetch import explained
-from determined.pytorch._fsdp import is_sharded, reshard
-from determined.pytorch._hooks import Hooks
-from determined.pytorch._lockstep import in_step, kept_as_they_are
-from determined.pytorch._metrics import (
+from determined.pytorch._callback import Hooks
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._data.fetch import explained
+from determined.pytorch._metrics.batch_metrics import (
     BatchMetrics,
     Rows,
     _convert_metrics_to_numpy,
     _prepare_metrics_reducers,
     _reduce_metrics,
 )
+from determined.pytorch._ranks.fsdp import is_sharded, reshard
+from determined.pytorch._ranks.lockstep import in_step, kept_as_they_are
 from determined.pytorch._trial import PyTorchTrial
+from determined.util import is_overridden
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -31,7 +31,7 @@ class Interrupted(Exception):
 
 def uses_evaluate_batch(trial: PyTorchTrial) -> bool:
     """Say which of the two evaluate methods the trial overrides."""
-    return util.is_overridden(trial.evaluate_batch, PyTorchTrial)
+    return is_overridden(trial.evaluate_batch, PyTorchTrial)
 
 
 class Evaluation:

@@ -10,35 +10,36 @@ from typing import Any
 
 import torch
 
-from determined import core, util
 from determined._trial_code import find_trial_code
 from determined._version import __version__
+from determined.core import EarlyExitReason
 from determined.errors import InvalidHP
-from determined.pytorch._checks import check_trial
-from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._callback import Hooks
+from determined.pytorch._checkpoint.retention import Retention, configured_policy
+from determined.pytorch._checkpoint.saver import SaveJob, Saver
+from determined.pytorch._checkpoint.state import collect, collect_rank, load_data_of
+from determined.pytorch._checks.trial import check_trial
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._data.seed import rng_state, set_rng_state
+from determined.pytorch._display.hints import explain
+from determined.pytorch._display.profile import TimeProfile, profile_loop
+from determined.pytorch._display.reports import Tracker, checkpoint_address
 from determined.pytorch._evaluate import Evaluation, Interrupted
-from determined.pytorch._fsdp import is_sharded
-from determined.pytorch._hints import explain
-from determined.pytorch._hooks import Hooks
-from determined.pytorch._metrics import BatchMetrics, average_over_ranks, averages
+from determined.pytorch._metrics.batch_metrics import BatchMetrics, average_over_ranks, averages
 from determined.pytorch._opening import open_run
-from determined.pytorch._parallel import validating
 from determined.pytorch._plan import FitPlan
-from determined.pytorch._profile import TimeProfile, profile_loop
-from determined.pytorch._retention import Retention, configured_policy
-from determined.pytorch._saver import SaveJob, Saver
+from determined.pytorch._ranks.ddp import validating
+from determined.pytorch._ranks.fsdp import is_sharded
+from determined.pytorch._ranks.stopping import StopWatch
+from determined.pytorch._ranks.together import agree, ending_together, start_watchdog
 from determined.pytorch._schedule import (
     Epoch,
     Schedule,
     _ShouldExit,
     _TrainBoundaryType,
 )
-from determined.pytorch._seed import rng_state, set_rng_state
-from determined.pytorch._state import collect, collect_rank, load_data_of
-from determined.pytorch._stopping import StopWatch
-from determined.pytorch._together import agree, ending_together, start_watchdog
-from determined.pytorch._tracking import Tracker, checkpoint_address
 from determined.pytorch._trial import PyTorchTrial
+from determined.util import is_numerical_scalar
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -243,7 +244,7 @@ class TrainLoop:
 
     def _is_best(self, metrics: dict[str, Any], best_before: float | None) -> bool:
         value: Any = metrics.get(self._plan.metric or "")
-        if not util.is_numerical_scalar(value) or math.isnan(value):
+        if not is_numerical_scalar(value) or math.isnan(value):
             return False
         if best_before is None:
             return True
@@ -256,7 +257,7 @@ class TrainLoop:
         if plan.checkpoint_policy != "best":
             return plan.checkpoint_policy == "all"
         value = metrics.get(plan.metric or "")
-        if not util.is_numerical_scalar(value):
+        if not is_numerical_scalar(value):
             raise RuntimeError(
                 f"checkpoint_policy='best' compares the validation metric {plan.metric!r}, which "
                 "must be one "
@@ -303,7 +304,7 @@ class TrainLoop:
         except InvalidHP:
             if already_exiting or distributed.size > 1:
                 raise
-            self._core.train.report_early_exit(core.EarlyExitReason.INVALID_HP)
+            self._core.train.report_early_exit(EarlyExitReason.INVALID_HP)
             raise _ShouldExit(skip_exit_checkpoint=True) from None
 
     def _save_job(self, ranks: list[dict[str, Any]], is_best: bool) -> SaveJob:
@@ -430,4 +431,4 @@ class TrainLoop:
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    return {name: float(v) for name, v in metrics.items() if util.is_numerical_scalar(v)}
+    return {name: float(v) for name, v in metrics.items() if is_numerical_scalar(v)}

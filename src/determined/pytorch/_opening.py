@@ -11,23 +11,12 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from determined import core
+from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound
-from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._context import PyTorchTrialContext
-from determined.pytorch._data import DataLoader, _dataset_repro_warning
-from determined.pytorch._evaluate import uses_evaluate_batch
-from determined.pytorch._fsdp import is_sharded
-from determined.pytorch._hooks import Hooks
-from determined.pytorch._iterable import StreamLoader
-from determined.pytorch._loader import Loader
-from determined.pytorch._parallel import continue_window
-from determined.pytorch._plan import FitPlan
-from determined.pytorch._reading import read_counters, read_dict, read_state, state_file
-from determined.pytorch._schedule import Epoch, _TrialState
-from determined.pytorch._seed import mix
-from determined.pytorch._sharded_state import join
-from determined.pytorch._state import (
+from determined.pytorch._callback import Hooks, PyTorchCallback
+from determined.pytorch._checkpoint.reading import read_counters, read_dict, read_state, state_file
+from determined.pytorch._checkpoint.shards import join
+from determined.pytorch._checkpoint.state import (
     RunRecord,
     batches_trained_in,
     mean_gradients,
@@ -37,7 +26,17 @@ from determined.pytorch._state import (
     restore_counters,
     restore_gradients,
 )
-from determined.pytorch._training_data import TrainingData, open_training_data
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._data.batches import DataLoader, _dataset_repro_warning
+from determined.pytorch._data.iterable import StreamLoader
+from determined.pytorch._data.loader import Loader
+from determined.pytorch._data.seed import mix
+from determined.pytorch._data.training_data import TrainingData, open_training_data
+from determined.pytorch._evaluate import uses_evaluate_batch
+from determined.pytorch._plan import FitPlan
+from determined.pytorch._ranks.ddp import continue_window
+from determined.pytorch._ranks.fsdp import is_sharded
+from determined.pytorch._schedule import Epoch, _TrialState
 from determined.pytorch._trial import PyTorchTrial
 from determined.pytorch.samplers import SkipBatchSampler, SkipSampler
 from determined.storage import SharedFSStorageManager
@@ -197,7 +196,7 @@ def _restored(
 ) -> contextlib.AbstractContextManager[pathlib.Path]:
     if pathlib.Path(name).is_absolute():  # of another storage, perhaps of another kind
         storage = SharedFSStorageManager(pathlib.Path(name).parent)
-        return core.CheckpointContext(context.distributed, storage).restore_path(name)
+        return CheckpointContext(context.distributed, storage).restore_path(name)
     if not is_storage_id(name):
         raise ValueError(
             "`latest_checkpoint` must be the id of a checkpoint, an absolute path, 'latest' or "

@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Container
 from typing import Any
 
-from determined import core
-from determined.pytorch._arguments import check_choice
-from determined.pytorch._context import PyTorchTrialContext
-from determined.pytorch._profile import ProfileOptions
+from determined.core import Unit
+from determined.pytorch._checks.arguments import check_choice
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._display.profile import ProfileOptions
 from determined.pytorch._schedule import (
     Batch,
     Epoch,
@@ -134,7 +134,7 @@ def _configured_length(context: PyTorchTrialContext) -> TrainUnit:
         stacklevel=4,
     )
     try:
-        searcher_unit = core.Unit(str(unit).upper())
+        searcher_unit = Unit(str(unit).upper())
     except ValueError:
         raise ValueError(
             f"searcher.unit must be records, batches or epochs, got {unit!r}."

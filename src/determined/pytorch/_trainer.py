@@ -12,17 +12,21 @@ from typing import Any
 
 import torch
 
-from determined import core
 from determined._info import get_cluster_info
-from determined.pytorch._arguments import (
+from determined.core import DistributedContext, PreemptMode, TensorboardMode
+from determined.core import init as init_core
+from determined.pytorch._checkpoint.export import require_safetensors
+from determined.pytorch._checks.arguments import (
     check_choice,
     check_count,
     check_flag,
     check_kind,
     check_path,
 )
-from determined.pytorch._context import PyTorchTrialContext
-from determined.pytorch._export import require_safetensors
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._data.seed import seed_everything
+from determined.pytorch._display.profile import ProfileOptions
+from determined.pytorch._display.reports import checkpoint_address
 from determined.pytorch._loop import TrainLoop
 from determined.pytorch._plan import (
     FitPlan,
@@ -31,12 +35,9 @@ from determined.pytorch._plan import (
     check_period,
     check_policy,
 )
-from determined.pytorch._profile import ProfileOptions
-from determined.pytorch._ranks import start_ranks
+from determined.pytorch._ranks.process_group import start_ranks
+from determined.pytorch._ranks.together import naming_the_culprit
 from determined.pytorch._schedule import Batch, TrainUnit, is_whole_number
-from determined.pytorch._seed import seed_everything
-from determined.pytorch._together import naming_the_culprit
-from determined.pytorch._tracking import checkpoint_address
 from determined.pytorch._trial import PyTorchTrial
 
 logger = logging.getLogger("determined.pytorch")
@@ -47,7 +48,7 @@ def init(
     *,
     hparams: dict[str, Any] | None = None,
     exp_conf: dict[str, Any] | None = None,
-    distributed: core.DistributedContext | None = None,
+    distributed: DistributedContext | None = None,
     aggregation_frequency: int = 1,
     enable_tensorboard_logging: bool = True,
     seed: int | None = None,
@@ -89,7 +90,7 @@ def init(
         )
     check_kind("hparams", hparams, dict, "a dictionary")
     _check_config(exp_conf)
-    check_kind("distributed", distributed, core.DistributedContext, "a core.DistributedContext")
+    check_kind("distributed", distributed, DistributedContext, "a core.DistributedContext")
     check_flag("enable_tensorboard_logging", enable_tensorboard_logging)
     check_path("tensorboard_path", tensorboard_path)
     check_kind("run_id", run_id, str, "a string")
@@ -106,11 +107,11 @@ def init(
             seed = _checked_seed(seed)
             seed_everything(seed)
         core_context = stack.enter_context(
-            core.init(
+            init_core(
                 distributed=distributed,
                 checkpoint_storage=checkpoint_storage,
-                preempt_mode=core.PreemptMode.WorkersAskChief,
-                tensorboard_mode=core.TensorboardMode.MANUAL,
+                preempt_mode=PreemptMode.WorkersAskChief,
+                tensorboard_mode=TensorboardMode.MANUAL,
                 tensorboard_path=tensorboard_path,
             )
         )

@@ -10,11 +10,11 @@ import torch.utils.data
 
 from determined._trial_context import LegacyTrial
 from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._data import DataLoader, TorchData, data_length
-from determined.pytorch._reducer import Reducer
+from determined.pytorch._data.batches import DataLoader, TorchData, data_length
+from determined.pytorch._metrics.reducer import Reducer
 
 if TYPE_CHECKING:
-    from determined.pytorch._context import PyTorchTrialContext
+    from determined.pytorch._context.context import PyTorchTrialContext
 
 
 class PyTorchTrial(LegacyTrial):

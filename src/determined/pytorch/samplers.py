@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, Sampler
 
-from determined.pytorch._arguments import check_count, check_iterable
+from determined.pytorch._checks.arguments import check_count, check_iterable
 
 __all__ = [
     "DistributedBatchSampler",

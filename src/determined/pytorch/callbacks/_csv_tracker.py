@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch.callbacks._tracker import MetricsTracker, Report
 
 _HEADER = ["steps_completed", "group", "metric", "value"]

@@ -6,10 +6,10 @@ import logging
 import math
 from typing import Any
 
-from determined import util
 from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._schedule import _ShouldExit, is_whole_number
+from determined.util import is_numerical_scalar
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -65,7 +65,7 @@ class EarlyStopping(PyTorchCallback):
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
         """Compare the metric with the best so far."""
         value = metrics.get(self._metric)
-        if not util.is_numerical_scalar(value):
+        if not is_numerical_scalar(value):
             raise ValueError(
                 f"EarlyStopping watches the validation metric {self._metric!r}, which must be one "
                 f"number, got {value!r}. The metrics are {sorted(metrics)}."

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch import nn
 
 from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._context import PyTorchTrialContext
-from determined.pytorch._fsdp import local_part
-from determined.pytorch._sharded_state import place_like
+from determined.pytorch._checkpoint.shards import place_like
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._ranks.fsdp import local_part
 from determined.pytorch.callbacks._gradients import are_finite
 from determined.pytorch.callbacks._places import Place, places_of
 

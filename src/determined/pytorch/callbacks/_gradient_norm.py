@@ -9,9 +9,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._context import PyTorchTrialContext
-from determined.pytorch._fsdp import is_sharded
-from determined.pytorch._learning_rates import optimizer_names
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._context.learning_rates import optimizer_names
+from determined.pytorch._ranks.fsdp import is_sharded
 from determined.pytorch.callbacks._gradients import norm_of
 from determined.pytorch.callbacks._scalars import ChiefScalars
 

@@ -9,7 +9,7 @@ import torch
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
-from determined.pytorch._fsdp import is_dtensor, local_part
+from determined.pytorch._ranks.fsdp import is_dtensor, local_part
 
 
 def gradients_of(optimizer: Optimizer) -> list[torch.Tensor]:

@@ -14,12 +14,12 @@ import torch.distributed as dist
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from determined import core
+from determined.core import EarlyExitReason
 from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._checkpoint.snapshot import Snapshot
+from determined.pytorch._checkpoint.state import collect, restore
+from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._schedule import _ShouldExit, is_whole_number
-from determined.pytorch._snapshot import Snapshot
-from determined.pytorch._state import collect, restore
 from determined.pytorch.callbacks._batch_files import BatchFiles
 from determined.pytorch.callbacks._gradients import are_finite, gradients_of, norm_of
 from determined.pytorch.callbacks._places import BufferCopy, Place, places_of
@@ -248,7 +248,7 @@ class LossGuard(PyTorchCallback):
             self._is_stopping = True
             self._context.set_stop_requested(True)
             if self._context.distributed.rank == 0:
-                self._context._core.train.report_early_exit(core.EarlyExitReason.INVALID_HP)
+                self._context._core.train.report_early_exit(EarlyExitReason.INVALID_HP)
 
     def _can_roll_back(self) -> bool:
         return self._good is not None and self.rollbacks < self._max_rollbacks

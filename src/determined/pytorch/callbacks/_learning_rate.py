@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._context import PyTorchTrialContext
-from determined.pytorch._learning_rates import learning_rates
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._context.learning_rates import learning_rates
 from determined.pytorch.callbacks._scalars import ChiefScalars
 
 

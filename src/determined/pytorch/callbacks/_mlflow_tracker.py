@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch.callbacks._tracker import MetricsTracker, Report, require
 
 _RUN_KEY = "determined.run_key"

@@ -10,10 +10,10 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._context import PyTorchTrialContext
-from determined.pytorch._parallel import inner_module
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._data.seed import forked_rng
+from determined.pytorch._ranks.ddp import inner_module
 from determined.pytorch._schedule import is_whole_number
-from determined.pytorch._seed import forked_rng
 
 
 class ModelSummary(PyTorchCallback):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from determined.pytorch._parallel import inner_module
+from determined.pytorch._ranks.ddp import inner_module
 
 
 @dataclasses.dataclass(frozen=True)

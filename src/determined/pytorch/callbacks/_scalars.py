@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
-from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._context.context import PyTorchTrialContext
 from determined.tensorboard._events import ScalarEvents
 
 

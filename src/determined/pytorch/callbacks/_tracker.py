@@ -11,10 +11,10 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from determined import util
 from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch.callbacks._courier import Courier
+from determined.util import is_numerical_scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +128,7 @@ class MetricsTracker(PyTorchCallback, abc.ABC):
 
     def _put(self, group: str, metrics: Mapping[str, Any]) -> None:
         if self._courier is not None:
-            numbers = {k: float(v) for k, v in metrics.items() if util.is_numerical_scalar(v)}
+            numbers = {k: float(v) for k, v in metrics.items() if is_numerical_scalar(v)}
             self._courier.put(Report(group, self._steps_completed, numbers, time.time()))
 
     def _hparams(self) -> dict[str, Any]:

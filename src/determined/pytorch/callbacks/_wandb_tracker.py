@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
-from determined.pytorch._context import PyTorchTrialContext
+from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch.callbacks._tracker import MetricsTracker, Report, require
 
 _MODES = ("offline", "online")

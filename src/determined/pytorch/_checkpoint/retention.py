@@ -1,0 +1,54 @@
+"""Which of a run's own checkpoints go when a new one is safe."""
+
+from __future__ import annotations
+
+import logging
+
+from determined.core import CheckpointContext
+from determined.errors import DeterminedError
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._plan import FitPlan
+from determined.storage import RetentionPolicy
+
+logger = logging.getLogger("determined.pytorch")
+
+_KEYS = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+
+
+class Retention:
+    """Deletes what nobody asked to keep; a deletion that fails never stops training."""
+
+    def __init__(
+        self,
+        checkpoint: CheckpointContext,
+        policy: RetentionPolicy | None,
+        run_id: str,
+        started_from: str | None,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._policy = policy
+        self._run_id = run_id
+        self._started_from = started_from
+
+    def after_save(self, storage_id: str, superseded: str | None) -> None:
+        """Delete the best of before, and what the configured numbers do not keep."""
+        protected = {name for name in (storage_id, self._started_from) if name is not None}
+        try:
+            if superseded is not None and superseded not in protected:
+                self._checkpoint.delete(superseded)
+            if self._policy is not None:
+                self._checkpoint.apply_retention(self._policy, [self._run_id], protected)
+        except (DeterminedError, OSError) as e:
+            logger.warning(f"An old checkpoint could not be deleted, it is kept: {e}")
+
+
+def configured_policy(context: PyTorchTrialContext, plan: FitPlan) -> RetentionPolicy | None:
+    """Return the numbers given to `init` or, for want of them, in the configuration, if any."""
+    section = (context._exp_conf or {}).get("checkpoint_storage") or {}
+    section = {**section, **context._storage_section}
+    given = {key: section[key] for key in _KEYS if key in section}
+    if not given:
+        return None
+    return RetentionPolicy(
+        **given, metric_name=plan.metric, smaller_is_better=plan.smaller_is_better
+    )

@@ -1,0 +1,268 @@
+"""Writes checkpoints: a copy of the state first, the files in the background."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any
+
+import torch
+
+from determined._user_code import archive_user_code, unpack_user_code
+from determined.core import CheckpointContext, DistributedContext
+from determined.core._agreement import Ranks
+from determined.errors import CheckpointError
+from determined.pytorch._callback import Hooks, PyTorchCallback
+from determined.pytorch._checkpoint.export import write_safetensors
+from determined.pytorch._checkpoint.reading import unsafe_names
+from determined.pytorch._checkpoint.shards import gather, split
+from determined.pytorch._checkpoint.snapshot import Snapshot
+from determined.pytorch._checkpoint.state import RunRecord, write_side_files
+from determined.pytorch._schedule import _TrialState
+from determined.storage import FileDigest, HashingFile
+from determined.storage._durable import explained
+
+logger = logging.getLogger("determined.pytorch")
+
+# A callback that fills in one of these must see the files before training goes on.
+_HOOKS_ON_FILES = ("on_checkpoint_end", "on_checkpoint_write_end", "on_checkpoint_upload_end")
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveJob:
+    """Everything one checkpoint consists of.
+
+    `is_best` if the policy had it written as the best so far; `is_asked_for` if it would have been
+    written anyway.
+    """
+
+    tensors: dict[str, Any]
+    ranks: list[dict[str, Any]]
+    state: _TrialState
+    run: RunRecord
+    load_data: Mapping[str, Any]
+    metadata: dict[str, Any]
+    is_best: bool
+    is_asked_for: bool
+
+
+class Saver:
+    """Saves on the chief, one checkpoint at a time; a failure comes out at the next call."""
+
+    def __init__(
+        self,
+        checkpoint: CheckpointContext,
+        callbacks: Mapping[str, PyTorchCallback],
+        hooks: Hooks,
+        *,
+        background: bool,
+        goes_on_after_errors: bool,
+        export: str | None,
+        code: pathlib.Path,
+        outside_code: list[pathlib.Path],
+        on_saved: Callable[[str, SaveJob], None],
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._callbacks = callbacks
+        self.is_synchronous = not background or any(map(hooks.of, _HOOKS_ON_FILES))
+        self._goes_on_after_errors = goes_on_after_errors
+        self._export = export
+        self._on_saved = on_saved
+        self._snapshot = Snapshot()
+        self._code = _CodeCopy(code, outside_code)
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="det-save")
+        self._code_taken: concurrent.futures.Future[None] | None = None
+        self._pending: concurrent.futures.Future[str] | None = None
+        self._failure: Exception | None = None
+        self._is_first = True
+        self.is_writing = False
+
+    def start(self) -> None:
+        """Copy the user's code as it is now, without waiting for it."""
+        # The first temporary file of a process is made under a lock. Loader workers that are forked
+        # while the thread holds it would wait for it for ever.
+        with contextlib.suppress(OSError), tempfile.TemporaryDirectory():
+            pass
+        self._code_taken = self._thread.submit(self._code.take)
+
+    def save(self, job: SaveJob) -> str | None:
+        """Write a checkpoint and return its id, or begin to write it and return None."""
+        self.wait()
+        if self.is_synchronous:
+            with self._policy_on_errors():
+                return self._write(job)
+            return None
+        copied = self._snapshot.copy((job.tensors, job.ranks))
+        job = dataclasses.replace(
+            job,
+            tensors=copied[0],
+            ranks=copied[1],
+            state=dataclasses.replace(job.state),
+            run=dataclasses.replace(job.run),
+        )
+        self._pending = self._thread.submit(self._write, job)
+        return None
+
+    def save_together(self, job: SaveJob, distributed: DistributedContext) -> str | None:
+        """Write a checkpoint of which each rank has a part: `job.ranks` is the state of this one.
+
+        All ranks call it, and it is done when they return.
+        """
+        self.is_writing = True
+        try:
+            with self._policy_on_errors():
+                return self._write_together(job, distributed)
+            return None
+        finally:
+            self.is_writing = False
+
+    def raise_failure(self) -> None:
+        """Raise what went wrong in the background, if anything did; do not wait."""
+        if self._pending is not None and self._pending.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until nothing is under way; raise what went wrong."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            with self._policy_on_errors():
+                pending.result()
+
+    def finish(self) -> None:
+        """Wait for the last checkpoint; it must have worked, whatever the policy on errors says."""
+        if self._failure is not None and self._pending is None:
+            raise self._failure
+        self._goes_on_after_errors = False
+        self.wait()
+
+    def close(self) -> None:
+        """End the background work. A failure that nobody waited for is logged."""
+        try:
+            self.wait()
+        except Exception as e:
+            logger.error(f"The last checkpoint could not be saved: {e}")
+        self._thread.shutdown()
+        self._code.close()
+
+    @contextlib.contextmanager
+    def _policy_on_errors(self) -> Iterator[None]:
+        try:
+            yield
+            self._failure = None
+        except (OSError, CheckpointError) as e:
+            self._failure = e
+            if not self._goes_on_after_errors:
+                raise
+            logger.error(f"A checkpoint could not be saved; training goes on without it: {e}")
+
+    def _write(self, job: SaveJob) -> str:
+        self.is_writing = True
+        try:
+            return self._write_files(job)
+        finally:
+            self.is_writing = False
+
+    def _write_files(self, job: SaveJob) -> str:
+        known: dict[str, FileDigest] = {}
+        with self._checkpoint.store_path(job.metadata, known=known) as (path, storage_id):
+            for rank, tensors in enumerate(job.ranks):
+                _write_tensors(path, f"ranks/rank_{rank}.pth", tensors, known)
+            self._write_common(path, storage_id, job, known)
+        self._on_saved(storage_id, job)
+        return storage_id
+
+    def _write_together(self, job: SaveJob, distributed: DistributedContext) -> str:
+        rank, known = distributed.rank, dict[str, FileDigest]()
+        tensors, parts = split(job.tensors, "checkpoint")
+        own, own_parts = split(job.ranks[0], "rank")
+        whole_models = gather(job.tensors["models_state_dict"]) if self._export else None
+        metadata = job.metadata if rank == 0 else None
+
+        def write_own() -> None:
+            _write_tensors(path, f"shards/rank_{rank}.pth", {**parts, **own_parts}, known)
+            _write_tensors(path, f"ranks/rank_{rank}.pth", own, known)
+
+        with self._checkpoint.store_path(metadata, shard=True, known=known) as (path, storage_id):
+            Ranks(distributed).on_all(write_own)
+            if rank == 0:
+                job = dataclasses.replace(job, tensors=tensors)
+                self._write_common(path, storage_id, job, known, whole_models)
+        if rank == 0:
+            self._on_saved(storage_id, job)
+        return storage_id
+
+    def _write_common(
+        self,
+        path: pathlib.Path,
+        storage_id: str,
+        job: SaveJob,
+        known: dict[str, FileDigest],
+        whole_models: Any = None,
+    ) -> None:
+        """Write what is not of a single rank, and show all files to callbacks."""
+        assert self._code_taken is not None, "start() comes first"
+        self._code_taken.result()
+        with explained("write files into", path):
+            self._code.write_into(path)
+            _write_tensors(path, "state_dict.pth", job.tensors, known)
+            self._warn_once_of_pickles(path / "state_dict.pth")
+            write_side_files(path, job.state, self._record(job, storage_id), job.load_data)
+            if self._export == "safetensors":
+                write_safetensors(path, whole_models or job.tensors["models_state_dict"])
+        for callback in self._callbacks.values():
+            callback.on_checkpoint_end(str(path))
+            callback.on_checkpoint_write_end(str(path))
+
+    def _record(self, job: SaveJob, storage_id: str) -> RunRecord:
+        if not job.is_best:
+            return job.run
+        return dataclasses.replace(
+            job.run, best_checkpoint=None if job.is_asked_for else storage_id
+        )
+
+    def _warn_once_of_pickles(self, file: pathlib.Path) -> None:
+        """Say at the first save, not at the first resume, that a callback's state needs trust."""
+        is_first, self._is_first = self._is_first, False
+        if is_first and (names := unsafe_names(file)):
+            logger.warning(
+                f"Checkpoints of this run hold {', '.join(names)}, so they can be loaded with "
+                "pytorch.init(allow_pickle=True) only. Keep to tensors and plain values in the "
+                "state_dict of callbacks and the like."
+            )
+
+
+def _write_tensors(
+    path: pathlib.Path, name: str, tensors: Any, known: dict[str, FileDigest]
+) -> None:
+    with explained("write", path / name):
+        (path / name).parent.mkdir(exist_ok=True)
+        with HashingFile(path / name) as file:
+            torch.save(tensors, file)
+    known[name] = file.digest
+
+
+class _CodeCopy:
+    """The user's code as it was when training began; every checkpoint gets the same copy."""
+
+    def __init__(self, source: pathlib.Path, exclude: list[pathlib.Path]) -> None:
+        self._source = source
+        self._exclude = exclude
+        self._archive: IO[bytes] | None = None
+
+    def take(self) -> None:
+        # Without a name, so that a killed process leaves nothing behind.
+        self._archive = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
+        archive_user_code(self._source, self._archive, self._exclude)
+
+    def write_into(self, checkpoint: pathlib.Path) -> None:
+        assert self._archive is not None
+        unpack_user_code(self._archive, checkpoint / "code")
+
+    def close(self) -> None:
+        if self._archive is not None:
+            self._archive.close()

@@ -1,0 +1,128 @@
+"""Trials written for apex's amp: through apex where it is installed, else through torch."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim import Optimizer
+
+from determined.errors import InvalidExperimentException
+from determined.pytorch._context.amp import autocast_forward
+from determined.pytorch._ranks.ddp import inner_module
+
+if TYPE_CHECKING:
+    from determined.pytorch._context.context import PyTorchTrialContext
+
+logger = logging.getLogger("determined.pytorch")
+
+
+def configure(
+    context: PyTorchTrialContext, models: Any, optimizers: Any, options: dict[str, Any]
+) -> tuple[Any, Any]:
+    """Check the call in the order of the original, then set mixed precision up."""
+    if context._scaler is not None and context._scaler.is_enabled():
+        raise InvalidExperimentException(
+            "apex cannot be combined with a wrapped scaler or use_amp."
+        )
+    warnings.warn(
+        "configure_apex_amp is deprecated, as apex's amp is: call context.experimental.use_amp() "
+        "instead.",
+        FutureWarning,
+        stacklevel=3,
+    )
+    if context._use_apex or context.experimental._auto_amp:
+        raise InvalidExperimentException("configure_apex_amp may be called once.")
+    many_ranks = context.distributed.size > 1
+    if many_ranks and options["num_losses"] != 1:
+        raise InvalidExperimentException("With several ranks apex takes num_losses=1 only.")
+    if many_ranks and context._aggregation_frequency > 1:
+        raise InvalidExperimentException("With several ranks apex cannot aggregate gradients.")
+    if context.device.type != "cuda":
+        raise InvalidExperimentException("apex needs a CUDA device; use_amp works on every device.")
+    if many_ranks or not _importable():
+        return _through_torch(context, models, optimizers, options["opt_level"])
+    return _through_apex(context, models, optimizers, options)
+
+
+def _importable() -> bool:
+    try:
+        import apex.amp  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _through_torch(
+    context: PyTorchTrialContext, models: Any, optimizers: Any, opt_level: str
+) -> tuple[Any, Any]:
+    if opt_level not in ("O0", "O1"):
+        raise InvalidExperimentException(
+            f"opt_level {opt_level!r} needs apex on a single rank. Use opt_level='O1', or call "
+            "context.experimental.use_amp() before wrapping models."
+        )
+    logger.warning(
+        f"apex is not used: opt_level {opt_level} runs through torch's own mixed precision."
+    )
+    if opt_level == "O1":
+        for model in models if isinstance(models, (list, tuple)) else [models]:
+            autocast_forward(inner_module(model), context.device.type, torch.float16)
+        context._scaler = torch.amp.GradScaler(context.device.type)
+        context.experimental._auto_amp = True
+    return models, optimizers
+
+
+def _through_apex(
+    context: PyTorchTrialContext, models: Any, optimizers: Any, options: dict[str, Any]
+) -> tuple[Any, Any]:
+    import apex.amp
+
+    models, optimizers = apex.amp.initialize(models=models, optimizers=optimizers, **options)
+    if not isinstance(models, list):
+        context.models = [models]
+    if not isinstance(optimizers, list):
+        context.optimizers = [optimizers]
+    context._use_apex = True
+    return models, optimizers
+
+
+def backward(
+    context: PyTorchTrialContext,
+    loss: torch.Tensor,
+    gradient: torch.Tensor | None,
+    retain_graph: bool,
+    create_graph: bool,
+) -> None:
+    """Compute scaled gradients; apex allows it once per batch."""
+    import apex.amp
+
+    if context._last_backward_batch_idx == context._current_batch_idx:
+        raise InvalidExperimentException(
+            "With apex, call context.backward once per batch; use_amp has no such limit."
+        )
+    context._last_backward_batch_idx = context._current_batch_idx
+    with apex.amp.scale_loss(loss, context.optimizers, loss_id=0) as scaled:
+        scaled.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)
+
+
+def master_params(optimizer: Optimizer) -> list[torch.Tensor]:
+    """Return the full-precision parameters that apex updates."""
+    import apex.amp
+
+    return list(apex.amp.master_params(optimizer))
+
+
+def state_dict() -> dict[str, Any]:
+    """Return apex's loss-scaler state, for the checkpoint."""
+    import apex.amp
+
+    return apex.amp.state_dict()  # type: ignore[no-any-return]  # untyped package
+
+
+def load_state_dict(state: dict[str, Any]) -> None:
+    """Restore apex's loss-scaler state."""
+    import apex.amp
+
+    apex.amp.load_state_dict(state)

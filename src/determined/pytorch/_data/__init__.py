@@ -1,0 +1,25 @@
+"""Batches: which samples they hold, how they are fetched, where training data stands.
+
+Not here: what training or validation does with them. Read `order.py` first: the order of samples
+is a function of seed, epoch and position. `batches.py` has what users import.
+"""
+
+from determined.pytorch._data.batches import (
+    DataLoader,
+    TorchData,
+    _Data,
+    _dataset_repro_warning,
+    adapt_batch_sampler,
+    data_length,
+    to_device,
+)
+
+__all__ = [
+    "DataLoader",
+    "TorchData",
+    "_Data",
+    "_dataset_repro_warning",
+    "adapt_batch_sampler",
+    "data_length",
+    "to_device",
+]

@@ -1,0 +1,163 @@
+"""Endless training batches of one rank, opened at a position and able to say where they are.
+
+`_order` says which samples make a batch, `_fetch` gets them, `_iterable` reads streams. A position
+is global: any rank's saved state opens any world size.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from determined.pytorch._data.batches import DataLoader
+from determined.pytorch._data.endless import Opening, TrainingData
+from determined.pytorch._data.fetch import (
+    BatchFetcher,
+    Indices,
+    SeededBatches,
+    as_is,
+    describe,
+    draw_base_seed,
+    sized,
+    start_worker,
+)
+from determined.pytorch._data.order import (
+    Order,
+    SamplerOrder,
+    UserGenerators,
+    as_list,
+    empty_error,
+    index_order,
+)
+from determined.pytorch._data.other_data import OtherData
+from determined.pytorch._data.seed import mix
+from determined.pytorch._data.stream_data import StreamData
+
+__all__ = ["TrainingData", "open_training_data"]
+
+logger = logging.getLogger("determined.pytorch")
+
+
+def open_training_data(
+    loader: Any, *, seed: int, rank: int, size: int, start: int, saved: dict[str, Any] | None
+) -> TrainingData:
+    """Open a loader for training at this rank's batch `start`.
+
+    Args:
+        loader: A package `DataLoader`, or any object that can be iterated.
+        seed: The trial's seed: the same on all ranks.
+        rank: This rank.
+        size: Number of ranks.
+        start: Batches that each rank has trained.
+        saved: What `state_dict(start)` returned, on any rank and at any world size. An iterable
+            dataset that shards itself needs its own rank's.
+    """
+    opening = Opening(seed, rank, size, start, saved)
+    if not isinstance(loader, DataLoader):
+        return OtherData(loader, opening)
+    if not loader.extras.get("in_order", True):
+        logger.warning("`in_order=False` does not apply to training: resuming needs an order.")
+    if loader.generator is None:
+        # Torch's loader does so at each `iter()`: models see the same draws as in a plain loop.
+        draw_base_seed(None)
+    if isinstance(loader.dataset, IterableDataset):
+        return StreamData(loader, opening)
+    return MapData(loader, opening)
+
+
+class MapData(TrainingData):
+    """Batches of a dataset with indices."""
+
+    def __init__(self, loader: DataLoader, opening: Opening) -> None:
+        super().__init__(loader, opening)
+        length = sized(loader.batch_sampler)
+        if length == 0:
+            raise empty_error(
+                f"{describe(loader.dataset)}, batch_size={loader.batch_size}, "
+                f"drop_last={loader.drop_last}"
+            )
+        self.epoch_length = opening.share(length)
+        self._order, self._first = self._opened_order()
+        self._batches = self._fetched()
+
+    def state_dict(self, consumed: int) -> dict[str, Any]:
+        ahead = (consumed - self._opening.start) * self._opening.size
+        return {
+            **self._state(self._kind, consumed),
+            "global_batches": self._first + ahead,
+            "generators": self._generators.state_dict(),
+            **self._order.position(ahead),
+        }
+
+    def _opened_order(self) -> tuple[Order, int]:
+        """Return the order at its opening position, and how many global batches came before."""
+        opening = self._opening
+        before = opening.start * opening.size
+        self._generators = UserGenerators(self._loader)
+        plain = index_order(self._loader, opening.seed, self._generators)
+        order = plain or SamplerOrder(self._loader, opening.seed, self._generators)
+        self._kind = order.kind
+        saved = opening.saved_as(order.kind)
+        if saved is None:
+            return order.opened_after(before), before
+        self._compare(saved)
+        self._generators.load_state_dict(saved["generators"])
+        return order.opened_at(saved), saved["global_batches"]
+
+    def _compare(self, saved: dict[str, Any]) -> None:
+        """Say what differs from the run that saved this position."""
+        now = self._state(self._kind, self._opening.start)
+        if saved["size"] != now["size"]:
+            logger.info(
+                "Data saved with %d slots continues at the same batch with %d.",
+                saved["size"],
+                now["size"],
+            )
+        if saved["batch_size"] != now["batch_size"]:
+            logger.info(
+                "The batch size was %s and is %s: data continues at the same record.",
+                saved["batch_size"],
+                now["batch_size"],
+            )
+        if saved["length"] != now["length"]:
+            logger.warning(
+                "The dataset had %s samples when the checkpoint was saved and has %s now: "
+                "epoch %d has another order, so some of its samples may repeat or be left out.",
+                saved["length"],
+                now["length"],
+                saved["epoch"],
+            )
+
+    def _fetched(self) -> Iterator[Any]:
+        loader, opening = self._loader, self._opening
+        fetch = BatchFetcher(loader.dataset, loader.collate_fn)
+        indices = self._order.batches(opening.rank, opening.size, as_lists=fetch.reads_samples)
+        if loader.num_workers == 0 and not loader.pin_memory:
+            return map(fetch, indices)
+        options = loader.process_options()
+        options.pop("in_order", None)
+        seed = mix(opening.seed, opening.rank, opening.start)
+        return iter(
+            torch.utils.data.DataLoader(
+                SeededBatches(fetch),
+                batch_sampler=self._seeded(indices),  # type: ignore[arg-type]  # our dataset knows these
+                collate_fn=as_is,
+                worker_init_fn=functools.partial(start_worker, loader.worker_init_fn),
+                generator=torch.Generator().manual_seed(seed),
+                **options,
+            )
+        )
+
+    def _seeded(self, batches: Iterator[Indices]) -> Iterator[tuple[int | None, list[Any]]]:
+        """Add the seeds under which workers fetch: of the global batch, whatever its rank."""
+        opening, has_workers = self._opening, self._loader.num_workers > 0
+        numbers = itertools.count(self._first + opening.rank, opening.size)
+        for number, batch in zip(numbers, batches, strict=False):
+            seed = mix(opening.seed, 0, number) if has_workers else None
+            yield seed, as_list(batch)

@@ -1,0 +1,317 @@
+"""Metrics of many batches: kept as tensors while training runs, numbers when they are needed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from determined.common.check import CheckFailedError
+from determined.core._distributed import DistributedContext
+from determined.errors import InvalidExperimentException
+from determined.pytorch._metrics.reducer import Reducer, _simple_reduce_metrics, to_numpy
+from determined.pytorch._ranks.fsdp import is_dtensor
+from determined.util import make_metrics
+
+# One column: an array with a row per batch where that is possible, else the values as they came.
+Column = np.ndarray | list[Any]
+
+# Values are packed into arrays after so many batches: few copies, bounded memory.
+_CHUNK = 1024
+
+_NUMPY_TYPES: dict[torch.dtype, type[np.generic]] = {
+    torch.float32: np.float32,
+    torch.float64: np.float64,
+    torch.float16: np.float16,
+    torch.int64: np.int64,
+    torch.int32: np.int32,
+    torch.bool: np.bool_,
+}
+
+
+def _convert_metrics_to_numpy(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Replace the tensors of `metrics` by arrays, in place."""
+    for name, value in metrics.items():
+        if isinstance(value, torch.Tensor):
+            metrics[name] = _named(name, functools.partial(to_numpy, value))
+    return metrics
+
+
+class BatchMetrics:
+    """Collects one dictionary of metrics per batch without waiting for the device."""
+
+    def __init__(self) -> None:
+        self._collected: dict[str, _Collected] = {}
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, metrics: Mapping[str, Any]) -> None:
+        """Keep the metrics of one batch."""
+        collected = self._collected
+        if collected.keys() != metrics.keys():
+            if self._length:
+                raise CheckFailedError(
+                    "Metrics must have the same names in all batches of a report, got "
+                    f"{sorted(collected, key=str)} and {sorted(metrics, key=str)}. Return every "
+                    "metric from every batch."
+                )
+            collected = self._collected = {name: _Collected() for name in metrics}
+        for name, value in metrics.items():
+            collected[name].append(value)
+        self._length += 1
+        if self._length % _CHUNK == 0:
+            for values in collected.values():
+                values.pack()
+
+    def columns(self) -> dict[str, Column]:
+        """Return one column per metric name."""
+        return {name: _named(name, values.column) for name, values in self._collected.items()}
+
+
+def _named(name: str, read: Callable[[], Column]) -> Column:
+    """Read a column; an error names the metric."""
+    # What torch raises for tensors that hold no readable numbers, on `meta` or sparse.
+    try:
+        return read()
+    except (TypeError, NotImplementedError, RuntimeError) as e:
+        raise TypeError(f"The metric {name!r} cannot be read: {e}") from e
+
+
+class _Collected:
+    """The values of one metric."""
+
+    def __init__(self) -> None:
+        self._parts: list[Column] = []
+        self._values: list[Any] = []
+        # The type of tensors whose numbers `_values` holds; None if it holds what came.
+        self._dtype: torch.dtype | None = None
+
+    def append(self, value: Any) -> None:
+        # The CPU never lags behind, so a number of its own can be read at once; no tensor stays.
+        if type(value) is torch.Tensor and value.is_cpu and value.dim() == 0:
+            dtype = value.dtype
+            if dtype is not self._dtype:
+                if dtype not in _NUMPY_TYPES:
+                    self._append_other(value)
+                    return
+                self.pack()
+                self._dtype = dtype
+            self._values.append(value.item())
+        else:
+            self._append_other(value)
+
+    def _append_other(self, value: Any) -> None:
+        if self._dtype is not None:
+            self.pack()
+        if isinstance(value, torch.Tensor):
+            if is_dtensor(value):  # such as the norm of the gradients of a split model
+                value = value.full_tensor()
+            # The next batch may overwrite a buffer or a view of the weights.
+            is_fresh = not value.is_leaf and not value._is_view()
+            # `data` is `detach()` at half its price.
+            value = value.data if is_fresh else value.detach().clone()
+        self._values.append(value)
+
+    def pack(self) -> None:
+        """Make an array of the values so far, where that is possible."""
+        if self._dtype is not None:
+            self._parts.append(np.array(self._values, _NUMPY_TYPES[self._dtype]))
+        elif self._values:
+            self._parts.append(_column(self._values))
+        self._values, self._dtype = [], None
+
+    def column(self) -> Column:
+        self.pack()
+        if len(self._parts) > 1:
+            self._parts = [_join(self._parts)]
+        return self._parts[0]
+
+
+def _column(values: list[Any]) -> Column:
+    first = values[0]
+    if isinstance(first, torch.Tensor):
+        if all(
+            isinstance(v, torch.Tensor) and v.shape == first.shape and v.dtype == first.dtype
+            for v in values
+        ):
+            return to_numpy(torch.stack(values))
+        return [to_numpy(v) if isinstance(v, torch.Tensor) else v for v in values]
+    return values
+
+
+def _join(parts: list[Column]) -> Column:
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(arrays) == len(parts) and len({(a.dtype, a.shape[1:]) for a in arrays}) == 1:
+        return np.concatenate(arrays)
+    return [value for part in parts for value in _values(part)]
+
+
+def _values(column: Column) -> list[Any]:
+    if isinstance(column, np.ndarray):
+        return [column[i, ...] for i in range(len(column))]
+    return column
+
+
+class Rows(Sequence[dict[str, Any]]):
+    """The dictionary of each batch, tensors as arrays; made when somebody looks at them."""
+
+    def __init__(self, columns: Mapping[str, Column], length: int) -> None:
+        self._columns = columns
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        return self._made[index]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._made)
+
+    @functools.cached_property
+    def _made(self) -> list[dict[str, Any]]:
+        values = {name: _values(column) for name, column in self._columns.items()}
+        return [{name: column[i] for name, column in values.items()} for i in range(self._length)]
+
+
+def averages(columns: Mapping[str, Column]) -> dict[str, Any]:
+    """Average each metric over its batches; what cannot be averaged gives None."""
+    result = {}
+    for name, column in columns.items():
+        if isinstance(column, np.ndarray) and column.dtype.kind in "fiub" and column.size:
+            result[name] = float(np.mean(column))
+        else:
+            single = [{name: value} for value in _values(column)]
+            result[name] = make_metrics(None, single)["avg_metrics"][name]
+    return result
+
+
+def average_over_ranks(gathered: Sequence[tuple[int, dict[str, Column]]]) -> dict[str, Column]:
+    """Average each batch's metrics over the ranks that trained it."""
+    trained = {rank: columns for rank, (length, columns) in enumerate(gathered) if length}
+    return {
+        name: _mean_column([columns[name] for columns in trained.values()])
+        for name in _common_names("train_batch", trained)
+    }
+
+
+def _common_names(method: str, of_ranks: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Return the metric names, which must be the same on all ranks."""
+    first: tuple[int, list[str]] | None = None
+    for rank, metrics in of_ranks.items():
+        if first is None:
+            first = rank, list(metrics)
+        elif set(metrics) != set(first[1]):
+            raise CheckFailedError(
+                f"{method} must return the same metrics on all ranks: "
+                f"{sorted(first[1], key=str)} on rank {first[0]}, "
+                f"{sorted(metrics, key=str)} on rank {rank}."
+            )
+    return [] if first is None else first[1]
+
+
+def _mean_column(parts: list[Column]) -> Column:
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(arrays) == len(parts) and len({a.shape for a in arrays}) == 1:
+        if arrays[0].dtype.kind in "fiubc":
+            return np.asarray(np.mean(np.stack(arrays), axis=0))
+        return arrays[0]
+    return [_mean_value(list(of_ranks)) for of_ranks in zip(*map(_values, parts), strict=False)]
+
+
+def _mean_value(of_ranks: list[Any]) -> Any:
+    known = [value for value in of_ranks if value is not None]
+    try:
+        return np.asarray(np.mean(np.stack(known), axis=0))[()] if known else None
+    except (TypeError, ValueError):  # strings, ragged arrays: the first rank's stands for all
+        return known[0]
+
+
+def _combine_and_average_training_metrics(
+    distributed: DistributedContext, per_batch_metrics: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Average a list of batch metrics over all ranks; ranks but the chief get their own back."""
+    batch_metrics = BatchMetrics()
+    for metrics in per_batch_metrics:
+        batch_metrics.append(metrics)
+    gathered = distributed.gather((len(batch_metrics), batch_metrics.columns()))
+    if gathered is None:
+        return per_batch_metrics
+    return list(Rows(average_over_ranks(gathered), max(length for length, _ in gathered)))
+
+
+def _prepare_metrics_reducers(
+    reducer: Reducer | dict[str, Reducer], keys: Any
+) -> dict[str, Reducer]:
+    """Return the reducer of each metric name."""
+    reducers = reducer if isinstance(reducer, dict) else dict.fromkeys(keys, reducer)
+    if set(reducers) != set(keys):
+        raise InvalidExperimentException(
+            "`evaluation_reducer` must name exactly the metrics of `evaluate_batch`: it names "
+            f"{sorted(map(str, reducers))}, the metrics are {sorted(map(str, keys))}."
+        )
+    for name, one in reducers.items():
+        if not isinstance(one, Reducer):
+            raise InvalidExperimentException(
+                f"`evaluation_reducer` must give a pytorch.Reducer for {name!r}, got {one!r}."
+            )
+    return reducers
+
+
+def reduce_column(reducer: Reducer, column: Column) -> Any:
+    """Reduce one metric over batches; batches may differ in shape."""
+    if isinstance(column, np.ndarray) and column.size:
+        return _simple_reduce_metrics(reducer, column)
+    arrays = [np.asarray(value) for value in column]
+    if not any(array.size for array in arrays):
+        raise ValueError("it is empty")
+    if len({array.shape for array in arrays}) == 1:
+        return _simple_reduce_metrics(reducer, np.stack(arrays))
+    return _simple_reduce_metrics(reducer, np.concatenate([array.ravel() for array in arrays]))
+
+
+def _reduce_metrics(
+    distributed: DistributedContext,
+    columns: Mapping[str, Column],
+    num_batches: int,
+    reducers: Mapping[str, Reducer],
+) -> dict[str, Any]:
+    """Reduce over batches, then over ranks weighed by their batches. The chief gets the result."""
+    mine = {}
+    for name, column in columns.items():
+        try:
+            mine[name] = reduce_column(reducers[name], column)
+        except (TypeError, ValueError, OverflowError) as e:
+            raise TypeError(
+                f"The metric {name!r} of evaluate_batch cannot be reduced by {reducers[name]}: "
+                f"{e}. Return numbers, or wrap a reducer of your own with context.wrap_reducer."
+            ) from e
+    if distributed.size == 1:
+        return mine
+    gathered = distributed.gather((num_batches, mine, dict(reducers)))
+    if gathered is None:
+        return {}
+    filled = [(count, metrics) for count, metrics, _ in gathered if count]
+    _common_names(
+        "evaluate_batch",
+        {rank: metrics for rank, (count, metrics, _) in enumerate(gathered) if count},
+    )
+    reducers = next(r for count, _, r in gathered if count)
+    counts = [count for count, _ in filled]
+    return {
+        name: _simple_reduce_metrics(
+            reducer,
+            [metrics[name] for _, metrics in filled],
+            counts if reducer == Reducer.AVG else None,
+        )
+        for name, reducer in reducers.items()
+    }

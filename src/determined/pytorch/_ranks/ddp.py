@@ -1,0 +1,161 @@
+"""Models on many ranks: torch's DDP with the manners that trials expect."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.utils import _sync_params_and_buffers
+from torch.nn.parallel import DistributedDataParallel
+
+from determined.pytorch._ranks.fsdp import FSDP_OPTIONS, is_sharded
+
+logger = logging.getLogger("determined.pytorch")
+
+_BUCKET_BYTES = 25 * 2**20
+
+
+class _DDP(DistributedDataParallel):
+    """DDP whose attributes fall through to the module, so that `self.model.fc` keeps working."""
+
+    _is_validating = False
+    _compresses = False
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.module[index]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        # A validation may run on one rank alone, or for longer on some: nobody may wait.
+        if self._is_validating:
+            return self.module(*args, **kwargs)
+        return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]  # untyped in torch
+
+
+def check_options(parallel: str, shard_modules: object, options: dict[str, Any]) -> None:
+    """Refuse what no way to distribute a model knows, on one rank as on many."""
+    if parallel not in ("ddp", "fsdp"):
+        raise ValueError(f"`parallel` must be 'ddp' or 'fsdp', got {parallel!r}.")
+    if parallel == "ddp" and shard_modules is not None:
+        raise ValueError("`shard_modules` is for parallel='fsdp': DDP does not split models.")
+    known = list(FSDP_OPTIONS)
+    if parallel == "ddp":
+        known = list(inspect.signature(DistributedDataParallel).parameters)
+        known = [name for name in known if name not in ("module", "device_ids")]
+    for name in options:
+        if name not in known:
+            raise TypeError(
+                f"wrap_model(parallel={parallel!r}) has no option {name!r}; it has "
+                f"{', '.join(sorted(known))}."
+            )
+
+
+def distribute(model: nn.Module, device: torch.device, options: dict[str, Any]) -> nn.Module:
+    """Wrap a model for training on all ranks; a frozen one is only made equal on them."""
+    if any(p.requires_grad for p in model.parameters()):
+        device_ids = None if device.type == "cpu" else [device]
+        return _DDP(model, device_ids=device_ids, **options)
+    _broadcast([*model.parameters(), *model.buffers()])
+    return model
+
+
+def describe_model(model: nn.Module) -> str:
+    """Return what must be the same on all ranks."""
+    shapes = [
+        f"{name}{tuple(p.shape)}{'' if p.requires_grad else ' frozen'}"
+        for name, p in model.named_parameters()
+    ]
+    return f"{type(model).__name__}({', '.join(shapes)})"
+
+
+def set_gradient_sync(models: list[nn.Module], enabled: bool) -> None:
+    """Choose whether the next forward and backward passes average gradients over ranks.
+
+    DDP decides at forward time, so this must be called before it.
+    """
+    for model in models:
+        if isinstance(model, DistributedDataParallel):
+            model.require_backward_grad_sync = enabled
+        elif is_sharded(model):
+            model.set_requires_gradient_sync(enabled)
+
+
+@contextlib.contextmanager
+def validating(models: list[nn.Module]) -> Iterator[None]:
+    """Give all ranks the chief's buffers, and let them run forward passes without each other.
+
+    So every rank validates the model that a checkpoint would hold. Every rank must enter it, and
+    has its own buffers again afterwards.
+    """
+    distributed = [model for model in models if isinstance(model, _DDP)]
+    buffers = [b for m in distributed if m.broadcast_buffers for b in m.module.buffers()]
+    own = [] if not buffers or dist.get_rank() == 0 else [buffer.clone() for buffer in buffers]
+    _broadcast(buffers)
+    for model in distributed:
+        model._is_validating = True
+    try:
+        yield
+    finally:
+        for model in distributed:
+            model._is_validating = False
+        for buffer, value in zip(buffers, own, strict=False):
+            buffer.copy_(value)
+
+
+def continue_window(models: list[nn.Module]) -> None:
+    """Go on inside an aggregation window, where DDP does not hand out the chief's buffers."""
+    for model in models:
+        if isinstance(model, DistributedDataParallel):
+            model.require_forward_param_sync = False
+
+
+def own_buffers(model: nn.Module, in_window: bool) -> dict[str, torch.Tensor]:
+    """Return the buffers of a rank that are not the chief's.
+
+    DDP hands out the chief's before each forward pass, but not within an aggregation window.
+    """
+    if not isinstance(model, _DDP) or (model.broadcast_buffers and not in_window):
+        return {}
+    kept = model.module.state_dict().keys()
+    return {name: buffer for name, buffer in model.module.named_buffers() if name in kept}
+
+
+def inner_module(model: nn.Module) -> nn.Module:
+    """Return the user's own module."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def compress_gradients(models: list[nn.Module], parameters: list[torch.Tensor]) -> None:
+    """Send the gradients of these parameters between ranks as float16."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+    wanted = {id(p) for p in parameters}
+    for model in models:
+        if not any(id(p) in wanted for p in model.parameters()):
+            continue
+        if is_sharded(model) and dist.get_rank() == 0:
+            logger.warning(
+                "fp16_compression has no effect on a model wrapped with parallel='fsdp': pass "
+                "mp_policy=MixedPrecisionPolicy(reduce_dtype=...) to wrap_model instead."
+            )
+        if isinstance(model, _DDP) and not model._compresses:
+            model.register_comm_hook(None, fp16_compress_hook)
+            model._compresses = True
+
+
+def _broadcast(tensors: list[torch.Tensor]) -> None:
+    if tensors:
+        assert dist.group.WORLD is not None, "start_ranks comes first"
+        values = [tensor.detach() for tensor in tensors]
+        _sync_params_and_buffers(dist.group.WORLD, values, _BUCKET_BYTES, 0)
