@@ -15,12 +15,10 @@ from determined._info import (
     get_cluster_info,
 )
 from determined._local_execution import _local_execution_manager, _make_local_execution_env
+from determined._log_format import LOG_FORMAT
 from determined._trial_context import EnvContext, LegacyTrial, TrialContext, TrialController
 from determined._version import __version__
 from determined.errors import InvalidHP
-
-LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
-"""The format of log lines, for `logging.basicConfig(format=...)`."""
 
 __all__ = [
     "LOG_FORMAT",

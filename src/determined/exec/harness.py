@@ -20,9 +20,9 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from determined import LOG_FORMAT
 from determined._experiment_config import ExperimentConfig
 from determined._info import ClusterInfo, get_cluster_info
+from determined._log_format import LOG_FORMAT
 from determined.load import trial_class_from_entrypoint
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from determined.pytorch._data.seed import forked_rng
+from determined.pytorch._display.frame import Frame
 from determined.util import is_numerical_scalar
 
 if TYPE_CHECKING:
@@ -22,23 +23,6 @@ if TYPE_CHECKING:
 _RATE_WINDOW_SECONDS = 30.0
 _SECONDS_BETWEEN_LINES = 1.0
 _NOT_METRICS = ("batches", "epochs")  # counters that reports carry along
-
-
-class Frame(NamedTuple):
-    """One picture of the run. Equal pictures need no redrawing."""
-
-    status: str
-    batches_trained: int
-    max_length_batches: int | None
-    epoch: str
-    speed: tuple[str, ...]
-    training: tuple[tuple[str, str], ...]
-    validation: tuple[tuple[str, str], ...]
-    validated_at: int | None
-    best: tuple[tuple[str, str], ...]
-    best_at: int | None
-    checkpoint: str
-    is_saving: bool
 
 
 class Progress:

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from determined.pytorch._display.progress import Frame
+from determined.pytorch._display.frame import Frame
 from determined.pytorch._display.progress_streams import Redirection
 
 _SHORTEST_PAUSE_SECONDS = 0.1
