@@ -632,7 +632,7 @@ def test_an_error_on_one_rank_ends_the_others(tmp_path: Path) -> None:
 @pytest.mark.multiprocess
 @pytest.mark.slow
 def test_the_example_writes_predictions_and_continues(tmp_path: Path) -> None:
-    example = Path(__file__).parents[2] / "examples" / "batch_inference" / "predict.py"
+    example = Path(__file__).parents[3] / "examples" / "batch_inference" / "predict.py"
     first, second = (run_in_pipes(file_script(example, cwd=tmp_path)) for _ in range(2))
     assert (first.exit_code, second.exit_code) == (0, 0), first.errors + second.errors
     assert first.output == f"29 files with 1797 labels are in {tmp_path / 'predictions'}.\n"
