@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from determined.core._channel import Connection
+from determined.core._finish_line import FinishLine
 from determined.core._group import Failure, Group, Operation, PeerFailedError, Trouble
 from determined.core._meeting import DEFAULT_PUB_PORT, PORTS_TO_TRY, Meeting, is_loopback
 from determined.errors import DistributedError
@@ -82,6 +83,7 @@ class DistributedContext:
         self._trouble = Trouble()
         self._group: Group | None = None
         self._local_group: Group | None = None
+        self._finish_line: FinishLine | None = None
         if self.size == 1:
             return
         _open_contexts.add(self)
@@ -249,6 +251,7 @@ class DistributedContext:
         seconds = self.timeout_seconds
         meeting = Meeting(self.rank, self.size, chief_ip, ports, seconds)
         self._group = Group(range(self.size), self.rank, self._trouble, seconds)
+        self._finish_line = FinishLine(self._group, self.rank, self.size)
         self._connect(self._group, meeting, self._trouble.add_listener)
 
         everybody = self.allgather((self.cross_rank, self.local_rank))
