@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ with core.DistributedContext(
 ) as distributed:
     print("met", distributed.allgather(sys.argv[4]), flush=True)
 """
-TWO = {"size": 2, "local_size": 2, "cross_rank": 0, "cross_size": 1}
+TWO: dict[str, Any] = {"size": 2, "local_size": 2, "cross_rank": 0, "cross_size": 1}
 WRAPPED = [sys.executable, "-m", "determined.launch.wrap_rank"]
 
 

@@ -23,6 +23,7 @@ from determined.core._doors import LOOPBACK, Door, Patience, admit, call, is_loo
 from determined.core._finish_line import FinishLine
 from determined.core._group import Failure, Group, Operation, PeerFailedError, Trouble
 from determined.core._meeting import DEFAULT_PUB_PORT, PORTS_TO_TRY, Meeting
+from determined.core._tf_config import read_tf_config
 from determined.errors import DistributedError
 
 T = TypeVar("T")
@@ -139,6 +140,24 @@ class DistributedContext:
             cross_size=hvd.cross_size(),
             chief_ip=_chief_ip(chief_ip),
         )
+
+    @classmethod
+    def from_tf_config(cls) -> tuple[DistributedContext, Any]:
+        """Take the ranks from TF_CONFIG; return the context and TensorFlow's strategy for it.
+
+        One process per worker; all of them wait for each other here. A missing TF_CONFIG is a
+        KeyError, a task that is no worker a RuntimeError.
+        """
+        ranks = read_tf_config(os.environ["TF_CONFIG"])
+        try:
+            import tensorflow
+        except ImportError as error:
+            raise ImportError(
+                "DistributedContext.from_tf_config() needs TensorFlow, which cannot be imported "
+                f"({error}): install it with `pip install tensorflow`."
+            ) from error
+        strategy = tensorflow.distribute.MultiWorkerMirroredStrategy()
+        return cls(**ranks), strategy
 
     def get_rank(self) -> int:
         """Return `rank`: this process among all of the job; 0 is the chief."""

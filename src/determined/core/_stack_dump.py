@@ -22,12 +22,13 @@ def install_stack_dump() -> Callable[[], None]:
     number = getattr(signal, "SIGUSR1", None)
     if number is None or threading.current_thread() is not threading.main_thread():
         return lambda: None
-    handler = _Handler(signal.getsignal(number))
+    previous: Any = signal.getsignal(number)
+    handler: Any = _Handler(previous)
 
     def restore() -> None:
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(number) is handler:
-            _set(number, signal.SIG_DFL if handler.previous is None else handler.previous)
+            _set(number, signal.SIG_DFL if previous is None else previous)
 
     _set(number, handler)
     return restore
