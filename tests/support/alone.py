@@ -32,6 +32,7 @@ class AloneTrial(NetTrial):
     rank_that_stops = -1
     stops_at = 12
     number = 0
+    batches_of_pictures: tuple[int, ...] = (0,)
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
         return {**super().build_callbacks(), "pictures": _Pictures(self)}
@@ -48,17 +49,20 @@ class AloneTrial(NetTrial):
         return metrics
 
     def draw(self, batch_idx: int) -> None:
-        if self.context.distributed.rank == 0 and batch_idx % 10 == 0:
+        if self.context.distributed.rank == 0 and batch_idx % 10 in self.batches_of_pictures:
             self.model(torch.zeros(1, 4))
 
 
-def main(where: str, rank_that_stops: int, stops_at: int, stop: str) -> tuple[int, str]:
+def main(
+    where: str, rank_that_stops: int, stops_at: int, stop: str, aggregation: int = 1
+) -> tuple[int, str]:
     """Return the number of batches trained, and the last weights."""
     attributes = {
         "where": where,
         "rank_that_stops": rank_that_stops,
         "stops_at": stops_at,
         "number": signal.SIGTERM if stop == "SIGTERM" else 0,
+        "batches_of_pictures": (0, aggregation - 1),  # the latter averages gradients
     }
     trials: list[AloneTrial] = []
 
@@ -68,7 +72,8 @@ def main(where: str, rank_that_stops: int, stops_at: int, stop: str) -> tuple[in
 
     code: object = 0
     try:
-        fit(build, {"hparams": {"global_batch_size": 8}}, max_length=Batch(500))
+        options = {"hparams": {"global_batch_size": 8}, "aggregation_frequency": aggregation}
+        fit(build, options, max_length=Batch(500))
     except SystemExit as end:
         code = end.code
     assert code == (143 if stop == "SIGTERM" else 0)
