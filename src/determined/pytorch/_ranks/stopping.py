@@ -30,9 +30,12 @@ class StopWatch:
 
         Called after every batch, so nearly always cheap, and never a collective.
         """
-        is_preempted, line = self._preempt.preempt_requested_locally(), self._line
+        is_preempted = self._preempt.preempt_requested_locally()
+        line = self._line
         if line is None:
-            return is_preempted or self._seen_alone(batches_trained)
+            return is_preempted or (
+                batches_trained >= self._look_again and self._looked_alone(batches_trained)
+            )
         line.position = batches_trained
         if is_preempted or self._context.get_stop_requested():
             line.propose()
@@ -49,8 +52,6 @@ class StopWatch:
         if self._line is not None:
             self._line.renew()
 
-    def _seen_alone(self, batches_trained: int) -> bool:
-        if batches_trained < self._look_again:
-            return False
+    def _looked_alone(self, batches_trained: int) -> bool:
         self.look(batches_trained)
         return self.is_preempted or self.is_stop_requested
