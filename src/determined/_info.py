@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
 from dataclasses import dataclass
@@ -208,6 +210,17 @@ def get_cluster_info() -> ClusterInfo | None:
             _found[directory] = info
         return _found[directory]
     return None
+
+
+def job_secret() -> str | None:
+    """Return what only the ranks of this job know: DET_COMM_SECRET, or one of the allocation."""
+    secret = os.environ.get("DET_COMM_SECRET")
+    info = None if secret else get_cluster_info()
+    if info is None:
+        return secret or None
+    # The session's token is known to this allocation's machines and to nobody else.
+    key, text = info.session_token.encode(), info.allocation_id.encode()
+    return hmac.new(key, text, hashlib.sha256).hexdigest()
 
 
 def _required(variable: str) -> str:

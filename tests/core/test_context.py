@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -217,15 +219,53 @@ def test_an_error_on_one_rank_reaches_the_others() -> None:
     assert worker.exit_code == 1
 
 
-def test_stacks_are_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stacks_are_shown_on_request(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     called: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, frame: called.append(number))
     with core.init(checkpoint_storage=str(tmp_path)):
         os.kill(os.getpid(), signal.SIGUSR1)
-    shown = capsys.readouterr().err
-    assert "MainThread" in shown
-    assert "test_stacks_are_shown_on_request" in shown
-    assert called == [signal.SIGUSR1]
+        with core.init(checkpoint_storage=str(tmp_path)):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+    shown = capfd.readouterr().err
+    assert shown.count("in test_stacks_are_shown_on_request") == 3
+    assert called == [signal.SIGUSR1] * 3
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert len(called) == 4
+    assert capfd.readouterr().err == ""
+
+
+_IN_NATIVE_CODE = """
+import sys
+from determined import core
+from tests.support.stuck import hang_in_native_code
+with core.init(checkpoint_storage=sys.argv[1]):
+    print("here", flush=True)
+    hang_in_native_code()
+"""
+
+
+@pytest.mark.multiprocess
+def test_stacks_are_shown_from_native_code(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(_IN_NATIVE_CODE)
+    with subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "here\n"
+        shown = ""
+        while "in hang_in_native_code" not in shown:  # the first may come before it hangs
+            process.send_signal(signal.SIGUSR1)
+            while not shown.endswith("in <module>\n"):
+                shown += process.stderr.readline()
+            shown = shown.rstrip()
+        process.kill()
 
 
 def test_alerts_have_a_level(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -391,7 +391,7 @@ class TestTrouble:
         first.start()
         ports = (port, 12376, *range(port + 1, port + 16))
         meeting = Meeting(1, 2, None, (port, port + 16, *ports[2:]), 30.0)
-        while not (found := list(meeting._candidates())):
+        while not (found := list(meeting._candidates(0.0))):
             time.sleep(0.01)
         host, real_port, _ = found[0]
         silent = socket.create_connection((host, real_port))
@@ -402,7 +402,7 @@ class TestTrouble:
             first.join(30)
             second.join(30)
         assert results == [[0, 1], [0, 1]]
-        assert list(meeting._candidates()) == []  # address and secret are taken back
+        assert list(meeting._candidates(0.0)) == []  # address and secret are taken back
 
 
 def _wait_for_failure(context: DistributedContext) -> DistributedError:

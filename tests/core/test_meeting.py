@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from determined.core._meeting import listen
+from determined.core._doors import listen
 from determined.errors import DistributedError
 
 
@@ -19,7 +19,7 @@ def test_a_taken_port_is_passed_over() -> None:
 def test_all_ports_taken_is_an_error() -> None:
     with listen("127.0.0.1", [0]) as first:
         taken = first.getsockname()[1]
-        with pytest.raises(DistributedError, match=f"ports {taken} are all in use"):
+        with pytest.raises(DistributedError, match=f"port {taken} is in use"):
             listen("127.0.0.1", [taken])
 
 

@@ -78,6 +78,8 @@ class TestOneRank:
         assert "last collective gather (collective 4)" in text
         assert "rank 1: has left no status" in text
         assert str(tmp_path / "hang_1.txt") in caplog.text
+        assert "The others wait for it: rank 0 is busy in" in caplog.text
+        assert "rank 1 has left no status" in caplog.text
 
     def test_one_silence_is_reported_once_and_the_next_again(
         self, watchdog: Watchdog, tmp_path: Path
@@ -213,6 +215,10 @@ class TestProcesses:
             assert "last beat 'batch of rank 1'" in text
             assert "last collective gather (collective 3)" in text  # where rank 0 waits
             assert "last collective allgather (collective 2)" in text  # where rank 1 was
+            # A rank that waits for a message of ours is not the one that the others wait for.
+            assert "rank 0 waits for other ranks in _wait_for" in text
+            assert ", called from _loop_forever_on_rank_1" in text
+            assert "rank 1 is busy in _wait_for (" in text
         assert not (tmp_path / "hang_2.txt").exists()
 
     def test_a_rank_is_known_from_its_start(self, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_sigusr1_shows_stacks_and_disturbs_nothing(
 
     outcome = train_until(tmp_path, phase, ask)
     assert outcome.exit_code == 0, outcome
-    assert "most recent call last" in outcome.output
+    assert "(most recent call first)" in outcome.output
     assert outcome.value == unbroken
 
 

@@ -5,7 +5,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -103,3 +105,22 @@ def test_lines_do_not_depend_on_how_they_arrive(chunks: list[bytes]) -> None:
     assert _lines(chunks) == _lines([whole] if whole else [])
     assert b"".join(_lines(chunks)) == re.sub(rb"[\r\n]", b"", whole)
     assert all(len(line) <= LONGEST_LINE_BYTES for line in _lines(chunks))
+
+
+@pytest.mark.multiprocess
+def test_a_shell_that_ends_leaves_it_running(tmp_path: Path) -> None:
+    worker = (
+        "import os, time\n"
+        "while os.path.exists('running'): time.sleep(0.02)\n"
+        "open('done', 'w').close()\n"
+    )
+    (tmp_path / "worker.py").write_text(worker)
+    (tmp_path / "running").touch()
+    wrapped = f"{sys.executable} -m determined.launch.wrap_rank 0 {sys.executable} worker.py"
+    subprocess.run(["sh", "-c", f"{wrapped} & sleep 1"], cwd=tmp_path, check=True)
+    time.sleep(0.5)  # the shell is gone: a signal would have come
+    (tmp_path / "running").unlink()
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "done").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert (tmp_path / "done").exists()

@@ -15,6 +15,7 @@ from determined.core._checkpoint import CheckpointContext, build_local
 from determined.core._distributed import DistributedContext, DummyDistributedContext
 from determined.core._enums import EarlyExitReason, PreemptMode, TensorboardMode
 from determined.core._experimental import ExperimentalCoreContext
+from determined.core._last_resort import end_with_launcher
 from determined.core._preempt import PreemptContext
 from determined.core._profiler import ProfilerContext
 from determined.core._searcher import (
@@ -62,10 +63,12 @@ class Context:
         self.experimental = experimental or ExperimentalCoreContext(self._backend)
         self.profiler = profiler or ProfilerContext(self._backend, self.distributed)
         self._undo_stack_dump: Callable[[], None] = lambda: None
+        self._leave_launcher: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Begin to listen for stop requests. `init()` calls it."""
         self._undo_stack_dump = install_stack_dump()
+        self._leave_launcher = end_with_launcher(lambda: self.preempt.signal_heard_at)
         self.preempt.start()
 
     def close(
@@ -85,6 +88,7 @@ class Context:
             self.train.close,
             self.profiler.close,
             self._undo_stack_dump,
+            self._leave_launcher,
         ]
         first: BaseException | None = None
         for close in parts:

@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hmac
+import logging
 import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from determined._info import job_secret
 from determined.core._channel import Connection
+from determined.core._doors import LOOPBACK, Door, Patience, admit, call, is_loopback, listen
+from determined.core._finish_line import FinishLine
 from determined.core._group import Failure, Group, Operation, PeerFailedError, Trouble
-from determined.core._meeting import DEFAULT_PUB_PORT, PORTS_TO_TRY, Meeting, is_loopback
+from determined.core._meeting import DEFAULT_PUB_PORT, PORTS_TO_TRY, Meeting
+from determined.core._tf_config import read_tf_config
 from determined.errors import DistributedError
 
 T = TypeVar("T")
+
+logger = logging.getLogger("determined.core")
 
 _DEFAULT_TIMEOUT_SECONDS = 1800.0
 
@@ -38,9 +47,9 @@ class DistributedContext:
         local_rank: index on this machine, of `local_size`.
         cross_rank: index of this machine, of `cross_size`.
         chief_ip: address of the chief's machine; required if there are several machines.
-        pub_port: first choice of a port when there are several machines; on one machine a port
-            given here only names the job, and the real one is always a free one.
-        pull_port: second choice.
+        pub_port: the chief's port, where ranks meet that no common launcher started; jobs on one
+            machine need different ones. A launcher's ranks use any free port.
+        pull_port: second choice, where a launcher or DET_COMM_SECRET tells jobs apart.
         port_offset: accepted for old callers, without effect.
         force_tcp: accepted for old callers; connections are TCP in any case.
     """
@@ -82,6 +91,7 @@ class DistributedContext:
         self._trouble = Trouble()
         self._group: Group | None = None
         self._local_group: Group | None = None
+        self._finish_line: FinishLine | None = None
         if self.size == 1:
             return
         _open_contexts.add(self)
@@ -130,6 +140,24 @@ class DistributedContext:
             cross_size=hvd.cross_size(),
             chief_ip=_chief_ip(chief_ip),
         )
+
+    @classmethod
+    def from_tf_config(cls) -> tuple[DistributedContext, Any]:
+        """Take the ranks from TF_CONFIG; return the context and TensorFlow's strategy for it.
+
+        One process per worker; all of them wait for each other here. A missing TF_CONFIG is a
+        KeyError, a task that is no worker a RuntimeError.
+        """
+        ranks = read_tf_config(os.environ["TF_CONFIG"])
+        try:
+            import tensorflow
+        except ImportError as error:
+            raise ImportError(
+                "DistributedContext.from_tf_config() needs TensorFlow, which cannot be imported "
+                f"({error}): install it with `pip install tensorflow`."
+            ) from error
+        strategy = tensorflow.distribute.MultiWorkerMirroredStrategy()
+        return cls(**ranks), strategy
 
     def get_rank(self) -> int:
         """Return `rank`: this process among all of the job; 0 is the chief."""
@@ -249,10 +277,14 @@ class DistributedContext:
         seconds = self.timeout_seconds
         meeting = Meeting(self.rank, self.size, chief_ip, ports, seconds)
         self._group = Group(range(self.size), self.rank, self._trouble, seconds)
-        self._connect(self._group, meeting, self._trouble.add_listener)
+        self._finish_line = FinishLine(self._group, self.rank, self.size)
+        meeting.attend(self._adder(self._group, is_first=True), self._group.missing)
 
-        everybody = self.allgather((self.cross_rank, self.local_rank))
-        ranks = [rank for rank, (cross, _) in enumerate(everybody) if cross == self.cross_rank]
+        script = os.path.realpath(sys.argv[0]) if sys.argv else ""
+        everybody = self.allgather((self.cross_rank, self.local_rank, script))
+        if meeting.is_anonymous and self.rank == 0:
+            _warn_of_two_scripts([other for _, _, other in everybody])
+        ranks = [rank for rank, (cross, *_) in enumerate(everybody) if cross == self.cross_rank]
         ranks.sort(key=lambda rank: everybody[rank][1])
         places = [everybody[rank][1] for rank in ranks]
         if places != list(range(self.local_size)):
@@ -262,24 +294,38 @@ class DistributedContext:
             )
         if self.local_size == self.size:
             self._local_group = self._group
-            return
-        if self.local_size > 1:
-            label = f"machine {self.cross_rank}"
-            meeting = Meeting(self.local_rank, self.local_size, None, ports, seconds, label)
-            self._local_group = Group(ranks, self.local_rank, self._trouble, seconds)
-            self._connect(self._local_group, meeting)
+        else:
+            self._meet_locally(ranks)
+
+    def _meet_locally(self, ranks: list[int]) -> None:
+        """Connect the ranks of this machine: all of them know each other by now."""
+        key = secrets.token_bytes(32)
+        is_host = self.local_rank == 0 and self.local_size > 1
+        with listen(LOOPBACK, [0]) if is_host else contextlib.nullcontext() as listener:
+            port = 0 if listener is None else listener.getsockname()[1]
+            port, key = self.allgather((port, key))[ranks[0]]
+            # Messages are not encrypted: who reads them on the network lacks the job's secret.
+            key = hmac.digest((job_secret() or "").encode(), key, "sha256")
+            if self.local_size > 1:
+                self._local_group = group = Group(
+                    ranks, self.local_rank, self._trouble, self.timeout_seconds
+                )
+                add = self._adder(group)
+                if listener is None:
+                    add(0, call(LOOPBACK, port, key, self.local_rank))
+                else:
+                    patience = Patience(self.timeout_seconds)
+                    admit([Door(listener, key)], add, group.missing, patience, "Are they stuck?")
         self.gather(None)  # so that no rank goes on before all machines are ready
 
-    def _connect(
-        self, group: Group, meeting: Meeting, also: Callable[[Connection], None] | None = None
-    ) -> None:
+    def _adder(self, group: Group, is_first: bool = False) -> Callable[[int, Connection], None]:
         def add(member: int, connection: Connection) -> None:
-            connection.set_timeouts(self.timeout_seconds, remote=meeting.chief_ip is not None)
+            connection.set_timeouts(self.timeout_seconds, remote=self.local_size != self.size)
             group.add(member, connection)
-            if also is not None:
-                also(connection)
+            if is_first:
+                self._trouble.add_listener(connection)
 
-        meeting.attend(add, group.missing)
+        return add
 
     def _groups(self) -> list[Group]:
         distinct = {id(group): group for group in (self._group, self._local_group) if group}
@@ -369,6 +415,20 @@ def _ports(pub_port: int, pull_port: int) -> tuple[int, ...]:
         )
     ports = (pub_port, pull_port, *range(pub_port + 1, pub_port + PORTS_TO_TRY))
     return tuple(port for port in ports if port < 65536)
+
+
+def _warn_of_two_scripts(scripts: list[str]) -> None:
+    """Nothing but equal numbers brought these ranks together: they may be of two jobs."""
+    others = [(rank, script) for rank, script in enumerate(scripts) if script != scripts[0]]
+    if others:
+        rank, script = others[0]
+        logger.warning(
+            "rank 0 runs %s but rank %d runs %s: if these are two jobs, give each a `pub_port` or "
+            "a DET_COMM_SECRET of its own.",
+            scripts[0],
+            rank,
+            script,
+        )
 
 
 def _chief_ip(given: str | None) -> str | None:

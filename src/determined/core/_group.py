@@ -7,6 +7,7 @@ connection reads, so a failure arrives while this rank waits, computes or does n
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pickle
 import threading
@@ -29,6 +30,7 @@ class Kind(IntEnum):
     DATA = 1
     FAILURE = 2
     GOODBYE = 3
+    NOTE = 4
 
 
 class Operation(IntEnum):
@@ -133,6 +135,7 @@ class Group:
         self._left: set[int] = set()
         self._closing = False
         self.last_entered = "none"
+        self.on_note: Callable[[int, bytes | bytearray], None] = lambda member, note: None
 
     def add(self, member: int, connection: Connection) -> None:
         """Take a member's connection and listen to it. The centre adds all, others the centre."""
@@ -185,6 +188,26 @@ class Group:
             return pickle.loads(self._take(_CENTRE, operation))
         self._send_to_all(operation, self._enter(operation, value))
         return value
+
+    def send_note(self, member: int, note: bytes) -> None:
+        """Send what the other side's `on_note` gets, in its listening thread; no collective."""
+        with contextlib.suppress(OSError):  # who listens to that member learns of its end
+            digest = hashlib.sha256(note).digest()
+            self._connections[member].send(Kind.NOTE, 0, 0, note, digest)
+
+    def wait_for_notes(self, what: str, ready: Callable[[], bool]) -> None:
+        """Wait until notes have made it `ready`; `wake` tells to look."""
+        if ready():
+            return
+        self.last_entered = what
+        self._wait_for(lambda: ready() or bool(self._left))
+        if not ready():
+            raise self._ended(min(self._left))
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        with self._trouble.changed:
+            self._trouble.changed.notify_all()
 
     def close(self) -> None:
         """Say goodbye and hang up. Collectives of the others that need this rank then fail."""
@@ -272,7 +295,7 @@ class Group:
         if failure is not None:
             raise failure.as_error()
         silent = [self._ranks[member] for member, inbox in self._inboxes.items() if not inbox]
-        raise self._timed_out(silent, "sent nothing")
+        raise self._timed_out(silent or [self._ranks[m] for m in self._inboxes], "sent nothing")
 
     def _timed_out(self, ranks: list[int], what: str) -> PeerFailedError:
         me = self._ranks[self._member]
@@ -312,6 +335,9 @@ class Group:
                     break
                 if frame.kind == Kind.FAILURE:
                     self._trouble.report(pickle.loads(frame.payload), source=connection)
+                    continue
+                if frame.kind == Kind.NOTE:
+                    self.on_note(member, frame.payload)
                     continue
                 with self._trouble.changed:
                     self._inboxes[member].append(frame)

@@ -1,40 +1,43 @@
 """How the ranks of one job find each other: one listens, the others come.
 
 On one machine the chief listens on a free loopback port and leaves address and a random secret in
-a file that only this user can read; its name is the job's. No port is fixed, so jobs never collide.
-Across machines there is no such file: the chief takes the first free one of a short list of known
-ports on its own address, and the job's secret must be in every rank's environment.
+a file that only this user can read; its name is the job's. Ranks of one launcher know that name, so
+no port is fixed and jobs never collide. Ranks that were started one by one (from two shells, behind
+`wrap_rank`) have only numbers in common: they meet at a known port of the loopback interface, with
+a secret of this user. Across machines there is no such file: the chief listens at a known port of
+its own address, and the job's secret should be in every rank's environment.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
 import os
 import secrets
-import socket
 import stat
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from determined.core._channel import Connection, RefusedError, greet_chief, greet_worker
+from determined._info import job_secret
+from determined.core._channel import Connection, RefusedError
+from determined.core._doors import LOOPBACK, Add, Door, Patience, admit, call, listen
 from determined.errors import DistributedError
 
 logger = logging.getLogger("determined.core")
 
 DEFAULT_PUB_PORT = 12360
 PORTS_TO_TRY = 16
-_LOOPBACK = "127.0.0.1"
-_GREETING_SECONDS = 10.0
-_REMIND_SECONDS = 30.0
+# Ranks that can find each other without a known port get so long before it is tried.
+_RELATIVES_SECONDS = 1.0
+# So long a chief waits for them if its known port is taken.
+_LOST_DOOR_SECONDS = 20.0
 _LAUNCHER_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -51,8 +54,7 @@ class Meeting:
 
     Args:
         chief_ip: the chief's address, or None when all ranks are on this machine.
-        ports: the fixed ports to use across machines, best first.
-        label: tells several meetings of one job apart.
+        ports: the known ports, best first.
     """
 
     rank: int
@@ -60,82 +62,107 @@ class Meeting:
     chief_ip: str | None
     ports: tuple[int, ...]
     timeout_seconds: float
-    label: str = ""
+    secret: str | None = field(default_factory=job_secret, repr=False)
 
-    def attend(
-        self, add: Callable[[int, Connection], None], missing: Callable[[], list[int]]
-    ) -> None:
+    @property
+    def is_launched(self) -> bool:
+        return any(os.environ.get(name) for name in _LAUNCHER_VARIABLES)
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether ranks of two jobs with equal numbers could not be told apart."""
+        return self.secret is None and not self.is_launched
+
+    def attend(self, add: Add, missing: Callable[[], list[int]]) -> None:
         """Return when this rank is connected: the chief with all, a worker with the chief."""
-        if self.rank == 0:
-            self._host(add, missing)
-        else:
+        if self.rank != 0:
             add(0, self._join())
+        elif self.chief_ip is not None:
+            with listen(self.chief_ip, self._known_ports()) as listener:
+                patience = Patience(self.timeout_seconds)
+                admit([Door(listener, self._known_key())], add, missing, patience, self._advice())
+        else:
+            self._host_here(add, missing)
 
-    def _host(
-        self, add: Callable[[int, Connection], None], missing: Callable[[], list[int]]
-    ) -> None:
-        if self.chief_ip is not None:
-            with listen(self.chief_ip, self.ports) as listener:
-                admit(listener, self._shared_key(), add, missing, self.timeout_seconds)
-            return
-        key = secrets.token_bytes(32)
-        with listen(_LOOPBACK, [0]) as listener:
-            entry = {"port": listener.getsockname()[1], "key": key.hex()}
-            with _published(self._names(), entry):
-                admit(listener, key, add, missing, self.timeout_seconds)
+    def _host_here(self, add: Add, missing: Callable[[], list[int]]) -> None:
+        patience, began, key = Patience(self.timeout_seconds), time.monotonic(), _random_key()
+        lost_door: DistributedError | None = None
+
+        def give_up() -> None:
+            seconds = min(_LOST_DOOR_SECONDS, self.timeout_seconds)
+            if lost_door is not None and time.monotonic() - began >= seconds:
+                raise lost_door
+
+        with contextlib.ExitStack() as stack:
+            hidden = stack.enter_context(listen(LOOPBACK, [0]))
+            doors = [Door(hidden, key)]
+            if not self.is_launched:
+                try:
+                    known = stack.enter_context(listen(LOOPBACK, self._known_ports()))
+                    doors.append(Door(known, self._known_key()))
+                except DistributedError as error:
+                    lost_door = error  # but relatives may still come
+            entry = {"port": hidden.getsockname()[1], "key": key.hex()}
+            stack.enter_context(_published(self._names(), entry))
+            admit(doors, add, missing, patience, self._advice(), give_up)
 
     def _join(self) -> Connection:
-        deadline = time.monotonic() + self.timeout_seconds
-        remind_at = time.monotonic() + _REMIND_SECONDS
+        patience, began = Patience(self.timeout_seconds), time.monotonic()
         pause = 0.002
         while True:
             refusals: list[str] = []
-            for host, port, key in self._candidates():
+            for host, port, key in self._candidates(time.monotonic() - began):
                 try:
                     return call(host, port, key, self.rank)
                 except (OSError, EOFError, RefusedError) as error:
                     refusals.append(f"{host}:{port}: {error or type(error).__name__}")
-            now = time.monotonic()
             news = "; ".join(refusals) or "it has not published its address"
-            if now >= deadline:
+            if patience.is_over:
                 raise DistributedError(
                     f"rank {self.rank} did not find the chief within {self.timeout_seconds:g} s "
                     f"({news}). {self._advice()}"
                 )
-            if now >= remind_at:
-                logger.warning("rank %d still waits for the chief (%s)", self.rank, news)
-                remind_at = now + _REMIND_SECONDS
+            patience.remind(
+                f"rank {self.rank} still waits for the chief, rank 0 ({news}). {self._advice()}"
+            )
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
 
-    def _candidates(self) -> Iterator[tuple[str, int, bytes]]:
-        if self.chief_ip is not None:
-            for port in self.ports:
-                yield self.chief_ip, port, self._shared_key()
-            return
-        for name in self._names():
-            with contextlib.suppress(OSError, ValueError, KeyError):  # not there, or half of it
-                entry = json.loads((_private_directory() / name).read_text())
-                yield _LOOPBACK, int(entry["port"]), bytes.fromhex(entry["key"])
+    def _candidates(self, waited_seconds: float) -> Iterator[tuple[str, int, bytes]]:
+        if self.chief_ip is None:
+            for name in self._names():
+                with contextlib.suppress(OSError, ValueError, KeyError):  # not there, or half of it
+                    entry = json.loads((_private_directory() / name).read_text())
+                    yield LOOPBACK, int(entry["port"]), bytes.fromhex(entry["key"])
+            if self.is_launched or waited_seconds < _RELATIVES_SECONDS:
+                return
+        for port in self._known_ports():
+            yield self.chief_ip or LOOPBACK, port, self._known_key()
 
     def _names(self) -> list[str]:
         """Name this job, so that two jobs of one user do not meet each other.
 
-        A launcher's variables name it, or a port chosen by the caller. Failing both, ranks are
-        threads of this process or children of one parent.
+        A launcher's variables name it, or a secret. Failing both, ranks may be threads of this
+        process or children of one parent.
         """
-        known = [os.environ.get(name) for name in ("DET_COMM_SECRET", *_LAUNCHER_VARIABLES)]
-        common = (self.label, self.size, self.ports)
-        if any(known) or self.ports[0] != DEFAULT_PUB_PORT:
-            return [_digest("job", *known, *common)]
+        common = (self.size, self.ports)
+        if not self.is_anonymous:
+            known = [os.environ.get(name) for name in _LAUNCHER_VARIABLES]
+            return [_digest("job", self.secret, *known, *common)]
         threads = _digest("threads of", os.getpid(), *common)
         if threading.current_thread() is not threading.main_thread():
             return [threads]
         return [_digest("children of", os.getppid(), *common), threads]
 
-    def _shared_key(self) -> bytes:
-        secret = os.environ.get("DET_COMM_SECRET")
-        if not secret and self.rank == 0:
+    def _known_ports(self) -> tuple[int, ...]:
+        # The first free one of several would lead ranks of two equal jobs to each other's chief.
+        return self.ports[:1] if self.is_anonymous else self.ports
+
+    def _known_key(self) -> bytes:
+        if self.chief_ip is None:
+            secret = self.secret or _secret_of_this_user()
+            return bytes.fromhex(_digest("key", secret, self.size))
+        if not self.secret and self.rank == 0:
             logger.warning(
                 "DET_COMM_SECRET is not set: whoever reaches %s could pose as a rank of this job. "
                 "Set it to the same random text on every machine.",
@@ -143,100 +170,27 @@ class Meeting:
             )
         # Without MASTER_ADDR, which machines may spell differently.
         attempt = [os.environ.get(name) for name in ("MASTER_PORT", "TORCHELASTIC_RUN_ID")]
-        return bytes.fromhex(_digest("key", secret, *attempt, self.size))
+        return bytes.fromhex(_digest("key", self.secret, *attempt, self.size))
 
     def _advice(self) -> str:
-        if self.chief_ip is None:
+        if self.chief_ip is None and self.is_launched:
             return (
-                "Start all ranks with one launcher (torchrun, determined.launch.torch_distributed) "
-                "or with the same DET_COMM_SECRET."
+                "Did all ranks start? Their own output tells. If no launcher started them, "
+                "MASTER_ADDR, MASTER_PORT and DET_COMM_SECRET must be the same for all of them."
             )
-        return (
-            f"Check that {self.chief_ip} is the chief's address, that one of the ports "
-            f"{self.ports[0]}-{max(self.ports)} is open between the machines, and that "
-            "DET_COMM_SECRET is the same on all of them."
+        ports = ", ".join(map(str, self._known_ports()[:3]))
+        ports += ", ..." if len(self._known_ports()) > 3 else ""
+        start = (
+            f"They meet at {self.chief_ip or LOOPBACK}, port {ports}: start each of the "
+            f"{self.size} ranks with the same `size`, `pub_port` (or "
+            "INTER_TRAIN_PROCESS_COMM_PORT_1) and DET_COMM_SECRET (if any)"
         )
-
-
-def listen(host: str, ports: tuple[int, ...] | list[int]) -> socket.socket:
-    """Listen on the first free port, on the interface that `host` names."""
-    try:
-        address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise DistributedError(
-            f"The chief's address {host!r} cannot be resolved ({error}). Set DET_CHIEF_IP."
-        ) from None
-    family, ip = address[0], str(address[4][0])
-    anywhere = "::" if family == socket.AF_INET6 else ""
-    # Our own name may stand for loopback in /etc/hosts, and an address for a gateway before us.
-    choices = [anywhere] if is_loopback(ip) and not is_loopback(host) else [ip, anywhere]
-    for choice in choices:
-        for port in ports:
-            listener = socket.socket(family, socket.SOCK_STREAM)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind((choice, port))
-                listener.listen(1024)
-                return listener
-            except OSError as error:
-                listener.close()
-                if error.errno == errno.EADDRNOTAVAIL:
-                    break
-        else:
-            break
-    raise DistributedError(
-        f"The chief cannot listen on {host}: ports {', '.join(map(str, ports))} are all in use. "
-        "Choose another `pub_port`."
-    )
-
-
-def admit(
-    listener: socket.socket,
-    key: bytes,
-    add: Callable[[int, Connection], None],
-    missing: Callable[[], list[int]],
-    timeout_seconds: float,
-) -> None:
-    """Let members in until none is missing. Strangers are turned away, and hold up nobody."""
-    deadline = time.monotonic() + timeout_seconds
-    remind_at = time.monotonic() + _REMIND_SECONDS
-    listener.settimeout(0.05)
-    while absent := missing():
-        now = time.monotonic()
-        names = ", ".join(map(str, absent))
-        if now >= deadline:
-            raise DistributedError(
-                f"rank {names} did not come within {timeout_seconds:g} s. Did it start? "
-                "DET_COLLECTIVE_TIMEOUT sets the seconds to wait."
-            )
-        if now >= remind_at:
-            logger.warning("still waiting for rank %s", names)
-            remind_at = now + _REMIND_SECONDS
-        with contextlib.suppress(TimeoutError):
-            sock, _ = listener.accept()
-            threading.Thread(target=_greet, args=(sock, key, add), daemon=True).start()
-
-
-def call(host: str, port: int, key: bytes, rank: int) -> Connection:
-    """Connect to a listening chief; raises OSError, EOFError or RefusedError if it is not ours."""
-    sock = socket.create_connection((host, port), timeout=_GREETING_SECONDS)
-    try:
-        return greet_chief(sock, key, rank, _GREETING_SECONDS)
-    except BaseException:
-        sock.close()
-        raise
-
-
-def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
-def _greet(sock: socket.socket, key: bytes, add: Callable[[int, Connection], None]) -> None:
-    try:
-        add(*greet_worker(sock, key, _GREETING_SECONDS))
-    except (OSError, EOFError, RefusedError) as error:
-        logger.debug("turned a connection away: %s", error)
-        sock.close()
+        if self.chief_ip is None:
+            return f"{start}, or all with one launcher: torchrun --nproc_per_node {self.size}."
+        return (
+            f"{start}; check that {self.chief_ip} is the chief's address and that the port is open "
+            "between the machines."
+        )
 
 
 @contextlib.contextmanager
@@ -245,10 +199,7 @@ def _published(names: list[str], entry: dict[str, Any]) -> Iterator[None]:
     text = json.dumps(entry)
     paths = [_private_directory() / name for name in names]
     for path in paths:
-        draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        draft.touch(mode=0o600)
-        draft.write_text(text)
-        draft.replace(path)
+        _draft(path, text).replace(path)
     try:
         yield
     finally:
@@ -256,6 +207,24 @@ def _published(names: list[str], entry: dict[str, Any]) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 if path.read_text() == text:  # else another job of that name came meanwhile
                     path.unlink()
+
+
+def _secret_of_this_user() -> str:
+    """Return a secret that this user's processes on this machine share."""
+    path = _private_directory() / "secret"
+    if not path.exists():
+        draft = _draft(path, secrets.token_hex(32))
+        with contextlib.suppress(FileExistsError):  # another rank was faster
+            path.hardlink_to(draft)
+        draft.unlink()
+    return path.read_text()
+
+
+def _draft(path: Path, text: str) -> Path:
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    draft.touch(mode=0o600)
+    draft.write_text(text)
+    return draft
 
 
 def _private_directory() -> Path:
@@ -269,6 +238,10 @@ def _private_directory() -> Path:
             "there. Remove it, or point TMPDIR elsewhere."
         )
     return path
+
+
+def _random_key() -> bytes:
+    return secrets.token_bytes(32)
 
 
 def _digest(*parts: object) -> str:

@@ -106,6 +106,11 @@ class PreemptContext:
         received = self._signals.received
         return self._agreed_signal if received is None else received
 
+    @property
+    def signal_heard_at(self) -> float:
+        """When the main thread last heard of a signal, in seconds of `time.monotonic()`."""
+        return self._signals.heard_at
+
     @contextlib.contextmanager
     def catch_signals(self) -> Iterator[None]:
         """Let SIGTERM, SIGHUP and the first Ctrl-C request a stop while the `with` block runs.

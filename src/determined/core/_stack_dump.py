@@ -2,47 +2,52 @@
 
 from __future__ import annotations
 
-import contextlib
+import faulthandler
 import signal
-import sys
 import threading
-import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
+
+_STDERR = 2  # Python's own stream may be replaced by one without a file
 
 
 def install_stack_dump() -> Callable[[], None]:
     """Print stacks to stderr on SIGUSR1, then call the handler that was there before.
 
-    Returns the function that undoes this. Only the main thread can install handlers; elsewhere,
-    and where the signal does not exist, nothing happens.
+    The stacks come at once, also when the main thread is inside native code, which keeps handlers
+    written in Python waiting. Returns the function that undoes this. Only the main thread can
+    install handlers; elsewhere, and where the signal does not exist, nothing happens.
     """
     number = getattr(signal, "SIGUSR1", None)
     if number is None or threading.current_thread() is not threading.main_thread():
         return lambda: None
     previous: Any = signal.getsignal(number)
-
-    def handle(received: int, frame: FrameType | None) -> None:
-        # Nobody may read it, or the signal interrupted a print, which cannot be entered twice.
-        with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
-            _print_stacks(frame)
-        if callable(previous):
-            previous(received, frame)
+    handler: Any = _Handler(previous)
 
     def restore() -> None:
-        is_ours = signal.getsignal(number) is handle
-        if is_ours and threading.current_thread() is threading.main_thread():
-            signal.signal(number, signal.SIG_DFL if previous is None else previous)
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(number) is handler:
+            _set(number, signal.SIG_DFL if previous is None else previous)
 
-    signal.signal(number, handle)
+    _set(number, handler)
     return restore
 
 
-def _print_stacks(current: FrameType | None) -> None:
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    main = threading.main_thread().ident  # its own frame would show this handler
-    for ident, frame in sys._current_frames().items():
-        sys.stderr.write(f"Thread {names.get(ident, ident)}, most recent call last:\n")
-        traceback.print_stack(current if ident == main else frame, file=sys.stderr)
-    sys.stderr.flush()
+class _Handler:
+    """Stands in for the default, which would end the process, once the stacks are printed."""
+
+    def __init__(self, previous: Any) -> None:
+        self.previous = previous
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if callable(self.previous):
+            self.previous(number, frame)
+
+
+def _set(number: int, handler: Any) -> None:
+    """Install a handler; the stacks are printed before ours are called, whichever it is."""
+    faulthandler.unregister(number)  # else it would keep the handler that it calls
+    signal.signal(number, handler)
+    if isinstance(handler, _Handler):
+        faulthandler.register(number, file=_STDERR, all_threads=True, chain=True)

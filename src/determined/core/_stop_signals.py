@@ -11,6 +11,8 @@ import time
 from types import FrameType
 from typing import Any
 
+from determined.core._last_resort import Insistence
+
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # torchrun forwards a Ctrl-C that the terminal has already delivered to its workers.
 _ECHO_SECONDS = 1.0
@@ -20,16 +22,19 @@ class StopSignals:
     """Catches SIGTERM, SIGHUP and the first SIGINT while armed.
 
     `received` is the number of the first one. A second SIGINT puts the previous handlers back and
-    raises KeyboardInterrupt. Signals that the process ignores (as under `nohup`) stay ignored.
-    Only the main thread can arm.
+    raises KeyboardInterrupt; a second signal that the main thread does not hear of, because it is
+    stuck in native code, ends the process. Signals that the process ignores (as under `nohup`)
+    stay ignored. Only the main thread can arm.
     """
 
     def __init__(self, is_chief: bool) -> None:
         self.received: int | None = None
+        self.heard_at = 0.0
         self._is_chief = is_chief
         self._pid = 0
         self._previous: dict[int, Any] = {}
         self._interrupted_at: float | None = None
+        self._insistence: Insistence | None = None
 
     @property
     def is_armed(self) -> bool:
@@ -46,12 +51,17 @@ class StopSignals:
             # None: installed by foreign code that Python could not put back.
             if handler is not signal.SIG_IGN and handler is not None:
                 self._previous[number] = signal.signal(number, self._handle)
+        if self._previous:
+            self._insistence = Insistence(tuple(self._previous), lambda: self.heard_at)
         return self.is_armed
 
     def disarm(self) -> None:
         """Put back the handlers that were there before."""
         if threading.current_thread() is not threading.main_thread():
             return
+        if self._insistence is not None:
+            self._insistence.close()
+            self._insistence = None
         while self._previous:
             number, handler = self._previous.popitem()
             if signal.getsignal(number) == self._handle:
@@ -61,6 +71,7 @@ class StopSignals:
         if os.getpid() != self._pid:
             _handle_in_child(number)
             return
+        self.heard_at = time.monotonic()
         if number == signal.SIGINT and not self._is_first_interrupt():
             self.disarm()
             raise KeyboardInterrupt

@@ -14,22 +14,22 @@ import logging
 import os
 import signal
 import socket
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
+
+from determined.core._whereabouts import WAITS, whereabouts
 
 logger = logging.getLogger("determined.core")
 
 _DEFAULT_TIMEOUT_SECONDS = 600.0
 _LONGEST_INTERVAL_SECONDS = 5.0
+_OLD_SECONDS = 3 * _LONGEST_INTERVAL_SECONDS
 _CHILD_ANSWER_SECONDS = 1.0
 _CHILD_VARIABLE = "_DET_WATCHDOG"
-# Where the main thread of a rank is when it waits for others: the collectives of torch and ours.
-_WAITING = ("torch/distributed", "torch/autograd", "torch/nn/parallel", "determined/core")
-
 
 # What a rank does, which one of those (if they are counted), and when it began.
 _Beat = tuple[str, int | None, float]
@@ -144,15 +144,17 @@ class Watchdog:
             "",
             "All ranks:",
         ]
-        lines += [self._describe_rank(rank) for rank in range(self._size)]
+        statuses = [self._status_of(rank) for rank in range(self._size)]
+        lines += [_describe(rank, status) for rank, status in enumerate(statuses)]
         with contextlib.suppress(FileExistsError):
             _append(path, "\n".join(lines) + "\n", os.O_EXCL)
             logger.error(
-                "rank %d made no progress for %.0f s (last: %s). All ranks tell what they are "
+                "rank %d made no progress for %.0f s (last: %s). %s All ranks tell what they are "
                 "doing in %s. DET_HANG_TIMEOUT sets the seconds of silence.",
                 self._rank,
                 silent_seconds,
                 _doing(self._beat),
+                _suspicion(statuses),
                 path,
             )
 
@@ -168,6 +170,7 @@ class Watchdog:
             "doing": _doing(beat),
             "silent_seconds": round(time.monotonic() - beat[2], 1),
             "collective": self._last_collective(),
+            "at": whereabouts(),
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "written": time.time(),
@@ -179,24 +182,12 @@ class Watchdog:
         draft.write_text(json.dumps(status))
         draft.replace(self._status_path(self._rank))
 
-    def _describe_rank(self, rank: int) -> str:
+    def _status_of(self, rank: int) -> dict[str, Any] | None:
         try:
-            status = json.loads(self._status_path(rank).read_text())
+            status: dict[str, Any] = json.loads(self._status_path(rank).read_text())
         except (OSError, ValueError):
-            return (
-                f"  rank {rank}: has left no status; it did not start, or its files are elsewhere"
-            )
-        text = (
-            f"  rank {rank}: last beat {status['doing']!r} {status['silent_seconds']} s before its "
-            f"status, last collective {status['collective']}, pid {status['pid']} on "
-            f"{status['host']}"
-        )
-        if status["host"] == socket.gethostname():
-            text += f", process {_process_state(status['pid'])}"
-        age = time.time() - status["written"]
-        if age > 3 * _LONGEST_INTERVAL_SECONDS:
-            text += f"; its watchdog has not run for {age:.0f} s: stopped, or native code blocks it"
-        return text
+            return None
+        return status
 
     def _describe_myself(self) -> str:
         beat = self._beat
@@ -205,7 +196,7 @@ class Watchdog:
             f"=== rank {self._rank}, pid {os.getpid()} on {socket.gethostname()}: "
             f"last beat {_doing(beat)!r} {time.monotonic() - beat[2]:.1f} s ago, "
             f"last collective {self._last_collective()}",
-            f"rank {self._rank} {_whereabouts()}",
+            f"rank {self._rank} {whereabouts()}",
             _own_stacks(),
         ]
         import psutil
@@ -226,6 +217,39 @@ class Watchdog:
         while path.stat().st_size == before and time.monotonic() < deadline:
             time.sleep(0.02)
         return path.read_text(errors="replace")[before:] or "(did not answer)"
+
+
+def _describe(rank: int, status: dict[str, Any] | None) -> str:
+    if status is None:
+        return f"  rank {rank}: has left no status; it did not start, or its files are elsewhere"
+    text = (
+        f"  rank {rank}: {status['at']}, last beat {status['doing']!r} "
+        f"{status['silent_seconds']} s before its status, last collective {status['collective']}, "
+        f"pid {status['pid']} on {status['host']}"
+    )
+    if status["host"] == socket.gethostname():
+        text += f", process {_process_state(status['pid'])}"
+    if (age := _age(status)) > _OLD_SECONDS:
+        text += f"; its watchdog has not run for {age:.0f} s: stopped, or native code blocks it"
+    return text
+
+
+def _age(status: dict[str, Any]) -> float:
+    return time.time() - float(status["written"])
+
+
+def _suspicion(statuses: list[dict[str, Any] | None]) -> str:
+    """Name the ranks that the others wait for: those that do not wait themselves."""
+    if len(statuses) == 1:
+        return f"It {whereabouts()}."
+    late = [
+        f"rank {rank} {'has left no status' if status is None else status['at']}"
+        for rank, status in enumerate(statuses)
+        if status is None or not status["at"].startswith(WAITS) or _age(status) > _OLD_SECONDS
+    ]
+    if late:
+        return f"The others wait for it: {'; '.join(late)}."
+    return "All ranks wait for each other, each in another place: code that only some ranks run?"
 
 
 def _found(directory: Path, pattern: str) -> list[Path]:
@@ -278,17 +302,6 @@ def prepare_child(directory: str | os.PathLike[str], rank: int) -> None:
 
 def _stack_path(directory: Path, rank: int, pid: int) -> Path:
     return directory / f"stack_{rank}_{pid}.txt"
-
-
-def _whereabouts() -> str:
-    """Say in one line where the main thread is: this tells a late rank from those that wait."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    if frame is None:
-        return "has no main thread"
-    code = frame.f_code
-    place = f"{code.co_name} ({code.co_filename}:{frame.f_lineno})"
-    waits = any(part in code.co_filename for part in _WAITING)
-    return f"waits for other ranks in {place}" if waits else f"is busy in {place}"
 
 
 def _own_stacks() -> str:

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
-import hmac
 import json
 import os
 import re
@@ -30,7 +28,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from determined._info import ClusterInfo, get_cluster_info
+from determined._info import ClusterInfo, get_cluster_info, job_secret
 from determined.launch.wrap_rank import FailureRecord, end_with_parent, forwarding
 
 _DEFAULT_PORT = "29400"
@@ -170,17 +168,15 @@ def describe(first: FailureRecord, records: list[FailureRecord]) -> str:
 
 
 def _machines(info: ClusterInfo | None, override_args: list[str]) -> Machines:
-    secret = os.environ.get("DET_COMM_SECRET")
+    secret = job_secret()
     if info is not None:
         addresses = info.container_addrs
-        # The session's token is known to this allocation's machines and to nobody else.
-        token = hmac.new(info.session_token.encode(), info.allocation_id.encode(), hashlib.sha256)
         return Machines(
             len(addresses),
             info.container_rank,
             max(1, len(info.slot_ids)),
             addresses[0],
-            secret or token.hexdigest(),
+            secret,
         )
     slots = _count_gpus() or 1
     if _several_machines(override_args):

@@ -83,7 +83,8 @@ def main(argv: list[str] | None = None) -> int:
             "process is unknown. Start it with torchrun, or give a number.\n"
         )
         return 1
-    end_with_parent(signal.SIGTERM)
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # else our parent is a shell, which may end before us
+        end_with_parent(signal.SIGTERM)
     return run(rank, script)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 from determined.pytorch._context.context import PyTorchTrialContext
 
-# A trial's own stop request is seen on boundaries, and after so many batches at the latest.
+# Alone, a trial's own stop request is seen on boundaries, and after so many batches at the latest.
 _MAX_BATCHES = 100
-# With several ranks asking costs a message, so they ask about this often.
-_SECONDS = 1.0
+# The first forward passes of DDP that average gradients arrange its buckets, together with the
+# other ranks: one that has stopped before could leave another in there.
+_WINDOWS_TO_SETTLE = 2
 
 
 class StopWatch:
@@ -18,37 +17,41 @@ class StopWatch:
     def __init__(self, context: PyTorchTrialContext, batches_trained: int) -> None:
         self._context = context
         self._preempt = context._core.preempt
-        self._alone = context.distributed.size == 1
+        self._line = context.distributed._finish_line
         self.is_preempted = False
         self.is_stop_requested = False
-        self._looked_at = batches_trained
-        self._looked_when = time.monotonic()
-        self._look_again = batches_trained + (_MAX_BATCHES if self._alone else 1)
+        self._look_again = batches_trained + _MAX_BATCHES
+        if self._line is not None:
+            settling = _WINDOWS_TO_SETTLE * context._aggregation_frequency
+            self._line.begin(batches_trained, batches_trained + settling)
 
     def seen_after(self, batches_trained: int) -> bool:
-        """Say whether to end the segment here. Called after every batch, so nearly always cheap."""
-        if self._alone and self._preempt.preempt_requested_locally():
-            return True
-        if batches_trained < self._look_again:
-            return False
-        self.look(batches_trained)
-        return self.is_preempted or self.is_stop_requested
+        """Say whether to end the segment here; all ranks do so after the same batch.
+
+        Called after every batch, so nearly always cheap, and never a collective.
+        """
+        is_preempted = self._preempt.preempt_requested_locally()
+        line = self._line
+        if line is None:
+            return is_preempted or (
+                batches_trained >= self._look_again and self._looked_alone(batches_trained)
+            )
+        line.position = batches_trained
+        if is_preempted or self._context.get_stop_requested():
+            line.propose()
+        return line.is_proposed and line.is_reached(batches_trained)
 
     def look(self, batches_trained: int) -> None:
         """Agree with the other ranks on whether anyone wants to stop. Every rank must call it."""
-        now = time.monotonic()
-        mine = (
-            self._preempt.preempt_requested_locally(),
-            self._context.get_stop_requested(),
-            now - self._looked_when,
-        )
+        mine = (self._preempt.preempt_requested_locally(), self._context.get_stop_requested())
         answers = self._context.distributed.allgather(mine)
-        if any(preempted for preempted, _, _ in answers):
+        if any(preempted for preempted, _ in answers):
             self.is_preempted = self._preempt.should_preempt()
-        self.is_stop_requested = any(stop for _, stop, _ in answers)
-        interval = _MAX_BATCHES
-        if not self._alone:
-            rate = (batches_trained - self._looked_at) / max(seconds for _, _, seconds in answers)
-            interval = min(max(int(rate * _SECONDS), 1), _MAX_BATCHES)
-        self._looked_at, self._looked_when = batches_trained, now
-        self._look_again = batches_trained + interval
+        self.is_stop_requested = any(stop for _, stop in answers)
+        self._look_again = batches_trained + _MAX_BATCHES
+        if self._line is not None:
+            self._line.renew()
+
+    def _looked_alone(self, batches_trained: int) -> bool:
+        self.look(batches_trained)
+        return self.is_preempted or self.is_stop_requested
