@@ -92,6 +92,10 @@ class CheckpointContext:
 
     # Saving.
 
+    def _check_storage(self) -> None:
+        """Raise on all ranks, which call it together, if nothing can be stored."""
+        self._ranks.on_first(self._storage.check)
+
     def upload(
         self,
         ckpt_dir: StrPath | None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import logging
 import pathlib
 import sys
@@ -34,6 +33,7 @@ from determined.pytorch._data.seed import mix
 from determined.pytorch._data.training_data import TrainingData, open_training_data
 from determined.pytorch._evaluate import uses_evaluate_batch
 from determined.pytorch._plan import FitPlan
+from determined.pytorch._naming import former_checkpoint, place_curves, tell_of_others
 from determined.pytorch._ranks.ddp import continue_window
 from determined.pytorch._ranks.fsdp import is_sharded
 from determined.pytorch._schedule import Epoch, _TrialState
@@ -81,8 +81,9 @@ def open_run(
 ) -> Opened:
     """Start callbacks, build the data and restore the checkpoint; `stack` undoes it in reverse."""
     trial_id = context.get_trial_id()
+    assert context._run_id is not None, "hold_run() comes first"
     run = RunRecord(
-        run_id=run_identity(context, trial),
+        run_id=context._run_id,
         seed=context.get_trial_seed(),
         world_size=context.distributed.size,
         aggregation_frequency=context._aggregation_frequency,
@@ -90,7 +91,7 @@ def open_run(
         smaller_is_better=plan.smaller_is_better,
     )
     with contextlib.ExitStack() as restoring:
-        saved = _find(restoring, context, plan, run, trial_id)
+        saved = _find(restoring, context, plan, run, trial_id, type(trial))
         start = 0
         if saved is not None and saved.continues:
             start = batches_trained_in(saved.counters, trial_id)
@@ -98,6 +99,7 @@ def open_run(
                 run = _continued(run, saved.run)
                 context._trial_seed = run.seed
         context._steps_completed = start
+        place_curves(context, is_continued=start > 0)
 
         for callback in callbacks.values():
             callback.on_trial_startup(start, None if saved is None else saved.name)
@@ -128,24 +130,6 @@ def open_run(
     return Opened(state, run, data, validation_loader, epoch_length, rng, started_from, continues)
 
 
-def run_identity(context: PyTorchTrialContext, trial: PyTorchTrial) -> str:
-    """Return what makes this run the same one when it is started again.
-
-    By default the script, the trial class and the hyperparameters, so that `latest` never finds the
-    checkpoint of something else in a storage that many runs share.
-    """
-    if context._run_id is None:
-        main = getattr(sys.modules["__main__"], "__file__", None) or "interactive"
-        parts = [
-            str(pathlib.Path(main).resolve()),
-            type(trial).__qualname__,
-            repr(context._hparams),
-        ]
-        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-        context._run_id = context.distributed.broadcast(digest)
-    return context._run_id
-
-
 # The checkpoint.
 
 
@@ -155,6 +139,7 @@ def _find(
     plan: FitPlan,
     run: RunRecord,
     trial_id: int,
+    trial_class: type,
 ) -> _Checkpoint | None:
     checkpoints = context._core.checkpoint
     name = plan.latest_checkpoint
@@ -174,8 +159,13 @@ def _find(
         try:
             name, path = restoring.enter_context(restored)
         except CheckpointNotFound as e:
-            logger.info(f"{e} Training starts from the beginning.")
-            return None
+            former = former_checkpoint(context, trial_class) if name == "latest" else None
+            if former is None:
+                logger.info(f"{e} Training starts from the beginning.")
+                if context.distributed.rank == 0:
+                    tell_of_others(context)
+                return None
+            name, path = former, restoring.enter_context(checkpoints.restore_path(former))
     else:
         path = restoring.enter_context(_restored(name, context))
     logger.info(f"Restoring checkpoint {name}.")

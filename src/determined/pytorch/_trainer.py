@@ -27,7 +27,9 @@ from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import seed_everything
 from determined.pytorch._display.profile import ProfileOptions
 from determined.pytorch._display.reports import checkpoint_address
+from determined.pytorch._identity import file_name
 from determined.pytorch._loop import TrainLoop
+from determined.pytorch._naming import identity_of
 from determined.pytorch._plan import (
     FitPlan,
     check_max_length,
@@ -77,8 +79,9 @@ def init(
         checkpoint_storage: Path, URL or configuration of the checkpoint storage; by default
             `DET_STORAGE`, else the user's data directory.
         tensorboard_path: Where event files go; by default beside the checkpoints.
-        run_id: Names the run for `latest_checkpoint="latest"`; by default made from the script, the
-            trial class and the hyperparameters.
+        run_id: Names the run for `latest_checkpoint="latest"`; by default made from the script and
+            its arguments, the seed, the hyperparameters and the trial class. Arguments that say how
+            long to train, such as `--epochs`, do not count (see the page on checkpoints).
         allow_pickle: Load checkpoints that need more than tensors and plain values. This can run
             code from the checkpoint: only for files you trust.
         device: Where to train; by default the accelerator of this rank, else the CPU.
@@ -106,6 +109,7 @@ def init(
         if seed is not None:
             seed = _checked_seed(seed)
             seed_everything(seed)
+        given_seed = seed
         core_context = stack.enter_context(
             init_core(
                 distributed=distributed,
@@ -116,6 +120,7 @@ def init(
             )
         )
         stack.enter_context(naming_the_culprit(core_context.distributed))
+        core_context.checkpoint._check_storage()
         if seed is None:
             seed = core_context.distributed.broadcast(torch.initial_seed() % 2**31)
             logger.info(f"No seed was given; data order derives from seed {seed}.")
@@ -133,7 +138,9 @@ def init(
             enable_tensorboard_logging=enable_tensorboard_logging,
             device=device,
         )
-        context._run_id = run_id
+        context._run_id, context._given_seed = run_id, given_seed
+        name = run_id if run_id is not None else identity_of(context).name
+        core_context.train._name_tensorboard_run(file_name(name), is_continued=True)
         if isinstance(checkpoint_storage, dict):
             context._storage_section = checkpoint_storage
         context._allow_pickle = allow_pickle

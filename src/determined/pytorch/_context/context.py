@@ -74,6 +74,8 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         self.profiler: torch.profiler.profile | None = None
 
         self._run_id: str | None = None
+        self._given_seed: int | None = None
+        self._run_facts: dict[str, Any] = {}
         self._storage_section: dict[str, Any] = {}
         self._allow_pickle = False
         self._is_pre_trainer = False
