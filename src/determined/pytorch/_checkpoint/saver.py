@@ -173,8 +173,12 @@ class Saver:
             for rank, tensors in enumerate(job.ranks):
                 _write_tensors(path, f"ranks/rank_{rank}.pth", tensors, known)
             self._write_common(path, storage_id, job, known)
-        self._on_saved(storage_id, job)
+        self._saved(storage_id, job)
         return storage_id
+
+    def _saved(self, storage_id: str, job: SaveJob) -> None:
+        self._code.is_in(self._checkpoint.storage_base, storage_id)
+        self._on_saved(storage_id, job)
 
     def _write_together(self, job: SaveJob, distributed: DistributedContext) -> str:
         rank, known = distributed.rank, dict[str, FileDigest]()
@@ -193,7 +197,7 @@ class Saver:
                 job = dataclasses.replace(job, tensors=tensors)
                 self._write_common(path, storage_id, job, known, whole_models)
         if rank == 0:
-            self._on_saved(storage_id, job)
+            self._saved(storage_id, job)
         return storage_id
 
     def _write_common(
@@ -247,12 +251,16 @@ def _write_tensors(
 
 
 class _CodeCopy:
-    """The user's code as it was when training began; every checkpoint gets the same copy."""
+    """The user's code as it was when training began; every checkpoint gets the same copy.
+
+    In a local storage the checkpoints of a run share the files: hard links, so each is whole.
+    """
 
     def __init__(self, source: pathlib.Path, exclude: list[pathlib.Path]) -> None:
         self._source = source
         self._exclude = exclude
         self._archive: IO[bytes] | None = None
+        self._newest: pathlib.Path | None = None
 
     def take(self) -> None:
         # Without a name, so that a killed process leaves nothing behind.
@@ -261,7 +269,12 @@ class _CodeCopy:
 
     def write_into(self, checkpoint: pathlib.Path) -> None:
         assert self._archive is not None
-        unpack_user_code(self._archive, checkpoint / "code")
+        unpack_user_code(self._archive, checkpoint / "code", self._newest)
+
+    def is_in(self, storage_base: pathlib.Path | None, storage_id: str) -> None:
+        """Remember a checkpoint that has the copy."""
+        if storage_base is not None:
+            self._newest = storage_base / storage_id / "code"
 
     def close(self) -> None:
         if self._archive is not None:
