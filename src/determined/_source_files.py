@@ -12,15 +12,20 @@ from collections.abc import Callable
 from pathlib import Path, PurePath
 
 INCLUDE_FILE = ".detinclude"
-_PROGRAMS = frozenset(".py .pyi .pyx .pxd .c .cc .cpp .cu .cuh .h .hpp .sh".split())
-_SETTINGS = frozenset(".cfg .ini .json .md .toml .txt .yaml .yml".split())
+_PROGRAMS = frozenset(
+    (".py", ".pyi", ".pyx", ".pxd", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".sh")
+)
+_SETTINGS = frozenset([".cfg", ".ini", ".json", ".md", ".toml", ".txt", ".yaml", ".yml"])
 _LARGEST_SETTINGS = 2**20
+# fmt: off
 _SECRETS = (
-    ".env .env.* *.env .envrc *.pem *.key *.p12 *.pfx *.jks *.keystore *.kdbx *.ppk id_rsa* id_dsa* "
-    "id_ecdsa* id_ed25519* .netrc _netrc .pgpass .pypirc .npmrc .htpasswd .git-credentials "
-    "*credential*.* credentials *secret*.* secrets kubeconfig *service_account*.json token token.* "
-    "*_token *.token"
-).split()
+    ".env", ".env.*", "*.env", ".envrc", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks",
+    "*.keystore", "*.kdbx", "*.ppk", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc",
+    "_netrc", ".pgpass", ".pypirc", ".npmrc", ".htpasswd", ".git-credentials", "*credential*.*",
+    "credentials", "*secret*.*", "secrets", "kubeconfig", "*service_account*.json", "token",
+    "token.*", "*_token", "*.token",
+)
+# fmt: on
 _SECRET_FOLDERS = frozenset((".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", "secrets"))
 
 

@@ -1,11 +1,11 @@
 """Copy the user's code into a checkpoint: what is needed to load it, and little else.
 
 `copy_user_code` takes all files, an archive for checkpoints source only (see `_source_files.py`).
-Left out of both: what the built-in rules and `.detignore` files name (gitignore syntax; a nested file rules
-its own directory and overrides those above), directories that the caller excludes (the checkpoint
-store, TensorBoard files), other checkpoints, virtual environments and conda's, special files, and
-what cannot be read. When the rest is larger than the cap, the largest files go first; Python files
-always stay.
+Left out of both: what the built-in rules and `.detignore` files name (gitignore syntax; a nested
+file rules its own directory and overrides those above), directories that the caller excludes (the
+checkpoint store, TensorBoard files), other checkpoints, virtual environments and conda's, special
+files, and what cannot be read. When the rest is larger than the cap, the largest files go first;
+Python files always stay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs of a script: told apart, found again, named, listed, and trained by one process at a time."""
+"""Runs of a script: told apart, found again, named, listed, trained by one process at a time."""
 
 from __future__ import annotations
 
@@ -77,6 +77,10 @@ def runs_in(script: Path) -> list[str]:
     return [run.run_id for run in list_runs(SharedFSStorageManager(script.parent / "storage"))]
 
 
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 def line(text: str, words: str) -> str:
     return next(found for found in text.splitlines() if words in found)
 
@@ -113,13 +117,13 @@ def test_curves_of_a_resumed_run_are_in_one_directory(script: Path) -> None:
     run(script, "--epochs", "1")
     run(script, "--epochs", "2")
     curves = script.parent / "storage" / "tensorboard"
-    (name,) = os.listdir(curves)
+    (name,) = names_in(curves)
     assert [name] == runs_in(script)
     assert len(list((curves / name).glob("*tfevents*"))) == 2
     run(script, LATEST="")  # anew: its curves must not cross the others
-    assert sorted(os.listdir(curves)) == [name, f"{name}.2"]
+    assert names_in(curves) == [name, f"{name}.2"]
     run(script, "--epochs", "4")
-    assert sorted(os.listdir(curves)) == [name, f"{name}.2"]
+    assert names_in(curves) == [name, f"{name}.2"]
     assert len(list((curves / f"{name}.2").glob("*tfevents*"))) == 2
 
 
@@ -197,8 +201,9 @@ with alone_in_run(pathlib.Path({str(tmp_path)!r}), "here", "run"):
         holder = live_holder(tmp_path, "here", "run")
         assert holder is not None
         assert holder["pid"] == process.pid
-        with pytest.raises(RunInUse, match=f"process {process.pid}"), alone_in_run(
-            tmp_path, "here", "run"
+        with (
+            pytest.raises(RunInUse, match=f"process {process.pid}"),
+            alone_in_run(tmp_path, "here", "run"),
         ):
             pass
         process.kill()
@@ -225,7 +230,7 @@ def test_ranks_of_one_job_share_their_run(tmp_path: Path) -> None:
     names = run_workers(2, _train_on_rank, str(tmp_path / "storage"))
     assert len(set(names)) == 1
     curves = tmp_path / "storage" / "tensorboard"
-    assert os.listdir(curves) == [names[0]]
+    assert names_in(curves) == [names[0]]
 
 
 def _train(length: int = 3, **init: Any) -> list[int]:

@@ -19,21 +19,20 @@ from typing import Any
 
 from determined.util import json_encode
 
-_LENGTHS = (
-    "epochs max_epochs n_epochs num_epochs num_train_epochs total_epochs train_epochs "
-    "batches max_batches n_batches num_batches total_batches "
-    "steps max_steps n_steps num_steps num_train_steps total_steps train_steps max_train_steps "
-    "iters max_iters n_iters num_iters iterations max_iterations num_iterations "
-    "length max_length max_time"
-).split()
-_REPORTS = (
-    "checkpoint_period eval_every eval_interval log_every log_interval log_level print_every "
-    "print_freq reporting_period save_every save_interval validation_period"
-).split()
-_MACHINE = "local_rank num_workers workers".split()
-WITH_VALUE = frozenset([*_LENGTHS, *_REPORTS, *_MACHINE])
+_UNITS = ("epochs", "batches", "steps", "iters", "iterations")
+_BEFORE_UNITS = ("", "max_", "n_", "num_", "total_", "train_", "max_train_", "num_train_")
+_PERIODS = ("checkpoint_period", "reporting_period", "validation_period", "print_freq")
+_ACTS = ("eval", "log", "print", "save")
+_OTHERS = ("length", "max_length", "max_time", "log_level", "local_rank", "num_workers", "workers")
+WITH_VALUE = frozenset(
+    [before + unit for before in _BEFORE_UNITS for unit in _UNITS]
+    + [f"{act}_{pace}" for act in _ACTS for pace in ("every", "interval")]
+    + [*_PERIODS, *_OTHERS]
+)
 """Options that do not count, nor does the argument after them."""
-WITHOUT_VALUE = frozenset("continue no_progress profile progress q quiet resume v verbose".split())
+WITHOUT_VALUE = frozenset(
+    ("continue", "resume", "profile", "progress", "no_progress", "quiet", "q", "verbose", "v")
+)
 """Options that do not count and stand alone; `--resume=...` does not count either."""
 
 _LONGEST_NAME = 60

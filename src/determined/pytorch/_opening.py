@@ -13,6 +13,7 @@ from typing import Any
 from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound
 from determined.pytorch._callback import Hooks, PyTorchCallback
+from determined.pytorch._checkpoint.optimizers import optimizer_name
 from determined.pytorch._checkpoint.reading import read_counters, read_dict, read_state, state_file
 from determined.pytorch._checkpoint.shards import join
 from determined.pytorch._checkpoint.state import (
@@ -32,8 +33,8 @@ from determined.pytorch._data.loader import Loader
 from determined.pytorch._data.seed import mix
 from determined.pytorch._data.training_data import TrainingData, open_training_data
 from determined.pytorch._evaluate import uses_evaluate_batch
-from determined.pytorch._plan import FitPlan
 from determined.pytorch._naming import former_checkpoint, place_curves, tell_of_others
+from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.ddp import continue_window
 from determined.pytorch._ranks.fsdp import is_sharded
 from determined.pytorch._schedule import Epoch, _TrialState
@@ -89,6 +90,7 @@ def open_run(
         aggregation_frequency=context._aggregation_frequency,
         metric=plan.metric,
         smaller_is_better=plan.smaller_is_better,
+        optimizers=[optimizer_name(optimizer) for optimizer in context.optimizers],
     )
     with contextlib.ExitStack() as restoring:
         saved = _find(restoring, context, plan, run, trial_id, type(trial))
@@ -243,7 +245,8 @@ def _restore(
     checkpoint = read_state(saved.path, context._allow_pickle)
     checkpoint = join(saved.path, checkpoint, context.models, context._allow_pickle)
     hooks.call("on_checkpoint_load_start", checkpoint)
-    restore(context, callbacks, checkpoint)
+    names = saved.run.optimizers if saved.run is not None else ()
+    restore(context, callbacks, checkpoint, names)
     state = restore_counters(saved.counters, trial_id, epoch_length)
     if saved.continues and "gradients" in saved.rank:
         frequency = 1 if saved.run is None else max(1, saved.run.aggregation_frequency)

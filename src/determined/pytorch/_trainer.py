@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from determined._info import get_cluster_info
 from determined.core import DistributedContext, PreemptMode, TensorboardMode
 from determined.core import init as init_core
 from determined.pytorch._checkpoint.export import require_safetensors
+from determined.pytorch._checkpoint.trust import check_classes
 from determined.pytorch._checks.arguments import (
     check_choice,
     check_count,
@@ -58,6 +59,7 @@ def init(
     tensorboard_path: str | os.PathLike[str] | None = None,
     run_id: str | None = None,
     allow_pickle: bool = False,
+    trusted_classes: Sequence[type] = (),
     device: torch.device | str | None = None,
 ) -> Iterator[PyTorchTrialContext]:
     """Make the context of a trial; use it as `with pytorch.init() as context:` on every rank.
@@ -84,6 +86,8 @@ def init(
             long to train, such as `--epochs`, do not count (see the page on checkpoints).
         allow_pickle: Load checkpoints that need more than tensors and plain values. This can run
             code from the checkpoint: only for files you trust.
+        trusted_classes: Classes of yours whose objects checkpoints may hold, in the `state_dict` of
+            a callback, say. Loading makes such objects, and runs no other code.
         device: Where to train; by default the accelerator of this rank, else the CPU.
     """
     if not is_whole_number(aggregation_frequency) or aggregation_frequency < 1:
@@ -98,11 +102,13 @@ def init(
     check_path("tensorboard_path", tensorboard_path)
     check_kind("run_id", run_id, str, "a string")
     check_flag("allow_pickle", allow_pickle)
+    check_classes(trusted_classes)
     info = get_cluster_info()
     trial_info = info.trial if info is not None and info.task_type == "TRIAL" else None
     if trial_info is not None:
         exp_conf, seed, distributed = trial_info._config, trial_info.trial_seed, None
     with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.serialization.safe_globals(list(trusted_classes)))
         distributed = start_ranks(stack, distributed)
         if seed is None:
             seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed")

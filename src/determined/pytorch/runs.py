@@ -1,4 +1,4 @@
-"""List the runs whose checkpoints a storage holds: `python -m determined.pytorch.runs [STORAGE]`."""
+"""The command that lists the runs of a storage: `python -m determined.pytorch.runs [STORAGE]`."""
 
 from __future__ import annotations
 

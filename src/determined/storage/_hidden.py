@@ -105,7 +105,7 @@ class HiddenFolders:
         """Keep a checkpoint, here or in another storage, from being deleted meanwhile."""
         lock = None
         locks = folder.parent / LOCKS
-        if folder.parent == self._base or locks.is_dir():
+        if locks.is_dir():  # else nobody has ever written or deleted there
             with contextlib.suppress(OSError):  # a read-only storage: nobody deletes there
                 lock = FolderLock.share(locks / folder.name)
         try:

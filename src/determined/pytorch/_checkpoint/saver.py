@@ -23,6 +23,7 @@ from determined.pytorch._checkpoint.reading import unsafe_names
 from determined.pytorch._checkpoint.shards import gather, split
 from determined.pytorch._checkpoint.snapshot import Snapshot
 from determined.pytorch._checkpoint.state import RunRecord, write_side_files
+from determined.pytorch._checkpoint.trust import line_to_write, own_classes
 from determined.pytorch._schedule import _TrialState
 from determined.storage import FileDigest, HashingFile
 from determined.storage._durable import explained
@@ -232,7 +233,16 @@ class Saver:
     def _warn_once_of_pickles(self, file: pathlib.Path) -> None:
         """Say at the first save, not at the first resume, that a callback's state needs trust."""
         is_first, self._is_first = self._is_first, False
-        if is_first and (names := unsafe_names(file)):
+        if not is_first or not (names := unsafe_names(file)):
+            return
+        own = own_classes(names)
+        if own is not None:
+            logger.warning(
+                f"Checkpoints of this run hold objects of {', '.join(names)}. To continue from "
+                f"them, write {line_to_write(own)}: without it they are not loaded, as "
+                "objects of a file may run code."
+            )
+        else:
             logger.warning(
                 f"Checkpoints of this run hold {', '.join(names)}, so they can be loaded with "
                 "pytorch.init(allow_pickle=True) only. Keep to tensors and plain values in the "
