@@ -36,11 +36,16 @@ def main(argv: list[str] | None = None) -> int:
     except (DeterminedError, ValueError, OSError, ImportError) as e:
         parser.exit(2, f"{parser.prog}: {e}\n")
     if not runs:
-        sys.stdout.write(f"There are no runs in {storage.location}.\n")
+        _say(f"There are no runs in {storage.location}.")
         return 0
     for line in _table([_HEADER, *(_row(run, storage) for run in runs)]):
-        sys.stdout.write(f"{line}\n")
+        _say(line)
     return 0
+
+
+def _say(line: str) -> None:
+    encoding = sys.stdout.encoding or "utf-8"  # names may hold what a terminal does not know
+    sys.stdout.write(line.encode(encoding, errors="replace").decode(encoding) + "\n")
 
 
 def _row(run: StoredRun, storage: StorageManager) -> tuple[str, ...]:

@@ -97,15 +97,16 @@ def read_tensors(
     try:
         if isinstance(file, pathlib.Path) and _is_archive(file):
             _check_archive(file)
-            options.setdefault("mmap", True)  # the ranks of a machine share what is read
-        if not options["weights_only"]:
-            return torch.load(file, **options)
-        with _numpy_read_with_care():
-            trusted = [
-                kind for kind in torch.serialization.get_safe_globals() if isinstance(kind, type)
-            ]
-            limit = 10_000 + 10 * _size(file)
-            return real_arrays(torch.load(file, **options), limit, trusted)
+            if _is_utf8(file):
+                options.setdefault("mmap", True)  # the ranks of a machine share what is read
+        with _as_torch_reads_it(file) as source:
+            if not options["weights_only"]:
+                return torch.load(source, **options)
+            with _numpy_read_with_care():
+                registered = torch.serialization.get_safe_globals()
+                trusted = [kind for kind in registered if isinstance(kind, type)]
+                limit = 10_000 + 10 * _size(file)
+                return real_arrays(torch.load(source, **options), limit, trusted)
     except FileNotFoundError as e:
         raise CheckpointNotFound(f"There is no file {file}.") from e
     except pickle.UnpicklingError as e:
@@ -193,6 +194,24 @@ def _first_line(error: Exception) -> str:
 
 def _size(file: pathlib.Path | io.BytesIO) -> int:
     return file.stat().st_size if isinstance(file, pathlib.Path) else len(file.getbuffer())
+
+
+def _is_utf8(file: pathlib.Path) -> bool:
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _as_torch_reads_it(file: pathlib.Path | io.BytesIO) -> Iterator[Any]:
+    """Open a file whose path is not UTF-8: torch takes no such path."""
+    if isinstance(file, pathlib.Path) and not _is_utf8(file):
+        with file.open("rb") as opened:
+            yield opened
+    else:
+        yield file
 
 
 def _is_archive(file: pathlib.Path) -> bool:
