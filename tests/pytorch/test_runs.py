@@ -64,7 +64,8 @@ def script(tmp_path: Path) -> Path:
 
 
 def run(script: Path, *arguments: str, **environment: str) -> Ended:
-    ended = run_in_pipes(file_script(script, *arguments), DET_PROGRESS="off", **environment)
+    words = {"DET_PROGRESS": "off", **environment}
+    ended = run_in_pipes(file_script(script, *arguments), deadline_seconds=60, **words)
     assert ended.exit_code == 0, ended.errors
     return ended
 

@@ -23,11 +23,12 @@ _UNITS = ("epochs", "batches", "steps", "iters", "iterations")
 _BEFORE_UNITS = ("", "max_", "n_", "num_", "total_", "train_", "max_train_", "num_train_")
 _PERIODS = ("checkpoint_period", "reporting_period", "validation_period", "print_freq")
 _ACTS = ("eval", "log", "print", "save")
-_OTHERS = ("length", "max_length", "max_time", "log_level", "local_rank", "num_workers", "workers")
+_OTHERS = ("length", "max_length", "max_time", "log_level", "num_workers", "workers")
+_LAUNCH = ("rank", "local_rank", "node_rank", "world_size", "master_addr", "master_port")
 WITH_VALUE = frozenset(
     [before + unit for before in _BEFORE_UNITS for unit in _UNITS]
     + [f"{act}_{pace}" for act in _ACTS for pace in ("every", "interval")]
-    + [*_PERIODS, *_OTHERS]
+    + [*_PERIODS, *_OTHERS, *_LAUNCH]
 )
 """Options that do not count, nor does the argument after them."""
 WITHOUT_VALUE = frozenset(

@@ -76,12 +76,11 @@ def former_checkpoint(context: PyTorchTrialContext, trial_class: type) -> str | 
     Those releases told runs apart by script, class and hyperparameters. It is this run's beyond
     doubt if the seed is the same and there are no arguments; otherwise say how to continue it.
     """
-    identity = identity_of(context)
-    if context._run_id != identity.run_id(trial_class):
-        return None  # a name that somebody chose
 
     def find() -> str | None:
-        storage = context._core.checkpoint._storage
+        identity, storage = identity_of(context), context._core.checkpoint._storage
+        if context._run_id != identity.run_id(trial_class):
+            return None  # a name that somebody chose
         former = former_run_id(identity, context._hparams, trial_class)
         newest = storage.latest(former)
         if newest is None:
