@@ -375,7 +375,7 @@ class TrainLoop:
         self._tracker.start(
             plan, self.state, self._epoch_length, self._training_data, self._is_saving
         )
-        if opened.continues is not None and self._is_finished():
+        if opened.continues is not None and not plan.test_mode and self._is_finished():
             self._tracker.already_finished()
         self._hooks.call("on_training_start")
         if plan.profile.enabled:

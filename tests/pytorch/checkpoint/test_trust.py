@@ -71,12 +71,12 @@ def test_a_run_says_how_to_load_objects_of_its_own_classes_and_loads_them(
 ) -> None:
     fit(History(), 1)
     (said,) = [r.message for r in caplog.records if "trusted_classes" in r.message]
-    documented("a checkpoint holds objects of the trial's own classes", said)
+    documented("a checkpoint holds objects of the trial's own classes", said, __name__)
     with pytest.raises(InvalidCheckpointException) as raised:
         fit(None, 2)
     refused = str(raised.value)
     (file,) = re.findall(r"^\S+", refused)
-    documented("such a checkpoint is continued without the classes", refused, file)
+    documented("such a checkpoint is continued without the classes", refused, file, __name__)
     (line,) = set(re.findall(r"trusted_classes=\[.*?\]", said + refused))
     module = __name__
     assert line == f"trusted_classes=[{module}.History, {module}.Inner, {module}.Kind]"
