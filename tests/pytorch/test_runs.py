@@ -280,6 +280,10 @@ def test_the_command_lists_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     from determined.pytorch.runs import main
 
     storage = str(tmp_path / "listed")
+    with pytest.raises(SystemExit, match="2"):
+        main([storage])
+    assert f"{storage} does not exist" in capsys.readouterr().err
+    Path(storage).mkdir()
     assert main([storage]) == 0
     assert "There are no runs in" in capsys.readouterr().out
     _train(3, run_id="one", checkpoint_storage=storage)

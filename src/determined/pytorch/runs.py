@@ -32,6 +32,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         storage = _build_storage(options.storage)
+        if storage.base_path is not None and not storage.base_path.exists():
+            raise ValueError(f"{storage.location} does not exist.")
         runs = list_runs(storage)
     except (DeterminedError, ValueError, OSError, ImportError) as e:
         parser.exit(2, f"{parser.prog}: {e}\n")
