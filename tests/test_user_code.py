@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -167,7 +168,7 @@ def test_write_user_code_replaces_the_old_copy(
 
 
 def test_an_archive_gives_the_same_copy_later(source: Path, tmp_path: Path) -> None:
-    write(source, "train.py", "pkg/data.csv", "pkg/" + 30 * "long-name/" + "x.py", ".git/config")
+    write(source, "train.py", "pkg/data.cpp", "pkg/" + 30 * "long-name/" + "x.py", ".git/config")
     (source / "train.py").chmod(0o750)
     copy_user_code(source, tmp_path / "copy")
     with (tmp_path / "archive").open("w+b") as archive:
@@ -180,3 +181,59 @@ def test_an_archive_gives_the_same_copy_later(source: Path, tmp_path: Path) -> N
             same = copy / path.relative_to(tmp_path / "copy")
             assert same.stat().st_mode == path.stat().st_mode
             assert path.is_dir() or same.read_bytes() == path.read_bytes()
+
+
+def archived(source: Path, destination: Path) -> set[str]:
+    with (destination.parent / f"{destination.name}.tar").open("w+b") as archive:
+        archive_user_code(source, archive)
+        unpack_user_code(archive, destination)
+    return {str(path.relative_to(destination)) for path in destination.rglob("*") if path.is_file()}
+
+
+def test_checkpoints_take_source_and_no_data(source: Path, tmp_path: Path) -> None:
+    write(source, "train.py", "pkg/a.py", "pkg/net.yaml", "csrc/op.cu", "requirements.txt")
+    write(source, "data/labels/1.txt", "data/2.json", "train.csv", "pkg/vocab.bin", "weights.pth")
+    write(source, "huge.json", size=2 << 20)
+    assert archived(source, tmp_path / "code") == {
+        "train.py",
+        "pkg/a.py",
+        "pkg/net.yaml",
+        "csrc/op.cu",
+        "requirements.txt",
+    }
+
+
+def test_an_include_file_adds_what_an_ignore_file_does_not_name(
+    source: Path, tmp_path: Path
+) -> None:
+    write(source, "train.py", "old.py", "assets/a.bin", "assets/b.bin", "c.bin")
+    (source / ".detinclude").write_text("assets/\n# more\n")
+    (source / ".detignore").write_text("b.bin\nold.py\n")
+    assert archived(source, tmp_path / "code") == {"train.py", "assets/a.bin"}
+
+
+def test_secrets_are_never_kept(source: Path, tmp_path: Path) -> None:
+    write(source, "train.py", "secrets.py", "tokenizer.json", ".env", "prod.env", "id_rsa", "a.pem")
+    write(source, "credentials.json", "secrets.yaml", ".aws/config.ini", ".ssh/key.txt", "token")
+    (source / ".detinclude").write_text("*\n")
+    assert archived(source, tmp_path / "code") == {"train.py", "secrets.py", "tokenizer.json"}
+
+
+def test_copies_of_one_archive_share_files_that_nobody_changed(
+    source: Path, tmp_path: Path
+) -> None:
+    write(source, "a.py", "pkg/b.py", "c.py")
+    first, second = tmp_path / "first", tmp_path / "second"
+    with (tmp_path / "archive").open("w+b") as archive:
+        archive_user_code(source, archive)
+        unpack_user_code(archive, first)
+        (first / "a.py").write_text("edited in the first")
+        (first / "c.py").unlink()
+        (first / "added.py").touch()
+        unpack_user_code(archive, second, first)
+    assert (second / "pkg" / "b.py").samefile(first / "pkg" / "b.py")
+    assert (second / "a.py").read_text() == "x"
+    assert (second / "c.py").read_text() == "x"
+    assert not (second / "added.py").exists()
+    shutil.rmtree(first)
+    assert (second / "pkg" / "b.py").read_text() == "x"

@@ -60,6 +60,14 @@ def _module_place(module_name: str) -> tuple[Path, str] | None:
     return root, name
 
 
+def is_own_module(module_name: str) -> bool:
+    """Whether a module of the running program is the user's, not that of a package."""
+    if module_name == "__main__":
+        return True
+    file = getattr(sys.modules.get(module_name), "__file__", None)
+    return isinstance(file, str) and file.endswith(".py") and not _is_installed(Path(file))
+
+
 def _is_installed(path: Path) -> bool:
     places = (sysconfig.get_path(key) for key in ("stdlib", "purelib", "platlib"))
     return any(path.is_relative_to(place) for place in places)

@@ -1,10 +1,11 @@
 """Copy the user's code into a checkpoint: what is needed to load it, and little else.
 
-Left out: what the built-in rules and `.detignore` files name (gitignore syntax; a nested file rules
-its own directory and overrides those above), directories that the caller excludes (the checkpoint
-store, TensorBoard files), other checkpoints, virtual environments and conda's, special files, and
-what cannot be read. When the rest is larger than the cap, the largest files go first; Python files
-always stay.
+`copy_user_code` takes all files, an archive for checkpoints source only (see `_source_files.py`).
+Left out of both: what the built-in rules and `.detignore` files name (gitignore syntax; a nested
+file rules its own directory and overrides those above), directories that the caller excludes (the
+checkpoint store, TensorBoard files), other checkpoints, virtual environments and conda's, special
+files, and what cannot be read. When the rest is larger than the cap, the largest files go first;
+Python files always stay.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
+
+from determined._source_files import INCLUDE_FILE, source_rule
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -88,38 +91,78 @@ def copy_user_code(source: Path, destination: Path, exclude: Iterable[Path] = ()
 
 
 def archive_user_code(source: Path, archive: IO[bytes], exclude: Iterable[Path] = ()) -> None:
-    """Write the code below `source` into a file, for `unpack_user_code`."""
+    """Write the source files below `source` into a file, for `unpack_user_code`."""
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        for file in _select(source, exclude):
+        for file in _select(source, exclude, only_source=True):
             reader = _open(file.path)
             if reader is not None:
                 with reader:
                     content = reader.read()  # at once: it may be growing
                     entry = tarfile.TarInfo(str(file.target))
                     entry.size = len(content)
-                    entry.mode = stat.S_IMODE(os.fstat(reader.fileno()).st_mode)
+                    status = os.fstat(reader.fileno())
+                    entry.mode, entry.mtime = stat.S_IMODE(status.st_mode), int(status.st_mtime)
                     tar.addfile(entry, io.BytesIO(content))
 
 
-def unpack_user_code(archive: IO[bytes], destination: Path) -> None:
-    """Make the directory `destination` as `copy_user_code` would have made it back then."""
+def unpack_user_code(archive: IO[bytes], destination: Path, twin: Path | None = None) -> None:
+    """Make the directory `destination` with the files of the archive.
+
+    Those that `twin`, a directory made from the same archive, still has unchanged are not written
+    again: both names then stand for one file, which stays as long as either does.
+    """
     destination.mkdir()  # not those above: a storage that was unmounted must not be made anew
     destination.chmod(0o755)
     archive.seek(0)
     with tarfile.open(fileobj=archive, mode="r") as tar:
         for entry in tar:
+            target = destination / entry.name
+            _make_directory(target.parent)
+            if twin is not None and _link(twin / entry.name, target, entry):
+                continue
             content = tar.extractfile(entry)
             assert content is not None, "we archive files only"
-            _write(content, destination / entry.name, entry.mode)
+            _write(content, target, entry.mode)
+            os.utime(target, (entry.mtime, entry.mtime))
 
 
-def _select(source: Path, exclude: Iterable[Path]) -> list[_File]:
+def _link(twin: Path, target: Path, entry: tarfile.TarInfo) -> bool:
+    try:
+        status = twin.lstat()
+        is_same = (status.st_size, status.st_mtime) == (entry.size, entry.mtime)
+        if not is_same or stat.S_IFMT(status.st_mode) != stat.S_IFREG:
+            return False
+        os.link(twin, target)
+    except OSError:  # gone, or a file system that cannot
+        return False
+    return True
+
+
+def _select(source: Path, exclude: Iterable[Path], only_source: bool = False) -> list[_File]:
     source = source.resolve()
     excluded = {_real(directory) for directory in exclude}
     root_rules = _read_rules(source, "", None, _BUILT_IN_RULES)
     assert root_rules is not None
     files = list(_collect(source, "", root_rules, excluded, frozenset({_real(source)})))
+    if only_source:
+        files = _only_source(files, source)
     return _within_limit(files, source)
+
+
+def _only_source(files: list[_File], source: Path) -> list[_File]:
+    folders = {file.target.parent for file in files if file.target.suffix == ".py"}
+    is_source = source_rule(source, set(folders))
+    kept = [file for file in files if is_source(file.target, file.size)]
+    if left_out := len(files) - len(kept):
+        logger.info(
+            "Checkpoints keep %d source files from %s and leave out %d others. Name files that "
+            "the trial needs to be loaded in %s.",
+            len(kept),
+            source,
+            left_out,
+            source / INCLUDE_FILE,
+        )
+    return kept
 
 
 def _open(path: Path) -> IO[bytes] | None:
@@ -147,7 +190,7 @@ def _collect(
         return
     for entry in entries:
         path, relative = Path(entry.path), f"{prefix}{entry.name}"
-        if entry.name == IGNORE_FILE:
+        if entry.name in (IGNORE_FILE, INCLUDE_FILE):
             continue
         try:
             status = entry.stat()

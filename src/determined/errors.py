@@ -85,6 +85,27 @@ class CheckpointNotFound(CheckpointError):
         super().__init__(message)
 
 
+class RunInUse(CheckpointError):
+    """A live process trains the run of this name, so a second one must not."""
+
+    def __init__(
+        self,
+        run_id: str,
+        pid: int | None = None,
+        host: str | None = None,
+        started: str | None = None,
+    ) -> None:
+        who = f"process {pid} on {host}, since {started}" if pid else "another process"
+        super().__init__(
+            f"The run {run_id} is being trained by {who}. Wait for it or stop it; to train beside "
+            'it, give this one a name of its own: pytorch.init(run_id="...").'
+        )
+        self.run_id, self.pid, self.host, self.started = run_id, pid, host, started
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.run_id, self.pid, self.host, self.started)
+
+
 class CheckpointStateException(CheckpointError):
     """The checkpoint's record is in a state that forbids what was asked."""
 

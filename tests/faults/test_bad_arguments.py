@@ -193,7 +193,7 @@ DOORS = {
         enter,
         "hparams", "exp_conf", "distributed", "aggregation_frequency",
         "enable_tensorboard_logging", "seed", "checkpoint_storage", "tensorboard_path", "run_id",
-        "allow_pickle", "device",
+        "allow_pickle", "trusted_classes", "device",
     ),
     "Trainer": Door(make_trainer, "trial", "context"),
     "fit": Door(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import logging
 import os
 import uuid
@@ -75,15 +76,23 @@ class CheckpointContext:
     def __init__(
         self,
         distributed: DistributedContext,
-        storage_manager: StorageManager,
+        storage_manager: StorageManager | None = None,
         backend: CheckpointRecorder | None = None,
     ) -> None:
         self._distributed = distributed
-        self._storage = storage_manager
+        self._given_storage = storage_manager
         self._backend = backend
         self._ranks = Ranks(distributed)
         self._local_ranks = Ranks(distributed, local=True)
-        self._shards = ShardedSaver(distributed, storage_manager)
+
+    @functools.cached_property
+    def _storage(self) -> StorageManager:
+        """The storage; the default one is built when it is first needed."""
+        return self._given_storage or _build_storage(None)
+
+    @functools.cached_property
+    def _shards(self) -> ShardedSaver:
+        return ShardedSaver(self._distributed, self._storage)
 
     @property
     def storage_base(self) -> Path | None:
@@ -91,6 +100,10 @@ class CheckpointContext:
         return self._storage.base_path
 
     # Saving.
+
+    def _check_storage(self) -> None:
+        """Raise on all ranks, which call it together, if nothing can be stored."""
+        self._ranks.on_first(self._storage.check)
 
     def upload(
         self,

@@ -209,11 +209,14 @@ def _build(
         backend = LocalBackend()
         checkpoint = build_local(distributed, checkpoint_storage, backend)
         directory = _agree_on_tensorboard_path(tensorboard_path, checkpoint, distributed)
+        train = TrainContext(backend, distributed, directory, tensorboard_mode)
+        if tensorboard_path is None:
+            train._tensorboard_parent = directory.parent
         return Context(
             checkpoint=checkpoint,
             distributed=distributed,
             preempt=PreemptContext(backend, distributed, preempt_mode),
-            train=TrainContext(backend, distributed, directory, tensorboard_mode),
+            train=train,
             searcher=_build_searcher(searcher_config, backend, distributed),
             info=info,
             profiler=ProfilerContext(backend, distributed, None if info is None else info.agent_id),

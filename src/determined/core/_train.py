@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import logging
 import numbers
 import os
@@ -36,8 +37,10 @@ class TrainContext:
         tensorboard_mode: TensorboardMode = TensorboardMode.MANUAL,
     ) -> None:
         self._backend = backend
+        self._distributed = distributed
         self._rank = 0 if distributed is None else distributed.rank
         self._tensorboard_path = None if tensorboard_path is None else Path(tensorboard_path)
+        self._tensorboard_parent: Path | None = None  # where directories of runs are named by us
         self._is_automatic = TensorboardMode(tensorboard_mode) == TensorboardMode.AUTO
         self._events: ScalarEvents | None = None
         self._has_warned = False
@@ -91,6 +94,7 @@ class TrainContext:
 
     def get_tensorboard_path(self) -> Path:
         """The directory for event files of this rank; it exists after this call."""
+        self._tensorboard_parent = None  # from here on somebody counts on the path
         path = self._tensorboard_root()
         if self._rank > 0:
             path = path / f"rank_{self._rank}"
@@ -119,6 +123,18 @@ class TrainContext:
 
     def _get_last_validation(self) -> int | None:
         return self._backend.last_validation()
+
+    def _name_tensorboard_run(self, name: str, is_continued: bool) -> None:
+        """Write to the directory of a run, unless another was chosen or is in use; for all ranks.
+
+        A run that starts anew gets a directory of its own, so that curves do not cross.
+        """
+        parent, distributed = self._tensorboard_parent, self._distributed
+        chosen = None if parent is None else str(_directory_of_run(parent, name, is_continued))
+        if distributed is not None and distributed.size > 1:
+            chosen = distributed.broadcast(chosen)
+        if chosen is not None:
+            self._tensorboard_path = Path(chosen)
 
     def _tensorboard_root(self) -> Path:
         if self._tensorboard_path is None:
@@ -191,6 +207,18 @@ def default_tensorboard_path(storage_base: Path | None) -> Path:
         storage_base = Path(platformdirs.user_data_dir("determined"))
     now = datetime.datetime.now().strftime("%Y-%m-%dT%H-%M-%S-%f")
     return storage_base / "tensorboard" / f"{now}-{os.getpid()}"
+
+
+def _directory_of_run(parent: Path, name: str, is_continued: bool) -> Path:
+    """The newest directory of a run: `name`, `name.2`, ...; or the next, if that one is in use."""
+    newest = parent / name
+    for number in itertools.count(2):
+        following = parent / f"{name}.{number}"
+        if not following.exists():
+            break
+        newest = following
+    is_used = newest.is_dir() and any(newest.iterdir())
+    return following if is_used and not is_continued else newest
 
 
 def _without_bytes(metrics: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from determined.pytorch._display.profile import TimeProfile, profile_loop
 from determined.pytorch._display.reports import Tracker, checkpoint_address
 from determined.pytorch._evaluate import Evaluation, Interrupted
 from determined.pytorch._metrics.batch_metrics import BatchMetrics, average_over_ranks, averages
+from determined.pytorch._naming import hold_run
 from determined.pytorch._opening import open_run
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.ddp import validating
@@ -323,6 +324,7 @@ class TrainLoop:
                 "framework": f"torch-{torch.__version__}",
                 "format": "pickle",
                 "run_id": self._run.run_id,
+                "run": self._context._run_facts,
                 "metrics": _numbers(self._validated) if is_validated else {},
             },
             is_best=is_best,
@@ -348,6 +350,7 @@ class TrainLoop:
         stack.enter_context(self._core.preempt.catch_signals())
         self._core.preempt.should_preempt()  # refuses to work outside of `pytorch.init()`
         train._set_best_tracking(plan.metric, plan.smaller_is_better)
+        hold_run(stack, context, type(self._trial), plan)
         stack.callback(self._tracker.close)
         stack.callback(self._saver.close)
         if context.distributed.rank == 0:
@@ -372,6 +375,8 @@ class TrainLoop:
         self._tracker.start(
             plan, self.state, self._epoch_length, self._training_data, self._is_saving
         )
+        if opened.continues is not None and not plan.test_mode and self._is_finished():
+            self._tracker.already_finished()
         self._hooks.call("on_training_start")
         if plan.profile.enabled:
             self._start_profile(stack)

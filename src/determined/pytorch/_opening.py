@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import logging
 import pathlib
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound
 from determined.pytorch._callback import Hooks, PyTorchCallback
+from determined.pytorch._checkpoint.optimizers import optimizer_name
 from determined.pytorch._checkpoint.reading import read_counters, read_dict, read_state, state_file
 from determined.pytorch._checkpoint.shards import join
 from determined.pytorch._checkpoint.state import (
@@ -33,6 +33,7 @@ from determined.pytorch._data.loader import Loader
 from determined.pytorch._data.seed import mix
 from determined.pytorch._data.training_data import TrainingData, open_training_data
 from determined.pytorch._evaluate import uses_evaluate_batch
+from determined.pytorch._naming import former_checkpoint, place_curves, tell_of_others
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.ddp import continue_window
 from determined.pytorch._ranks.fsdp import is_sharded
@@ -81,16 +82,18 @@ def open_run(
 ) -> Opened:
     """Start callbacks, build the data and restore the checkpoint; `stack` undoes it in reverse."""
     trial_id = context.get_trial_id()
+    assert context._run_id is not None, "hold_run() comes first"
     run = RunRecord(
-        run_id=run_identity(context, trial),
+        run_id=context._run_id,
         seed=context.get_trial_seed(),
         world_size=context.distributed.size,
         aggregation_frequency=context._aggregation_frequency,
         metric=plan.metric,
         smaller_is_better=plan.smaller_is_better,
+        optimizers=[optimizer_name(optimizer) for optimizer in context.optimizers],
     )
     with contextlib.ExitStack() as restoring:
-        saved = _find(restoring, context, plan, run, trial_id)
+        saved = _find(restoring, context, plan, run, trial_id, type(trial))
         start = 0
         if saved is not None and saved.continues:
             start = batches_trained_in(saved.counters, trial_id)
@@ -98,6 +101,7 @@ def open_run(
                 run = _continued(run, saved.run)
                 context._trial_seed = run.seed
         context._steps_completed = start
+        place_curves(context, is_continued=start > 0)
 
         for callback in callbacks.values():
             callback.on_trial_startup(start, None if saved is None else saved.name)
@@ -128,24 +132,6 @@ def open_run(
     return Opened(state, run, data, validation_loader, epoch_length, rng, started_from, continues)
 
 
-def run_identity(context: PyTorchTrialContext, trial: PyTorchTrial) -> str:
-    """Return what makes this run the same one when it is started again.
-
-    By default the script, the trial class and the hyperparameters, so that `latest` never finds the
-    checkpoint of something else in a storage that many runs share.
-    """
-    if context._run_id is None:
-        main = getattr(sys.modules["__main__"], "__file__", None) or "interactive"
-        parts = [
-            str(pathlib.Path(main).resolve()),
-            type(trial).__qualname__,
-            repr(context._hparams),
-        ]
-        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-        context._run_id = context.distributed.broadcast(digest)
-    return context._run_id
-
-
 # The checkpoint.
 
 
@@ -155,6 +141,7 @@ def _find(
     plan: FitPlan,
     run: RunRecord,
     trial_id: int,
+    trial_class: type,
 ) -> _Checkpoint | None:
     checkpoints = context._core.checkpoint
     name = plan.latest_checkpoint
@@ -174,8 +161,13 @@ def _find(
         try:
             name, path = restoring.enter_context(restored)
         except CheckpointNotFound as e:
-            logger.info(f"{e} Training starts from the beginning.")
-            return None
+            former = former_checkpoint(context, trial_class) if name == "latest" else None
+            if former is None:
+                logger.info(f"{e} Training starts from the beginning.")
+                if context.distributed.rank == 0:
+                    tell_of_others(context)
+                return None
+            name, path = former, restoring.enter_context(checkpoints.restore_path(former))
     else:
         path = restoring.enter_context(_restored(name, context))
     logger.info(f"Restoring checkpoint {name}.")
@@ -253,7 +245,8 @@ def _restore(
     checkpoint = read_state(saved.path, context._allow_pickle)
     checkpoint = join(saved.path, checkpoint, context.models, context._allow_pickle)
     hooks.call("on_checkpoint_load_start", checkpoint)
-    restore(context, callbacks, checkpoint)
+    names = saved.run.optimizers if saved.run is not None else ()
+    restore(context, callbacks, checkpoint, names)
     state = restore_counters(saved.counters, trial_id, epoch_length)
     if saved.continues and "gradients" in saved.rank:
         frequency = 1 if saved.run is None else max(1, saved.run.aggregation_frequency)

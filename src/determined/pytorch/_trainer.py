@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from determined._info import get_cluster_info
 from determined.core import DistributedContext, PreemptMode, TensorboardMode
 from determined.core import init as init_core
 from determined.pytorch._checkpoint.export import require_safetensors
+from determined.pytorch._checkpoint.trust import check_classes
 from determined.pytorch._checks.arguments import (
     check_choice,
     check_count,
@@ -27,7 +28,9 @@ from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import seed_everything
 from determined.pytorch._display.profile import ProfileOptions
 from determined.pytorch._display.reports import checkpoint_address
+from determined.pytorch._identity import file_name
 from determined.pytorch._loop import TrainLoop
+from determined.pytorch._naming import identity_of
 from determined.pytorch._plan import (
     FitPlan,
     check_max_length,
@@ -56,6 +59,7 @@ def init(
     tensorboard_path: str | os.PathLike[str] | None = None,
     run_id: str | None = None,
     allow_pickle: bool = False,
+    trusted_classes: Sequence[type] = (),
     device: torch.device | str | None = None,
 ) -> Iterator[PyTorchTrialContext]:
     """Make the context of a trial; use it as `with pytorch.init() as context:` on every rank.
@@ -77,10 +81,13 @@ def init(
         checkpoint_storage: Path, URL or configuration of the checkpoint storage; by default
             `DET_STORAGE`, else the user's data directory.
         tensorboard_path: Where event files go; by default beside the checkpoints.
-        run_id: Names the run for `latest_checkpoint="latest"`; by default made from the script, the
-            trial class and the hyperparameters.
+        run_id: Names the run for `latest_checkpoint="latest"`; by default made from the script and
+            its arguments, the seed, the hyperparameters and the trial class. Arguments that say how
+            long to train, such as `--epochs`, do not count (see the page on checkpoints).
         allow_pickle: Load checkpoints that need more than tensors and plain values. This can run
             code from the checkpoint: only for files you trust.
+        trusted_classes: Classes of yours whose objects checkpoints may hold, in the `state_dict` of
+            a callback, say. Loading makes such objects, and runs no other code.
         device: Where to train; by default the accelerator of this rank, else the CPU.
     """
     if not is_whole_number(aggregation_frequency) or aggregation_frequency < 1:
@@ -95,17 +102,20 @@ def init(
     check_path("tensorboard_path", tensorboard_path)
     check_kind("run_id", run_id, str, "a string")
     check_flag("allow_pickle", allow_pickle)
+    check_classes(trusted_classes)
     info = get_cluster_info()
     trial_info = info.trial if info is not None and info.task_type == "TRIAL" else None
     if trial_info is not None:
         exp_conf, seed, distributed = trial_info._config, trial_info.trial_seed, None
     with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.serialization.safe_globals(list(trusted_classes)))
         distributed = start_ranks(stack, distributed)
         if seed is None:
             seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed")
         if seed is not None:
             seed = _checked_seed(seed)
             seed_everything(seed)
+        given_seed = seed
         core_context = stack.enter_context(
             init_core(
                 distributed=distributed,
@@ -116,6 +126,7 @@ def init(
             )
         )
         stack.enter_context(naming_the_culprit(core_context.distributed))
+        core_context.checkpoint._check_storage()
         if seed is None:
             seed = core_context.distributed.broadcast(torch.initial_seed() % 2**31)
             logger.info(f"No seed was given; data order derives from seed {seed}.")
@@ -133,7 +144,9 @@ def init(
             enable_tensorboard_logging=enable_tensorboard_logging,
             device=device,
         )
-        context._run_id = run_id
+        context._run_id, context._given_seed = run_id, given_seed
+        name = run_id if run_id is not None else identity_of(context).name
+        core_context.train._name_tensorboard_run(file_name(name), is_continued=True)
         if isinstance(checkpoint_storage, dict):
             context._storage_section = checkpoint_storage
         context._allow_pickle = allow_pickle

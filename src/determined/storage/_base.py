@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,6 +196,10 @@ class StorageManager(abc.ABC):
     @abc.abstractmethod
     def store_path_is_direct_access(self) -> bool:
         """Whether `pre_store_path` lies inside the storage, where every rank can write into it."""
+
+    def check(self) -> None:
+        """Raise now, rather than at the first save, if nothing can be written here."""
+        self.abort(self.begin(f"check-{uuid.uuid4()}"))
 
     @contextlib.contextmanager
     def store_path(self, dst: str) -> Iterator[Path]:

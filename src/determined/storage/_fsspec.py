@@ -10,6 +10,7 @@ import os
 import posixpath
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,12 @@ class FsspecStorageManager(StorageManager):
             raise CheckpointError(f"Checkpoint {dst} already exists in {self.location}.")
         return dst
 
+    def check(self) -> None:
+        key = self._key(f".det-check-{uuid.uuid4()}")
+        self._write(key, b"")
+        with contextlib.suppress(Exception):  # it may be allowed to write, not to delete
+            self._remove(key)
+
     def put(
         self,
         src: Path,
@@ -162,6 +169,11 @@ class FsspecStorageManager(StorageManager):
 
     def pre_store_path(self, dst: str) -> Path:
         check_storage_id(dst)
+        return self._temporary_folder()
+
+    def _temporary_folder(self) -> Path:
+        if self._temp_dir is not None:
+            Path(self._temp_dir).mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix="det-checkpoint-", dir=self._temp_dir))
 
     def post_store_path(
@@ -193,7 +205,7 @@ class FsspecStorageManager(StorageManager):
         self, src: StrPath, selector: Selector | None = None, *, verify: bool = True
     ) -> Iterator[Path]:
         """Yield a temporary copy, removed at the end of the `with` block."""
-        copy = Path(tempfile.mkdtemp(prefix="det-checkpoint-", dir=self._temp_dir))
+        copy = self._temporary_folder()
         try:
             self.download(src, copy, selector, verify=verify)
             yield copy
@@ -247,12 +259,15 @@ class FsspecStorageManager(StorageManager):
         extra = compare(manifest, sizes, None, name)
         if extra:
             logger.warning("Checkpoint %s holds files of others: %s.", name, ", ".join(extra))
-        with tempfile.TemporaryDirectory(prefix="det-verify-", dir=self._temp_dir) as folder:
+        folder = self._temporary_folder()
+        try:
             for number, (path, expected) in enumerate(sorted(manifest.contents.files.items())):
-                key, target = self._key(name, path), Path(folder) / str(number)
+                key, target = self._key(name, path), folder / str(number)
                 self._call("download", key, "get_file", key, str(target))
                 check_digest(name, path, digest_file(target), expected)
                 target.unlink()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
         return True
 
     def _names(self) -> list[str]:

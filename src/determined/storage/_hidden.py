@@ -20,7 +20,7 @@ from determined.storage._locks import FolderLock
 
 logger = logging.getLogger("determined.storage")
 
-_LOCKS = ".det-locks"
+LOCKS = ".det-locks"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 _STAGE = re.compile(r"\.[^/]+\.tmp-[0-9a-f]{32}")
 _TRASH = re.compile(r"\.[^/]+\.del-[0-9a-f]{32}")
@@ -39,8 +39,8 @@ class HiddenFolders:
 
     def let_all_lock(self) -> None:
         """Make the folder of locks, for processes of all users."""
-        (self._base / _LOCKS).mkdir(exist_ok=True)
-        (self._base / _LOCKS).chmod(0o777)
+        (self._base / LOCKS).mkdir(exist_ok=True)
+        (self._base / LOCKS).chmod(0o777)
 
     # Stages.
 
@@ -58,7 +58,7 @@ class HiddenFolders:
 
     def _lock_stage(self, stage: str) -> FolderLock | None:
         try:
-            return FolderLock.try_exclusive(self._base / _LOCKS / stage)
+            return FolderLock.try_exclusive(self._base / LOCKS / stage)
         except OSError as error:
             if not self._base.is_dir():
                 raise
@@ -82,7 +82,7 @@ class HiddenFolders:
     def alone_with(self, storage_id: str) -> Iterator[None]:
         """Hold a checkpoint that nobody reads; raise `CheckpointInUse` if somebody does."""
         try:
-            lock = FolderLock.try_exclusive(self._base / _LOCKS / storage_id)
+            lock = FolderLock.try_exclusive(self._base / LOCKS / storage_id)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise CheckpointError(
@@ -104,8 +104,8 @@ class HiddenFolders:
     def reading(self, folder: Path) -> Iterator[None]:
         """Keep a checkpoint, here or in another storage, from being deleted meanwhile."""
         lock = None
-        locks = folder.parent / _LOCKS
-        if folder.parent == self._base or locks.is_dir():
+        locks = folder.parent / LOCKS
+        if locks.is_dir():  # else nobody has ever written or deleted there
             with contextlib.suppress(OSError):  # a read-only storage: nobody deletes there
                 lock = FolderLock.share(locks / folder.name)
         try:
@@ -131,13 +131,13 @@ class HiddenFolders:
             for name in sorted(name for name in names if _TRASH.fullmatch(name)):
                 _remove_tree(self._base / name)
             with contextlib.suppress(OSError):
-                names.update(path.name for path in (self._base / _LOCKS).iterdir())
+                names.update(path.name for path in (self._base / LOCKS).iterdir())
             for name in sorted(name for name in names if _STAGE.fullmatch(name)):
                 self._sweep_stage(name)
 
     def _sweep_stage(self, stage: str) -> None:
         try:
-            lock = FolderLock.try_exclusive(self._base / _LOCKS / stage)
+            lock = FolderLock.try_exclusive(self._base / LOCKS / stage)
         except OSError as error:
             logger.debug("Cannot tell whether %s is in use, left alone: %s", stage, error)
             return

@@ -237,6 +237,8 @@ class SharedFSStorageManager(StorageManager):
             if folder.is_symlink():
                 raise InvalidCheckpointException(f"Checkpoint {src}: {folder} is a symbolic link.")
         if not folder.is_dir():
+            if Path(src).is_absolute():
+                raise CheckpointNotFound(f"The checkpoint {src} does not exist.")
             raise CheckpointNotFound(f"There is no checkpoint {src} in {self._base}.")
         return folder
 

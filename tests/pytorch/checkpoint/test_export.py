@@ -61,3 +61,11 @@ def test_a_missing_package_is_named_before_training(
     with pytest.raises(ValueError, match="export.*'onnx'"):
         train(tmp_path, 1, export="onnx")
     assert checkpoints(tmp_path) == []
+
+
+def test_exported_files_have_the_mode_of_the_others(tmp_path: Path) -> None:
+    train(tmp_path, 1, export="safetensors")
+    (found,) = checkpoints(tmp_path)
+    folder = tmp_path / found.storage_id
+    exported, other = folder / "model_0.safetensors", folder / "state_dict.pth"
+    assert exported.stat().st_mode == other.stat().st_mode

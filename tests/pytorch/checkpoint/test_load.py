@@ -21,6 +21,7 @@ from determined.errors import (
 )
 from determined.pytorch._checkpoint.reading import read_counters
 from tests.support import old_trial
+from tests.support.messages import documented
 from tests.support.old_checkpoints import (
     BIAS,
     CONFIG,
@@ -320,9 +321,23 @@ def test_another_framework_is_a_warning(
 
 
 def test_what_is_no_checkpoint_is_an_assertion(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(AssertionError, match=r"load_data.json nor metadata.json"):
-            load(str(path))
+    with pytest.raises(AssertionError, match=r"load_data.json nor metadata.json"):
+        load(str(tmp_path))
+    missing = tmp_path / "missing"
+    with pytest.raises(AssertionError) as raised:
+        load(str(missing))
+    documented("the path of a checkpoint is wrong", str(raised.value), missing)
+    with pytest.raises(CheckpointNotFound, match=f"{missing} does not exist"):
+        resume(missing, tmp_path / "storage")
+
+
+def test_loading_a_local_checkpoint_builds_no_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = BY_NAME["0.21.0 trainer"].write(tmp_path / "checkpoint")
+    monkeypatch.setenv("DET_STORAGE", "ftp://no.such.storage")
+    load(str(path))
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
 
 
 def test_a_checkpoint_without_tensors_names_the_files_tried(tmp_path: Path) -> None:

@@ -21,7 +21,15 @@ from determined.pytorch._checkpoint.saver import SaveJob, Saver
 from determined.pytorch._checkpoint.state import RunRecord
 from determined.pytorch._schedule import _TrialState
 from determined.storage import Manifest, SharedFSStorageManager
-from tests.support.resumable import ResumableTrial, Trained, checkpoints, fingerprint, steps, train
+from tests.support.resumable import (
+    ResumableTrial,
+    Trained,
+    checkpoints,
+    fingerprint,
+    steps,
+    train,
+    trial_in_working_directory,
+)
 
 DEADLINE_SECONDS = 30
 
@@ -400,3 +408,20 @@ def test_invalid_hp_while_saving_ends_training_without_another_checkpoint(tmp_pa
     result = fit_on(SharedFSStorageManager(tmp_path), 3, Trial)
     assert len(result.losses) == 1
     assert steps(tmp_path) == []
+
+
+def test_checkpoints_of_a_run_share_their_code_and_each_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial_class = trial_in_working_directory(monkeypatch)
+    Path("data.bin").write_bytes(bytes(1 << 20))
+    Path(".env").write_text("PASSWORD=1")
+    storage = SharedFSStorageManager(tmp_path / "storage")
+    fit_on(storage, 3, trial_class)
+    first, *others = checkpoints(tmp_path / "storage")
+    codes = [tmp_path / "storage" / c.storage_id / "code" for c in (first, *others)]
+    assert [[path.name for path in code.iterdir()] for code in codes] == [["model_def.py"]] * 3
+    assert len({(code / "model_def.py").stat().st_ino for code in codes}) == 1
+    storage.delete(first.storage_id, ["**/*"])
+    assert all(storage.verify(c.storage_id) for c in others)
+    assert (codes[-1] / "model_def.py").read_text().startswith("from")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import stat
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -34,4 +35,8 @@ def write_safetensors(path: pathlib.Path, models: Sequence[Mapping[str, torch.Te
             if tensor.untyped_storage().data_ptr() in seen:
                 tensors[name] = tensor.clone()
             seen.add(tensor.untyped_storage().data_ptr())
-        safetensors.torch.save_file(tensors, path / f"model_{index}.safetensors")
+        file = path / f"model_{index}.safetensors"
+        file.touch()  # for the mode that new files have here: the package makes private ones
+        mode = file.stat().st_mode
+        safetensors.torch.save_file(tensors, file)
+        file.chmod(stat.S_IMODE(mode))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import os
 import pathlib
 import re
 import warnings
@@ -15,13 +16,14 @@ from torch import nn
 
 from determined._import_from_path import import_from_path
 from determined._local_execution import _local_execution_manager
-from determined.core import _dummy_init
+from determined.core import CheckpointContext, Context
+from determined.core._distributed import DummyDistributedContext
 from determined.errors import InvalidCheckpointException, InvalidExperimentException
 from determined.load import trial_class_from_entrypoint
 from determined.pytorch._checkpoint.reading import read_json, read_state
 from determined.pytorch._checkpoint.shards import join
 from determined.pytorch._checkpoint.state import load_model
-from determined.pytorch._checks.arguments import check_kind, check_path
+from determined.pytorch._checks.arguments import check_flag, check_kind, check_path
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._trial import PyTorchTrial
 from determined.storage import SharedFSStorageManager
@@ -55,7 +57,7 @@ class CheckpointLoadContext(PyTorchTrialContext):
         self, hparams: dict[str, Any] | None = None, exp_conf: dict[str, Any] | None = None
     ) -> None:
         super().__init__(
-            core_context=_dummy_init(),
+            core_context=Context(CheckpointContext(DummyDistributedContext())),
             trial_seed=0,
             hparams=hparams,
             slots_per_trial=1,
@@ -73,6 +75,8 @@ def load_trial_from_checkpoint_path(
     trial_class: type[PyTorchTrial] | None = None,
     trial_kwargs: dict[str, Any] | None = None,
     torch_load_kwargs: dict[str, Any] | None = None,
+    *,
+    allow_pickle: bool = False,
     **kwargs: Any,
 ) -> PyTorchTrial:
     """Build the trial of a checkpoint directory and load the weights of its models.
@@ -86,6 +90,8 @@ def load_trial_from_checkpoint_path(
         trial_class: The class, instead of the one stored with the checkpoint.
         trial_kwargs: Further arguments of the class's constructor.
         torch_load_kwargs: Arguments for `torch.load`, such as `map_location` (default: the CPU).
+        allow_pickle: Load files that need more than tensors and plain values. This can run code
+            from the checkpoint: only for files you trust.
         **kwargs: The older form of `torch_load_kwargs`.
     """
     if kwargs:
@@ -105,7 +111,14 @@ def load_trial_from_checkpoint_path(
     check_kind("torch_load_kwargs", torch_load_kwargs, dict, "a dictionary")
     if trial_class is not None and not isinstance(trial_class, type):
         raise TypeError(f"`trial_class` must be a class, got {trial_class!r}.")
+    check_flag("allow_pickle", allow_pickle)
+    if allow_pickle:
+        torch_load_kwargs = {"weights_only": False, **(torch_load_kwargs or {})}
     directory = pathlib.Path(path).absolute()
+    # Not Path.exists, which raises for names that cannot be.
+    assert os.path.exists(directory), (  # noqa: PTH110
+        f"`path` must be the directory of a checkpoint, but {directory} does not exist."
+    )
     description = _describe(directory)
     storage = SharedFSStorageManager(directory.parent)
     with storage.restore_path(directory):  # verified first, and not deleted meanwhile

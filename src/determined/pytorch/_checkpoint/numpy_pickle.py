@@ -8,7 +8,7 @@ check every size.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -75,13 +75,15 @@ def stand_ins() -> list[Any]:
     return named
 
 
-def real_arrays(value: Any, limit: int) -> Any:
-    """Put the arrays in the place of their stand-ins, in dictionaries, lists and tuples.
+def real_arrays(value: Any, limit: int, trusted: Collection[Any] = ()) -> Any:
+    """Put the arrays in the place of their stand-ins, in dictionaries, lists and tuples, and in the
+    attributes of objects of `trusted` classes.
 
     A list may stand in many places of a pickle, and so unfold to any number of values. More than
     `limit` are refused.
     """
     seen = 0
+    objects: set[int] = set()
 
     def real(value: Any) -> Any:
         nonlocal seen
@@ -103,6 +105,9 @@ def real_arrays(value: Any, limit: int) -> Any:
             entries = tuple(real(entry) for entry in value)
             is_same = all(new is old for new, old in zip(entries, value, strict=True))
             return value if is_same else entries
+        if type(value) in trusted and hasattr(value, "__dict__") and id(value) not in objects:
+            objects.add(id(value))  # they may refer to each other
+            real(vars(value))
         return value
 
     return real(value)

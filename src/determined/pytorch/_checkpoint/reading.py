@@ -17,6 +17,7 @@ import torch
 from determined._version import __version__
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.pytorch._checkpoint.numpy_pickle import real_arrays, stand_ins
+from determined.pytorch._checkpoint.trust import line_to_write, own_classes
 from determined.storage._manifest import load_json, read_json_file
 
 # Where the releases of the original put the tensors, newest first.
@@ -96,11 +97,16 @@ def read_tensors(
     try:
         if isinstance(file, pathlib.Path) and _is_archive(file):
             _check_archive(file)
-            options.setdefault("mmap", True)  # the ranks of a machine share what is read
-        if not options["weights_only"]:
-            return torch.load(file, **options)
-        with _numpy_read_with_care():
-            return real_arrays(torch.load(file, **options), limit=10_000 + 10 * _size(file))
+            if _is_utf8(file):
+                options.setdefault("mmap", True)  # the ranks of a machine share what is read
+        with _as_torch_reads_it(file) as source:
+            if not options["weights_only"]:
+                return torch.load(source, **options)
+            with _numpy_read_with_care():
+                registered = torch.serialization.get_safe_globals()
+                trusted = [kind for kind in registered if isinstance(kind, type)]
+                limit = 10_000 + 10 * _size(file)
+                return real_arrays(torch.load(source, **options), limit, trusted)
     except FileNotFoundError as e:
         raise CheckpointNotFound(f"There is no file {file}.") from e
     except pickle.UnpicklingError as e:
@@ -166,10 +172,16 @@ def _refusal(file: pathlib.Path | io.BytesIO, error: Exception) -> str:
         names = re.findall(r"GLOBAL (\S+)", str(error))
     if not names:
         return f"{file} cannot be read: {_first_line(error)}"
+    own = own_classes(names)
+    if own is not None:
+        return (
+            f"{file} was not loaded: it holds objects of {', '.join(names)}, of your own code. To "
+            f"have such objects made, and nothing else: {line_to_write(own)}."
+        )
     return (
         f"{file} was not loaded: it needs {', '.join(names)}, and loading that could run code from "
         "the file. If you trust where it comes from, pass allow_pickle=True to pytorch.init (or "
-        "torch_load_kwargs={'weights_only': False} to load_trial_from_checkpoint_path)."
+        "to load_trial_from_checkpoint_path)."
     )
 
 
@@ -182,6 +194,24 @@ def _first_line(error: Exception) -> str:
 
 def _size(file: pathlib.Path | io.BytesIO) -> int:
     return file.stat().st_size if isinstance(file, pathlib.Path) else len(file.getbuffer())
+
+
+def _is_utf8(file: pathlib.Path) -> bool:
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _as_torch_reads_it(file: pathlib.Path | io.BytesIO) -> Iterator[Any]:
+    """Open a file whose path is not UTF-8: torch takes no such path."""
+    if isinstance(file, pathlib.Path) and not _is_utf8(file):
+        with file.open("rb") as opened:
+            yield opened
+    else:
+        yield file
 
 
 def _is_archive(file: pathlib.Path) -> bool:

@@ -23,6 +23,7 @@ from determined.pytorch._checkpoint.reading import unsafe_names
 from determined.pytorch._checkpoint.shards import gather, split
 from determined.pytorch._checkpoint.snapshot import Snapshot
 from determined.pytorch._checkpoint.state import RunRecord, write_side_files
+from determined.pytorch._checkpoint.trust import line_to_write, own_classes
 from determined.pytorch._schedule import _TrialState
 from determined.storage import FileDigest, HashingFile
 from determined.storage._durable import explained
@@ -173,8 +174,12 @@ class Saver:
             for rank, tensors in enumerate(job.ranks):
                 _write_tensors(path, f"ranks/rank_{rank}.pth", tensors, known)
             self._write_common(path, storage_id, job, known)
-        self._on_saved(storage_id, job)
+        self._saved(storage_id, job)
         return storage_id
+
+    def _saved(self, storage_id: str, job: SaveJob) -> None:
+        self._code.is_in(self._checkpoint.storage_base, storage_id)
+        self._on_saved(storage_id, job)
 
     def _write_together(self, job: SaveJob, distributed: DistributedContext) -> str:
         rank, known = distributed.rank, dict[str, FileDigest]()
@@ -193,7 +198,7 @@ class Saver:
                 job = dataclasses.replace(job, tensors=tensors)
                 self._write_common(path, storage_id, job, known, whole_models)
         if rank == 0:
-            self._on_saved(storage_id, job)
+            self._saved(storage_id, job)
         return storage_id
 
     def _write_common(
@@ -228,7 +233,16 @@ class Saver:
     def _warn_once_of_pickles(self, file: pathlib.Path) -> None:
         """Say at the first save, not at the first resume, that a callback's state needs trust."""
         is_first, self._is_first = self._is_first, False
-        if is_first and (names := unsafe_names(file)):
+        if not is_first or not (names := unsafe_names(file)):
+            return
+        own = own_classes(names)
+        if own is not None:
+            logger.warning(
+                f"Checkpoints of this run hold objects of {', '.join(names)}. To continue from "
+                f"them, write {line_to_write(own)}: without it they are not loaded, as "
+                "objects of a file may run code."
+            )
+        else:
             logger.warning(
                 f"Checkpoints of this run hold {', '.join(names)}, so they can be loaded with "
                 "pytorch.init(allow_pickle=True) only. Keep to tensors and plain values in the "
@@ -247,12 +261,16 @@ def _write_tensors(
 
 
 class _CodeCopy:
-    """The user's code as it was when training began; every checkpoint gets the same copy."""
+    """The user's code as it was when training began; every checkpoint gets the same copy.
+
+    In a local storage the checkpoints of a run share the files: hard links, so each is whole.
+    """
 
     def __init__(self, source: pathlib.Path, exclude: list[pathlib.Path]) -> None:
         self._source = source
         self._exclude = exclude
         self._archive: IO[bytes] | None = None
+        self._newest: pathlib.Path | None = None
 
     def take(self) -> None:
         # Without a name, so that a killed process leaves nothing behind.
@@ -261,7 +279,12 @@ class _CodeCopy:
 
     def write_into(self, checkpoint: pathlib.Path) -> None:
         assert self._archive is not None
-        unpack_user_code(self._archive, checkpoint / "code")
+        unpack_user_code(self._archive, checkpoint / "code", self._newest)
+
+    def is_in(self, storage_base: pathlib.Path | None, storage_id: str) -> None:
+        """Remember a checkpoint that has the copy."""
+        if storage_base is not None:
+            self._newest = storage_base / storage_id / "code"
 
     def close(self) -> None:
         if self._archive is not None:

@@ -21,6 +21,7 @@ from torch import nn
 from determined._trial_code import TrialCode
 from determined.errors import InvalidCheckpointException
 from determined.pytorch._callback import PyTorchCallback
+from determined.pytorch._checkpoint.optimizers import check_optimizer
 from determined.pytorch._checkpoint.reading import read_json
 from determined.pytorch._checkpoint.shards import place_like, place_optimizer_state
 from determined.pytorch._context import apex
@@ -53,6 +54,7 @@ class RunRecord:
     best: float | None = None
     best_checkpoint: str | None = None
     validation_pending: bool = False
+    optimizers: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Refuse what another program may have put into `run.json`."""
@@ -72,6 +74,7 @@ _RUN_TYPES: dict[str, tuple[type, ...]] = {
     "best": (int, float, type(None)),
     "best_checkpoint": (str, type(None)),
     "validation_pending": (bool,),
+    "optimizers": (list,),
 }
 
 
@@ -195,15 +198,21 @@ def restore(
     context: PyTorchTrialContext,
     callbacks: Mapping[str, PyTorchCallback],
     checkpoint: dict[str, Any],
+    optimizer_names: Sequence[str] = (),
 ) -> None:
-    """Put `state_dict.pth` back into models, optimizers, schedulers, scaler and callbacks."""
+    """Put `state_dict.pth` back into models, optimizers, schedulers, scaler and callbacks.
+
+    `optimizer_names` are the classes of the saved optimizers, where that is known.
+    """
     models = _states(checkpoint, "models_state_dict", "model_state_dict", len(context.models))
     for index, (model, saved) in enumerate(zip(context.models, models, strict=False)):
         load_model(inner_module(model), saved, f"model {index}")
     optimizers = _states(
         checkpoint, "optimizers_state_dict", "optimizer_state_dict", len(context.optimizers)
     )
-    for optimizer, saved in zip(context.optimizers, optimizers, strict=False):
+    for index, (optimizer, saved) in enumerate(zip(context.optimizers, optimizers, strict=False)):
+        name = optimizer_names[index] if index < len(optimizer_names) else None
+        check_optimizer(optimizer, saved, index, name)
         # An optimizer keeps the tensors it is given, and these are pages of the file.
         optimizer.load_state_dict(copy.deepcopy(place_optimizer_state(optimizer, saved)))
     schedulers = _states(

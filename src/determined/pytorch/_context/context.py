@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,8 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         self.profiler: torch.profiler.profile | None = None
 
         self._run_id: str | None = None
+        self._given_seed: int | None = None
+        self._run_facts: dict[str, Any] = {}
         self._storage_section: dict[str, Any] = {}
         self._allow_pickle = False
         self._is_pre_trainer = False
@@ -233,7 +236,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         if self._tbd_writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._tbd_writer = SummaryWriter(str(self.get_tensorboard_path()))
+            self._tbd_writer = SummaryWriter(_utf8_name(self.get_tensorboard_path()))
         return self._tbd_writer
 
     def _maybe_reset_tbd_writer(self) -> None:
@@ -278,3 +281,12 @@ def _choose_device(
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device
+
+
+def _utf8_name(directory: pathlib.Path) -> str:
+    """Return a name of a directory for TensorBoard, which takes UTF-8 only."""
+    try:
+        str(directory).encode()
+    except UnicodeEncodeError:
+        return f"/proc/self/fd/{os.open(directory, os.O_RDONLY)}"  # open as long as the process
+    return str(directory)

@@ -80,6 +80,16 @@ class Tracker:
                 is_saving=is_saving,
             )
 
+    def already_finished(self) -> None:
+        """Say that the run that was to go on is as long as it should be."""
+        if self._is_chief and self._state is not None:
+            logger.warning(
+                f"Run {self._context._run_id} is already at its length, max_length="
+                f"{self._plan.max_length}, with {self._state.batches_trained} batches trained: "
+                "nothing is left to train. Pass a larger `max_length` to go on, or "
+                'pytorch.init(run_id="...") to train anew.'
+            )
+
     def begin_segment(self) -> None:
         """Say that batches are being trained; a report ends the segment."""
         self.status("training")
@@ -173,7 +183,8 @@ class Tracker:
         seconds = time.monotonic() - self._began
         line = (
             f"{status.capitalize()} after {self._state.batches_trained} batches "
-            f"({self._state.epochs_trained} epochs), {seconds:.1f} s in this process."
+            f"({self._state.epochs_trained} epochs), {seconds:.1f} s in this process. "
+            f"Run: {self._context._run_id}."
         )
         best = self._train.get_experiment_best_validation()
         if best is not None:

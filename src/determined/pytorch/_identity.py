@@ -1,0 +1,165 @@
+"""Which run this is: what `latest` continues, and the name by which people know it.
+
+A run is its script, the arguments of the script, the seed that was given, the hyperparameters and
+the trial class. What says how long to train, what to show or how to load data does not count: by
+the names below, written as `--name value`, `--name=value` or `name=value`. So `--epochs 30`
+continues what `--epochs 10` began.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from determined.util import json_encode
+
+_UNITS = ("epochs", "batches", "steps", "iters", "iterations")
+_BEFORE_UNITS = ("", "max_", "n_", "num_", "total_", "train_", "max_train_", "num_train_")
+_PERIODS = ("checkpoint_period", "reporting_period", "validation_period", "print_freq")
+_ACTS = ("eval", "log", "print", "save")
+_OTHERS = ("length", "max_length", "max_time", "log_level", "num_workers", "workers")
+_LAUNCH = ("rank", "local_rank", "node_rank", "world_size", "master_addr", "master_port")
+WITH_VALUE = frozenset(
+    [before + unit for before in _BEFORE_UNITS for unit in _UNITS]
+    + [f"{act}_{pace}" for act in _ACTS for pace in ("every", "interval")]
+    + [*_PERIODS, *_OTHERS, *_LAUNCH]
+)
+"""Options that do not count, nor does the argument after them."""
+WITHOUT_VALUE = frozenset(
+    ("continue", "resume", "profile", "progress", "no_progress", "quiet", "q", "verbose", "v")
+)
+"""Options that do not count and stand alone; `--resume=...` does not count either."""
+
+_LONGEST_NAME = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """What makes two starts of a script the same run, besides the trial class."""
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    seed: int | None = None
+    hparams: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """A readable name: the script, what was given to it, and a digest of everything."""
+        stem = pathlib.PurePath(self.script).stem
+        given = self.arguments or [
+            f"{key}-{value}"
+            for key, value in self.hparams.items()
+            if isinstance(value, (str, int, float))
+        ]
+        seed = [] if self.seed is None else [f"seed-{self.seed}"]
+        words = (plain(word) for word in [stem, *given, *seed])
+        readable = "-".join(word for word in words if word)[:_LONGEST_NAME].rstrip("-.")
+        return f"{readable}-{self._digest()}"
+
+    def run_id(self, trial_class: type) -> str:
+        """The name of the run of one trial class."""
+        return f"{self.name}-{plain(trial_class.__qualname__)}"
+
+    def facts(self, trial_class: type) -> dict[str, Any]:
+        """What a checkpoint keeps of it, to tell runs apart later."""
+        return {
+            "script": _readable(self.script),
+            "trial": trial_class.__qualname__,
+            "arguments": [_readable(argument) for argument in self.arguments],
+            "seed": self.seed,
+            "hparams": _as_json(self.hparams),
+        }
+
+    def _digest(self) -> str:
+        parts = [self.script, *self.arguments, str(self.seed), _as_json(self.hparams)]
+        text = "\0".join(parts).encode(errors="surrogateescape")
+        return hashlib.sha256(text).hexdigest()[:8]
+
+
+def this_run(seed: int | None, hparams: Mapping[str, Any] | None) -> Identity:
+    """Return the identity of the program that runs now."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    # A notebook has no file, and its arguments are those of the kernel: others at each start.
+    has_arguments = main is not None or sys.argv[:1] == ["-c"]
+    return Identity(
+        script=str(pathlib.Path(main).resolve()) if main else "interactive",
+        arguments=tuple(counting(sys.argv[1:])) if has_arguments else (),
+        seed=seed,
+        hparams={
+            key: value for key, value in (hparams or {}).items() if _option(key) not in WITH_VALUE
+        },
+    )
+
+
+def counting(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments that tell runs apart, in their order."""
+    kept: list[str] = []
+    remaining = iter(arguments)
+    for argument in remaining:
+        name, has_value, _ = argument.partition("=")
+        is_option = argument.startswith("-") or bool(has_value)
+        if is_option and _option(name) in WITH_VALUE:
+            if not has_value:
+                next(remaining, None)
+        elif not is_option or _option(name) not in WITHOUT_VALUE:
+            kept.append(argument)
+    return kept
+
+
+def former_run_id(identity: Identity, hparams: Mapping[str, Any] | None, trial_class: type) -> str:
+    """Return what earlier releases called this run: they ignored the seed and the arguments."""
+    parts = [identity.script, trial_class.__qualname__, repr(hparams)]
+    text = "\n".join(parts).encode(errors="surrogateescape")
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def differences(run: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Say in words what `other` has that `run` has not; both are `Identity.facts`."""
+    labels = {"trial": "trial class", "arguments": "arguments", "seed": "seed"}
+    found = []
+    for key, label in labels.items():
+        if run.get(key) != other.get(key):
+            value = other.get(key)
+            text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            found.append(f"{label} {text or '(none)'}")
+    if run.get("hparams") != other.get("hparams"):
+        found.append(f"hyperparameters {other.get('hparams')}")
+    return found
+
+
+def plain(text: str) -> str:
+    """Keep what is safe in the name of a file."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text.replace("<locals>.", "")).strip("-.")
+
+
+def file_name(run_id: str) -> str:
+    """Return a name for files of a run; equal for equal runs only."""
+    if run_id and plain(run_id) == run_id and len(run_id) <= 150:
+        return run_id
+    digest = hashlib.sha256(run_id.encode(errors="surrogateescape")).hexdigest()[:8]
+    return f"{plain(run_id)[:100]}-{digest}".lstrip("-.")
+
+
+def _option(name: object) -> str:
+    return str(name).lstrip("-").replace("-", "_").lower()
+
+
+def _as_json(value: Mapping[str, Any]) -> str:
+    try:
+        return json_encode(value, sort_keys=True)
+    except (TypeError, ValueError):
+        return _without_addresses(repr(value))
+
+
+def _without_addresses(text: str) -> str:
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def _readable(text: str) -> str:
+    return os.fsencode(text).decode("utf-8", errors="replace")

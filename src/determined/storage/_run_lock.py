@@ -1,0 +1,127 @@
+"""One process trains a run at a time: a lock that the kernel drops with the process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import time
+import weakref
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from determined.errors import RunInUse
+from determined.storage._hidden import LOCKS
+from determined.storage._locks import FolderLock
+
+logger = logging.getLogger("determined.storage")
+
+# A process that was killed a moment ago may still be on its way out, as after an elastic restart.
+_PATIENCE_SECONDS = 2.0
+
+
+class _RunLock(FolderLock):
+    """A lock that forked children (loader workers, say) do not keep when their parent dies."""
+
+    def describe(self) -> None:
+        """Write down who holds it, for whoever comes second."""
+        started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "started": started}
+        os.truncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, json.dumps(holder).encode(), 0)
+        _held.add(self)
+
+    def forget(self) -> None:
+        """Close the copy that a fork got; the parent's lock stays."""
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+
+    def release(self) -> None:
+        if self in _held:  # not in a forked child
+            _held.discard(self)
+            super().release()
+
+
+_held: weakref.WeakSet[_RunLock] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for lock in list(_held):
+        lock.forget()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+@contextlib.contextmanager
+def alone_in_run(storage_base: Path | None, location: str, name: str) -> Iterator[None]:
+    """Hold a run, whose name is that of a file; raise `RunInUse` if a live process holds it.
+
+    The lock stands beside the checkpoints, so it holds between machines that share a folder. For a
+    storage that is no folder (`storage_base` is None) it holds on this machine only.
+    """
+    path = _lock_file(storage_base, location, name)
+    lock = None
+    try:
+        lock = _acquire(path)
+    except OSError as error:
+        logger.debug("No lock for run %s: %s", name, error)
+        yield  # a file system without locks: nobody can be asked
+        return
+    if lock is None:
+        raise RunInUse(name, **holder_of(path))
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _acquire(path: Path) -> _RunLock | None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while (lock := _RunLock.try_exclusive(path)) is None:
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.05)
+    assert isinstance(lock, _RunLock)
+    lock.describe()
+    return lock
+
+
+def holder_of(path: Path) -> dict[str, Any]:
+    """Return `pid`, `host` and `started` of who holds a lock, as far as it says."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_text())
+        if isinstance(found, dict):
+            return {key: found.get(key) for key in ("pid", "host", "started")}
+    return {}
+
+
+def live_holder(storage_base: Path | None, location: str, name: str) -> dict[str, Any] | None:
+    """Return who trains a run now, None if nobody does."""
+    path = _lock_file(storage_base, location, name)
+    try:
+        if not path.exists():
+            return None
+        lock = FolderLock.try_exclusive(path)
+    except OSError:
+        return None
+    if lock is None:
+        return holder_of(path)
+    lock.release()
+    return None
+
+
+def _lock_file(storage_base: Path | None, location: str, name: str) -> Path:
+    if storage_base is not None:
+        return storage_base / LOCKS / f"run-{name}"
+    import platformdirs
+
+    folder = Path(platformdirs.user_data_dir("determined")) / "run-locks"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    place = "".join(c if c.isalnum() else "-" for c in location)[:60]
+    return folder / f"{place}-{name}"

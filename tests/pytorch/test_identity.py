@@ -1,0 +1,83 @@
+"""Which arguments tell runs apart, and what runs are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from determined.pytorch._identity import (
+    Identity,
+    counting,
+    differences,
+    file_name,
+    former_run_id,
+)
+
+
+class Net:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ("0.1 1", "0.1 1"),
+        ("--epochs 30 --lr 0.1", "--lr 0.1"),
+        ("--lr 0.1 --max-epochs=30", "--lr 0.1"),
+        ("-epochs 3", ""),
+        ("epochs=30 lr=1", "lr=1"),
+        ("--resume --lr 0.1", "--lr 0.1"),
+        ("--resume=latest 0.1", "0.1"),
+        ("--num_workers 4 --local-rank=0", ""),
+        ("--steps", ""),
+        ("epochs 3", "epochs 3"),
+        ("--warmup-steps 10", "--warmup-steps 10"),
+    ],
+)
+def test_lengths_and_displays_do_not_count(arguments: str, kept: str) -> None:
+    assert counting(arguments.split()) == kept.split()
+
+
+def test_runs_differ_by_seed_arguments_hyperparameters_script_and_class() -> None:
+    base = Identity("/a/train.py", ("0.1",), 1, {"lr": 1})
+    others = [
+        Identity("/b/train.py", ("0.1",), 1, {"lr": 1}),
+        Identity("/a/train.py", ("0.2",), 1, {"lr": 1}),
+        Identity("/a/train.py", ("0.1",), 2, {"lr": 1}),
+        Identity("/a/train.py", ("0.1",), 1, {"lr": 2}),
+    ]
+    names = {identity.run_id(Net) for identity in [base, *others]}
+    assert len(names) == 5
+    assert base.run_id(Net) != base.run_id(Identity)
+    assert base.run_id(Net).startswith("train-0.1-seed-1-")
+    assert base.run_id(Net) == Identity("/a/train.py", ("0.1",), 1, {"lr": 1}).run_id(Net)
+
+
+def test_hyperparameters_are_compared_by_value_not_by_order_or_address() -> None:
+    one = Identity("t.py", hparams={"a": 1, "b": object()})
+    two = Identity("t.py", hparams={"a": 1, "b": object()})
+    assert one.name == two.name
+    assert Identity("t.py", hparams={"a": 1, "b": 2}).run_id(Net).startswith("t-a-1-b-2-")
+    swapped = (Identity("t.py", hparams=h) for h in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
+    assert len({identity._digest() for identity in swapped}) == 1
+
+
+def test_differences_are_said_in_words() -> None:
+    mine = Identity("t.py", ("0.1",), 1, {"lr": 1}).facts(Net)
+    other = Identity("t.py", ("0.2", "x"), None, {"lr": 2}).facts(Net)
+    assert differences(mine, other) == [
+        "arguments 0.2 x",
+        "seed None",
+        'hyperparameters {"lr": 2}',
+    ]
+
+
+def test_names_of_files_are_safe_and_distinct() -> None:
+    assert file_name("train-0.1-ab") == "train-0.1-ab"
+    odd = ["../up", "a/b", "a b", "ä", "x" * 300, "", "\udcff", "."]
+    names = [file_name(name) for name in odd]
+    assert len(set(names)) == len(names)
+    assert all(name and "/" not in name and not name.startswith(".") for name in names)
+
+
+def test_the_former_name_is_that_of_earlier_releases() -> None:
+    assert former_run_id(Identity("/t.py"), None, Net) == "0307db5e02677280"
