@@ -41,7 +41,7 @@ class RunRecord:
     """What a run must remember besides the original's files.
 
     `best_checkpoint` is the one that only `checkpoint_policy="best"` asked for: the next best one
-    takes its place.
+    takes its place. `not_exact` says why this checkpoint, saved after an error, is no exact one.
     """
 
     run_id: str
@@ -53,6 +53,7 @@ class RunRecord:
     best: float | None = None
     best_checkpoint: str | None = None
     validation_pending: bool = False
+    not_exact: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what another program may have put into `run.json`."""
@@ -72,6 +73,7 @@ _RUN_TYPES: dict[str, tuple[type, ...]] = {
     "best": (int, float, type(None)),
     "best_checkpoint": (str, type(None)),
     "validation_pending": (bool,),
+    "not_exact": (str, type(None)),
 }
 
 
