@@ -26,14 +26,14 @@ class RandomTrial(LineTrial):
         return torch.utils.data.DataLoader(line(5), 2, shuffle=True, generator=generator)
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-        self.values.update(1)  # type: ignore[attr-defined]  # of a function's reducer
+        self.values.update(1)
         loss = ((self.net(batch[0]) - batch[1]) ** 2).mean()
         self.context.backward(loss)
         self.context.step_optimizer(self.adam)
         return super().train_batch(batch, epoch_idx, batch_idx)
 
     def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
-        self.values.update(1)  # type: ignore[attr-defined]  # of a function's reducer
+        self.values.update(1)
         metrics = super().evaluate_batch(batch, batch_idx)
         return {**metrics, "noise": torch.rand(()), "first": batch[0][0, 0]}
 

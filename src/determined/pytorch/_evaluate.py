@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+
 from determined.pytorch._callback import Hooks
 from determined.pytorch._checks.signatures import evaluate_call
 from determined.pytorch._context.context import PyTorchTrialContext
@@ -20,6 +22,7 @@ from determined.pytorch._metrics.batch_metrics import (
     _prepare_metrics_reducers,
     _reduce_metrics,
 )
+from determined.pytorch._ranks.ddp import validating
 from determined.pytorch._ranks.fsdp import is_sharded, reshard
 from determined.pytorch._ranks.lockstep import in_step, kept_as_they_are
 from determined.pytorch._trial import PyTorchTrial
@@ -160,8 +163,20 @@ class Evaluation:
         return _convert_metrics_to_numpy(metrics)
 
 
+def try_validation(
+    trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any, num_batches: int
+) -> dict[str, Any]:
+    """Validate a few batches, and leave no trace: neither in hooks nor in what is random."""
+    for model in context.models:
+        model.eval()
+    evaluation = Evaluation(trial, context, loader, Hooks({}), limit=num_batches)
+    with torch.no_grad(), validating(context.models), _without_trace(context, loader):
+        context.reset_reducers()
+        return evaluation.run(lambda: False)
+
+
 @contextlib.contextmanager
-def without_trace(context: PyTorchTrialContext, loader: Any) -> Iterator[None]:
+def _without_trace(context: PyTorchTrialContext, loader: Any) -> Iterator[None]:
     """Undo what the block does to reducers, random states, and generators of the loader."""
     reducers = [registered.reducer for registered in context._wrapped_reducers]
     own = generators_of(getattr(loader, "batch_sampler", None), getattr(loader, "generator", None))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 from typing import Any
 
@@ -16,6 +15,7 @@ from determined.core import EarlyExitReason
 from determined.errors import InvalidHP
 from determined.pytorch._callback import Hooks
 from determined.pytorch._checkpoint.moment import Stage
+from determined.pytorch._checkpoint.policy import CheckpointPolicy
 from determined.pytorch._checkpoint.rescue import Rescue
 from determined.pytorch._checkpoint.retention import Retention, configured_policy
 from determined.pytorch._checkpoint.saver import SaveJob, Saver
@@ -28,7 +28,12 @@ from determined.pytorch._data.seed import set_rng_state
 from determined.pytorch._display.hints import explain
 from determined.pytorch._display.profile import TimeProfile, profile_loop
 from determined.pytorch._display.reports import Tracker, checkpoint_address
-from determined.pytorch._evaluate import Evaluation, Interrupted, uses_evaluate_batch, without_trace
+from determined.pytorch._evaluate import (
+    Evaluation,
+    Interrupted,
+    try_validation,
+    uses_evaluate_batch,
+)
 from determined.pytorch._metrics.batch_metrics import BatchMetrics, average_over_ranks, averages
 from determined.pytorch._opening import open_run
 from determined.pytorch._plan import FitPlan
@@ -61,7 +66,7 @@ class TrainLoop:
         self._tracker = Tracker(context)
         self._metrics = BatchMetrics()
         self._validated: dict[str, Any] = {}
-        self._has_warned_of_metric = False
+        self._policy = CheckpointPolicy(plan)
         self._code = find_trial_code(type(trial))
         self._saver = Saver(
             self._core.checkpoint,
@@ -258,7 +263,7 @@ class TrainLoop:
         if evaluation.num_batches:
             self._tracker.validation_speed(began, evaluation.num_records, evaluation.num_batches)
         best_before = self._core.train.get_experiment_best_validation()
-        is_best = self._is_best(metrics, best_before)
+        is_best = self._policy.is_best(metrics, best_before)
         self._tracker.validation(state, metrics, is_best)
         self._run.best = self._core.train.get_experiment_best_validation()
         self._validated = metrics
@@ -266,56 +271,18 @@ class TrainLoop:
             self._save(is_best=is_best and self._plan.checkpoint_policy == "best")
 
     def _try_validation(self) -> None:
-        """Validate a few batches, so that mistakes show before training; leave no trace."""
-        context, plan, loader = self._context, self._plan, self._validation_loader
-        if not self._validates or not uses_evaluate_batch(self._trial):
-            return
-        for model in context.models:
-            model.eval()
-        evaluation = Evaluation(
-            self._trial, context, loader, Hooks({}), limit=plan.sanity_validation
-        )
-        with torch.no_grad(), validating(context.models), without_trace(context, loader):
-            context.reset_reducers()
-            metrics = evaluation.run(lambda: False)
-        if plan.checkpoint_policy == "best" and not plan.test_mode:
-            self._check_metric(metrics)
-
-    def _is_best(self, metrics: dict[str, Any], best_before: float | None) -> bool:
-        value: Any = metrics.get(self._plan.metric or "")
-        if not is_numerical_scalar(value) or math.isnan(value):
-            return False
-        if best_before is None:
-            return True
-        return bool(value < best_before if self._plan.smaller_is_better else value > best_before)
+        """Validate a few batches before training, so that mistakes show at once."""
+        if self._validates and uses_evaluate_batch(self._trial):
+            metrics = try_validation(
+                self._trial, self._context, self._validation_loader, self._plan.sanity_validation
+            )
+            if self._context.distributed.rank == 0:
+                self._policy.has_metric(metrics)
 
     def _is_worth_saving(self, metrics: dict[str, Any], is_best: bool) -> bool:
-        plan = self._plan
         if self._context.distributed.rank != 0 or self._is_saved():
             return False  # the chief decides
-        if plan.checkpoint_policy != "best" or plan.test_mode:
-            return plan.checkpoint_policy == "all"
-        return is_best or not self._check_metric(metrics)
-
-    def _check_metric(self, metrics: dict[str, Any]) -> bool:
-        """Say whether the metric of "best" is there; raise if `fit` was asked for another one."""
-        plan = self._plan
-        value = metrics.get(plan.metric or "")
-        if self._context.distributed.rank != 0 or plan.metric is None or is_numerical_scalar(value):
-            return True
-        problem = (
-            f"checkpoint_policy='best' compares the validation metric {plan.metric!r}, which must "
-            f"be one number, got {value!r}. The metrics are {sorted(metrics, key=str)}."
-        )
-        if not plan.is_metric_configured:
-            raise RuntimeError(problem)
-        if not self._has_warned_of_metric:
-            self._has_warned_of_metric = True
-            logger.warning(
-                f"{problem} It comes from searcher.metric of `exp_conf`. Until that names one of "
-                "them, each validation saves a checkpoint."
-            )
-        return False
+        return self._policy.asks_for(metrics, is_best)
 
     # Checkpoints.
 
@@ -326,6 +293,9 @@ class TrainLoop:
         """Say whether a checkpoint of this batch is wanted, however good it is."""
         due = self._schedule.due(self.state.batches_trained)
         return self._is_finished() or _TrainBoundaryType.CHECKPOINT in due
+
+    def _is_validation_due(self) -> bool:
+        return _TrainBoundaryType.VALIDATE in self._schedule.due(self.state.batches_trained)
 
     def _save_unless_current(self, already_exiting: bool = False) -> None:
         if not self._is_saved():
@@ -453,7 +423,7 @@ class TrainLoop:
             self._callbacks,
             self._saver,
             self._save_without,
-            lambda: _TrainBoundaryType.VALIDATE in self._schedule.due(self.state.batches_trained),
+            self._is_validation_due,
             enabled=not plan.test_mode,
         )
         stack.push(lambda kind, error, tb: explain(context, error, tb))

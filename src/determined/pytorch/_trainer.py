@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, ParamSpec
 
 import torch
@@ -57,7 +57,7 @@ class _Init(contextlib._GeneratorContextManager[PyTorchTrialContext]):
 
 
 def _entered_by_with(
-    function: Callable[P, Iterator[PyTorchTrialContext]],
+    function: Callable[P, Generator[PyTorchTrialContext, None, None]],
 ) -> Callable[P, contextlib.AbstractContextManager[PyTorchTrialContext]]:
     @functools.wraps(function)
     def make(*args: P.args, **kwargs: P.kwargs) -> _Init:
@@ -80,7 +80,7 @@ def init(
     run_id: str | None = None,
     allow_pickle: bool = False,
     device: torch.device | str | None = None,
-) -> Iterator[PyTorchTrialContext]:
+) -> Generator[PyTorchTrialContext, None, None]:
     """Make the context of a trial; use it as `with pytorch.init() as context:` on every rank.
 
     Under torchrun the process group is started (and ended) here unless the script did so.

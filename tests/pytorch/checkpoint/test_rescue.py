@@ -239,7 +239,7 @@ EXACT = [
 
 @pytest.mark.parametrize("where", EXACT)
 def test_a_run_that_failed_continues_as_if_it_had_not(where: str, tmp_path: Path) -> None:
-    options = {"checkpoint_period": Batch(6)} if where == "save_start" else {}
+    options: dict[str, Any] = {"checkpoint_period": Batch(6)} if where == "save_start" else {}
     whole, resumed, record = fail_and_resume(Trial, where, tmp_path, **options)
     assert record["not_exact"] is None
     if where == "batch_end":  # the average, validated here, comes after the callback that failed

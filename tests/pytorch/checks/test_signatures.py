@@ -65,7 +65,7 @@ def test_evaluate_batch_gets_its_arguments_whatever_their_names(method: Any) -> 
 
 def test_trials_with_names_of_their_own_train_alike() -> None:
     class Short(LineTrial):
-        def train_batch(self, b: Any, e: int, i: int) -> Any:  # type: ignore[override]  # other names
+        def train_batch(self, b: Any, e: int, i: int) -> Any:
             return super().train_batch(b, e, i)
 
         def evaluate_batch(self, data: Any) -> Any:  # type: ignore[override]  # without a number
@@ -153,7 +153,7 @@ class FirstGeneration(pytorch.PyTorchTrial):
     def train_batch(self, batch: Any, model: Any, epoch_idx: int, batch_idx: int) -> Any:  # type: ignore[override]  # as it was then
         raise AssertionError
 
-    def evaluate_batch(self, batch: Any, model: Any) -> Any:  # type: ignore[override]  # as it was then
+    def evaluate_batch(self, batch: Any, model: Any) -> Any:
         raise AssertionError
 
     def build_training_data_loader(self) -> Any:

@@ -160,7 +160,7 @@ class OldFashioned(torch.optim.Optimizer):
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {"lr": 0.001})
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # without a closure
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.data.add_(parameter.grad, alpha=-group["lr"])

@@ -78,7 +78,7 @@ def by_hand(window: int = 1) -> list[list[float]]:
     d_optimizer = torch.optim.Adam(discriminator.parameters())
     models = generator, discriminator
     sums = {model: [torch.zeros_like(p) for p in model.parameters()] for model in models}
-    for batch_idx, real in enumerate(data().split(SIZE)):
+    for batch_idx, real in enumerate(torch.split(data(), SIZE)):
         d_loss, g_loss = losses(generator, discriminator, real, batch_idx)
         for model, loss, optimizer in (
             (discriminator, lambda d_loss=d_loss: d_loss, d_optimizer),

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from determined.pytorch import PyTorchTrialContext
+from determined.pytorch._ranks.ddp import inner_module
 from tests.support.messages import documented
 from tests.support.ranked import NetTrial, fit
 from tests.support.trials import LineTrial, one_weight, train
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.multiprocess
 class Ignoring(NetTrial):
     def __init__(self, context: PyTorchTrialContext) -> None:
         super().__init__(context)
-        self.model = self.model.module if context.distributed.size > 1 else self.model
+        self.model = inner_module(self.model)
 
 
 def _run(trial_class: type[NetTrial], storage: Path, aggregation: int) -> Any:
@@ -52,9 +54,11 @@ def test_a_kept_result_keeps_ranks_equal(tmp_path: Path) -> None:
 def test_on_one_rank_an_ignored_result_is_fine() -> None:
     class Trial(LineTrial):
         def __init__(self, context: PyTorchTrialContext) -> None:
-            super().__init__(context)
-            kept = self.model
+            self.context = context
+            self.log, self.callbacks = [], {}
             self.model = one_weight()
-            self.model.weight = kept.weight
+            context.wrap_model(self.model)
+            sgd = torch.optim.SGD(self.model.parameters(), lr=self.learning_rate)
+            self.optimizer = context.wrap_optimizer(sgd)
 
     assert train(Trial).weight == train(LineTrial).weight

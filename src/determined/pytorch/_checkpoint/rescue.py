@@ -78,18 +78,18 @@ class Rescue:
             )
 
     def _save(self, error: Exception) -> None:
-        with contextlib.suppress(Exception):  # it is told of when the saver is closed
-            self._saver.wait()
         batches = self._state.batches_trained
-        if self.safe_at == batches or error is self._saver.failure:
-            return
-        if self._context.distributed.size > 1:
-            if not isinstance(error, DistributedError):
+        if self._context.distributed.size > 1:  # which nobody may wait for, nor make wait
+            if not isinstance(error, DistributedError) and self.safe_at != batches:
                 logger.warning(
                     f"Not saved: {counted(batches - self.safe_at, 'batch')} since the last "
                     "checkpoint. With several ranks the others may not be at the same place. Set "
                     "fit(checkpoint_period=...) to lose less."
                 )
+            return
+        with contextlib.suppress(Exception):  # it is told of when the saver is closed
+            self._saver.wait()
+        if self.safe_at == batches or error is self._saver.failure:
             return
         culprits = _callbacks_in(error, self._callbacks)
         reason = self._go_back()

@@ -111,7 +111,8 @@ def _refuse_first_generation(trial: PyTorchTrial) -> None:
 
 def _check_reducer_names(trial: PyTorchTrial) -> None:
     """Compare the metrics that both methods name, where their source shows them."""
-    reduced, metrics = map(returned_names, (trial.evaluation_reducer, trial.evaluate_batch))
+    reduced = returned_names(trial.evaluation_reducer)
+    metrics = returned_names(trial.evaluate_batch)
     if reduced is not None and metrics is not None and reduced != metrics:
         raise InvalidExperimentException(
             "`evaluation_reducer` must name exactly the metrics of `evaluate_batch`: it names "
