@@ -80,12 +80,12 @@ class GANTrial(pytorch.PyTorchTrial):
 
         both = torch.cat([real, fake.detach()])
         discriminator_loss = self.loss(self.discriminator(both), verdicts)
-        self.discriminator_optimizer.zero_grad()  # the generator's loss left gradients here as well
         self.context.backward(discriminator_loss)
         self.context.step_optimizer(self.discriminator_optimizer)
 
         generator_loss = self.loss(self.discriminator(fake), verdicts[: len(real)])
-        self.context.backward(generator_loss)
+        # The loss runs through the discriminator, but is none of its business.
+        self.context.backward(generator_loss, only=self.generator_optimizer)
         self.context.step_optimizer(self.generator_optimizer)
         return {"discriminator_loss": discriminator_loss, "generator_loss": generator_loss}
 

@@ -75,7 +75,7 @@ def test_batch_schedule_of_validations() -> None:
     assert facts == (6, 3, 1, 3)
 
 
-@pytest.mark.parametrize("value", [0, -3, 1, np.int64(1)])
+@pytest.mark.parametrize("value", [0, 1, np.int64(1)])
 def test_period_below_one_saves_on_every_batch(value: Any) -> None:
     facts = _fit(max_length=Batch(3), checkpoint_period=Batch(value), checkpoint_policy="none")
     assert facts == (3, 1, 3, 3)
@@ -230,7 +230,7 @@ def test_checkpoint_before_the_final_validation_validates_once_more_on_resume() 
     assert _facts_without_checkpoints(trial) == (0, 1, 0)
 
 
-@pytest.mark.parametrize("length", [Batch(0), Epoch(0), Batch(-1)])
+@pytest.mark.parametrize("length", [Batch(0), Epoch(0)])
 def test_length_zero_trains_validates_and_saves_nothing(length: TrainUnit) -> None:
     assert _fit(max_length=length) == (0, 0, 0, 0)
 

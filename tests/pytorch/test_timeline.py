@@ -248,7 +248,7 @@ def test_shutdown_runs_for_started_callbacks_when_a_later_one_fails_to_start() -
     ]
 
 
-def test_an_exception_leaves_without_a_checkpoint_but_with_shutdown_hooks() -> None:
+def test_an_exception_saves_first_and_runs_shutdown_hooks_last() -> None:
     trials: list[LineTrial] = []
 
     class Trial(LineTrial):
@@ -262,7 +262,7 @@ def test_an_exception_leaves_without_a_checkpoint_but_with_shutdown_hooks() -> N
         train(recording(Trial, "AB"))
     log = trials[0].log
     assert _names(log)[-2:] == [("B", "on_trial_shutdown"), ("A", "on_trial_shutdown")]
-    assert "state_dict" not in {entry[1] for entry in log if isinstance(entry, tuple)}
+    assert _names(log)[-10:-2] == _checkpoint()[1:]
 
 
 def test_legacy_epoch_start_without_parameters_is_called_with_a_warning(

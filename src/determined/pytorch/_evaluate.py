@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+
 from determined.pytorch._callback import Hooks
+from determined.pytorch._checks.signatures import evaluate_call
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.fetch import explained
+from determined.pytorch._data.order import generators_of
+from determined.pytorch._data.seed import rng_state, set_rng_state
 from determined.pytorch._metrics.batch_metrics import (
     BatchMetrics,
     Rows,
@@ -17,6 +22,7 @@ from determined.pytorch._metrics.batch_metrics import (
     _prepare_metrics_reducers,
     _reduce_metrics,
 )
+from determined.pytorch._ranks.ddp import validating
 from determined.pytorch._ranks.fsdp import is_sharded, reshard
 from determined.pytorch._ranks.lockstep import in_step, kept_as_they_are
 from determined.pytorch._trial import PyTorchTrial
@@ -43,14 +49,14 @@ class Evaluation:
         context: PyTorchTrialContext,
         loader: Any,
         hooks: Hooks,
-        one_batch: bool,
+        limit: int | None = None,
     ) -> None:
         self._trial = trial
         self._context = context
         self._loader = loader
         self._hooks = hooks
-        self._one_batch = one_batch
-        self._takes_batch_idx = _takes_batch_idx(trial.evaluate_batch)
+        self._limit = limit
+        self._evaluate = evaluate_call(trial.evaluate_batch)
         self._warned_of_length = False
         self.num_records = 0
         self.num_batches = 0
@@ -102,7 +108,7 @@ class Evaluation:
             if not counts:
                 with kept_as_they_are(r.reducer for r in context._wrapped_reducers):
                     self._evaluate(batch, batch_idx)
-                if self._one_batch:
+                if batch_idx + 1 == self._limit:
                     break
                 continue
             num_records += self._batch_length(batch)
@@ -120,7 +126,7 @@ class Evaluation:
                     f"{sorted(names, key=str)}, from batch {batch_idx} {sorted(metrics, key=str)}."
                 )
             outputs.append(metrics)
-            if self._one_batch:
+            if batch_idx + 1 == self._limit:
                 break
             if stop_asked():
                 raise Interrupted
@@ -131,14 +137,6 @@ class Evaluation:
         if any(map(is_sharded, self._context.models)):
             return in_step(batches, self._context.distributed)
         return ((batch, True) for batch in batches)
-
-    def _evaluate(self, batch: Any, batch_idx: int) -> Any:
-        evaluate = self._trial.evaluate_batch
-        if self._takes_batch_idx == "keyword":
-            return evaluate(batch=batch, batch_idx=batch_idx)
-        if self._takes_batch_idx == "position":
-            return evaluate(batch, batch_idx)
-        return evaluate(batch=batch)  # type: ignore[call-arg]  # the form without batch_idx
 
     def _batch_length(self, batch: Any) -> int:
         try:
@@ -165,12 +163,27 @@ class Evaluation:
         return _convert_metrics_to_numpy(metrics)
 
 
-def _takes_batch_idx(evaluate_batch: Callable[..., Any]) -> str:
-    """Say how to pass `batch_idx`: by keyword, by position, or not at all."""
-    parameters = inspect.signature(evaluate_batch).parameters
-    if "batch_idx" in parameters:
-        return "keyword"
-    positional = [
-        p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    return "position" if len(positional) > 1 else "none"
+def try_validation(
+    trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any, num_batches: int
+) -> dict[str, Any]:
+    """Validate a few batches, and leave no trace: neither in hooks nor in what is random."""
+    for model in context.models:
+        model.eval()
+    evaluation = Evaluation(trial, context, loader, Hooks({}), limit=num_batches)
+    with torch.no_grad(), validating(context.models), _without_trace(context, loader):
+        context.reset_reducers()
+        return evaluation.run(lambda: False)
+
+
+@contextlib.contextmanager
+def _without_trace(context: PyTorchTrialContext, loader: Any) -> Iterator[None]:
+    """Undo what the block does to reducers, random states, and generators of the loader."""
+    reducers = [registered.reducer for registered in context._wrapped_reducers]
+    own = generators_of(getattr(loader, "batch_sampler", None), getattr(loader, "generator", None))
+    states = [(generator, generator.get_state()) for generator in own]
+    random_state = rng_state()
+    with kept_as_they_are(reducers):
+        yield
+    set_rng_state(random_state)
+    for generator, state in states:
+        generator.set_state(state)

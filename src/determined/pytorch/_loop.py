@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 from typing import Any
 
@@ -15,16 +14,26 @@ from determined._version import __version__
 from determined.core import EarlyExitReason
 from determined.errors import InvalidHP
 from determined.pytorch._callback import Hooks
+from determined.pytorch._checkpoint.moment import Stage
+from determined.pytorch._checkpoint.policy import CheckpointPolicy
+from determined.pytorch._checkpoint.rescue import Rescue
 from determined.pytorch._checkpoint.retention import Retention, configured_policy
 from determined.pytorch._checkpoint.saver import SaveJob, Saver
 from determined.pytorch._checkpoint.state import collect, collect_rank, load_data_of
+from determined.pytorch._checks.signatures import train_call
 from determined.pytorch._checks.trial import check_trial
+from determined.pytorch._checks.updates import UpdateCheck, warn_of_windows
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.seed import rng_state, set_rng_state
+from determined.pytorch._data.seed import set_rng_state
 from determined.pytorch._display.hints import explain
 from determined.pytorch._display.profile import TimeProfile, profile_loop
 from determined.pytorch._display.reports import Tracker, checkpoint_address
-from determined.pytorch._evaluate import Evaluation, Interrupted
+from determined.pytorch._evaluate import (
+    Evaluation,
+    Interrupted,
+    try_validation,
+    uses_evaluate_batch,
+)
 from determined.pytorch._metrics.batch_metrics import BatchMetrics, average_over_ranks, averages
 from determined.pytorch._naming import hold_run
 from determined.pytorch._opening import open_run
@@ -53,12 +62,12 @@ class TrainLoop:
         self._context = context
         self._core = context._core
         self._plan = plan
-        self._train_batch = trial.train_batch
         self._callbacks = trial.build_callbacks()
         self._hooks = Hooks(self._callbacks)
         self._tracker = Tracker(context)
         self._metrics = BatchMetrics()
         self._validated: dict[str, Any] = {}
+        self._policy = CheckpointPolicy(plan)
         self._code = find_trial_code(type(trial))
         self._saver = Saver(
             self._core.checkpoint,
@@ -72,30 +81,31 @@ class TrainLoop:
             on_saved=self._saved,
         )
         check_trial(trial, context, self._callbacks)
+        self._train_batch = train_call(trial.train_batch)
 
     def run(self) -> None:
         """Train until the schedule, a stop request or an exception ends it."""
         distributed = self._context.distributed
         with contextlib.ExitStack() as stack, ending_together(distributed, self._is_saving):
             self._open(stack)
-            try:
-                self._check_stop(preemption_only=True)
-                if self._run.validation_pending or self._wants_step_zero_validation():
-                    self._validate()
-                while not self._is_finished():
-                    self._train_segment()
-                    self._report_training()
-                    self._handle(self._schedule.due(self.state.batches_trained))
-                if self.state.last_val != self.state.batches_trained:
-                    self._validate()
-                self._save_unless_current()
-            except _ShouldExit as e:
-                if not e.skip_exit_checkpoint:
-                    self._save_unless_current(already_exiting=True)
-            except InvalidHP:
-                if distributed.size == 1:  # else the others may not be here
-                    self._save_unless_current(already_exiting=True)
-                raise
+            if self._plan.sanity_validation:
+                self._try_validation()
+            with self._rescue:  # saves what there is when user code raises
+                try:
+                    self._check_stop(preemption_only=True)
+                    if self._run.validation_pending or self._wants_step_zero_validation():
+                        self._validate()
+                    while not self._is_finished():
+                        self._train_segment()
+                        self._report_training()
+                        self._handle(self._schedule.due(self.state.batches_trained))
+                    self._updates.look(self.state.batches_trained)
+                    if self.state.last_val != self.state.batches_trained:
+                        self._validate()
+                    self._save_unless_current()
+                except _ShouldExit as e:
+                    if not e.skip_exit_checkpoint:
+                        self._save_unless_current(already_exiting=True)
             self._saver.finish()
             # The others leave when the last checkpoint is safe.
             self._tracker.latest_checkpoint = distributed.broadcast(self.latest_checkpoint)
@@ -109,15 +119,18 @@ class TrainLoop:
             hooks.of("on_training_batch_start"),
             hooks.of("on_training_batch_end"),
         )
+        moment = self._rescue.moment
         self._tracker.begin_segment()
         for model in context.models:
             model.train()
         context.reset_reducers()
         self._metrics = BatchMetrics()
-        look_at = self._schedule.next_look(state.batches_trained)
+        moment.begin_segment()
+        look_at = min(self._schedule.next_look(state.batches_trained), self._updates.look_at)
         while True:
             batch_idx = state.batches_trained
             beat("training batch", batch_idx)
+            moment.begin_batch()
             epoch_idx, batch_in_epoch = divmod(batch_idx, epoch_length)
             is_update = context._begin_batch(batch_idx)
             if batch_in_epoch == 0:
@@ -128,20 +141,27 @@ class TrainLoop:
             for on_batch_start in batch_start:
                 on_batch_start(epoch_idx, batch_idx, batch)
 
-            metrics = train_batch(batch=batch, epoch_idx=epoch_idx, batch_idx=batch_idx)
+            moment.stage = Stage.TRAINING
+            metrics = train_batch(batch, epoch_idx, batch_idx)
 
             metrics = self._finish_batch(metrics, batch_idx, is_update)
             state.batches_trained = self._tracker.display.batches_trained = batch_idx + 1
+            ends_epoch = batch_in_epoch == epoch_length - 1
+            state.epochs_trained += ends_epoch
+            moment.stage = Stage.BETWEEN
             for on_batch_end in batch_end:
                 on_batch_end(epoch_idx, batch_idx, metrics)
             del batch, metrics  # the next batch can have their memory
-            if batch_in_epoch == epoch_length - 1:
+            if ends_epoch:
                 hooks.call("on_training_epoch_end", epoch_idx)
-                state.epochs_trained += 1
             if state.batches_trained >= look_at:
+                if state.batches_trained >= self._updates.look_at:
+                    self._updates.look(state.batches_trained)
                 if self._schedule.due(state.batches_trained):
                     return
-                look_at = self._schedule.next_look(state.batches_trained)
+                look_at = min(
+                    self._schedule.next_look(state.batches_trained), self._updates.look_at
+                )
             if self._stop.seen_after(state.batches_trained):
                 return
 
@@ -209,15 +229,22 @@ class TrainLoop:
 
     def _validate(self) -> None:
         context, state = self._context, self.state
+        if not self._validates:
+            state.last_val = state.batches_trained
+            return
         began = time.monotonic()
         self._watchdog.beat("validation")
         self._tracker.status("validating")
         context.reset_reducers()
         for model in context.models:
             model.eval()
-        random_state = rng_state()
+        random_state = self._rescue.moment.begin_validation()
         evaluation = Evaluation(
-            self._trial, context, self._validation_loader, self._hooks, self._plan.test_mode
+            self._trial,
+            context,
+            self._validation_loader,
+            self._hooks,
+            limit=1 if self._plan.test_mode else None,
         )
         with torch.no_grad(), validating(context.models):
             self._hooks.call("on_validation_start")
@@ -232,39 +259,31 @@ class TrainLoop:
                 metrics = context.distributed.broadcast(metrics)
                 self._hooks.call("on_validation_end", metrics)
         state.last_val = state.batches_trained
+        self._rescue.moment.stage = Stage.BETWEEN
         self._run.validation_pending = False
         if evaluation.num_batches:
             self._tracker.validation_speed(began, evaluation.num_records, evaluation.num_batches)
         best_before = self._core.train.get_experiment_best_validation()
-        is_best = self._is_best(metrics, best_before)
+        is_best = self._policy.is_best(metrics, best_before)
         self._tracker.validation(state, metrics, is_best)
         self._run.best = self._core.train.get_experiment_best_validation()
         self._validated = metrics
         if context.distributed.broadcast(self._is_worth_saving(metrics, is_best)):
-            self._save(is_best=self._plan.checkpoint_policy == "best")
+            self._save(is_best=is_best and self._plan.checkpoint_policy == "best")
 
-    def _is_best(self, metrics: dict[str, Any], best_before: float | None) -> bool:
-        value: Any = metrics.get(self._plan.metric or "")
-        if not is_numerical_scalar(value) or math.isnan(value):
-            return False
-        if best_before is None:
-            return True
-        return bool(value < best_before if self._plan.smaller_is_better else value > best_before)
+    def _try_validation(self) -> None:
+        """Validate a few batches before training, so that mistakes show at once."""
+        if self._validates and uses_evaluate_batch(self._trial):
+            metrics = try_validation(
+                self._trial, self._context, self._validation_loader, self._plan.sanity_validation
+            )
+            if self._context.distributed.rank == 0:
+                self._policy.has_metric(metrics)
 
     def _is_worth_saving(self, metrics: dict[str, Any], is_best: bool) -> bool:
-        plan = self._plan
         if self._context.distributed.rank != 0 or self._is_saved():
             return False  # the chief decides
-        if plan.checkpoint_policy != "best":
-            return plan.checkpoint_policy == "all"
-        value = metrics.get(plan.metric or "")
-        if not is_numerical_scalar(value):
-            raise RuntimeError(
-                f"checkpoint_policy='best' compares the validation metric {plan.metric!r}, which "
-                "must be one "
-                f"number, got {value!r}. The metrics are {sorted(metrics, key=str)}."
-            )
-        return is_best
+        return self._policy.asks_for(metrics, is_best)
 
     # Checkpoints.
 
@@ -275,6 +294,9 @@ class TrainLoop:
         """Say whether a checkpoint of this batch is wanted, however good it is."""
         due = self._schedule.due(self.state.batches_trained)
         return self._is_finished() or _TrainBoundaryType.CHECKPOINT in due
+
+    def _is_validation_due(self) -> bool:
+        return _TrainBoundaryType.VALIDATE in self._schedule.due(self.state.batches_trained)
 
     def _save_unless_current(self, already_exiting: bool = False) -> None:
         if not self._is_saved():
@@ -308,6 +330,15 @@ class TrainLoop:
             self._core.train.report_early_exit(EarlyExitReason.INVALID_HP)
             raise _ShouldExit(skip_exit_checkpoint=True) from None
 
+    def _save_without(self, culprits: set[str]) -> str | None:
+        """Save after an error, without callbacks that raised it, and wait for it."""
+        self._callbacks = {n: c for n, c in self._callbacks.items() if n not in culprits}
+        self._hooks = Hooks(self._callbacks)
+        self._saver.callbacks = self._callbacks
+        self._save(already_exiting=True)
+        self._saver.finish()
+        return self.latest_checkpoint
+
     def _save_job(self, ranks: list[dict[str, Any]], is_best: bool) -> SaveJob:
         is_validated = self.state.last_val == self.state.batches_trained
         tensors = collect(self._context, self._callbacks)
@@ -326,6 +357,7 @@ class TrainLoop:
                 "run_id": self._run.run_id,
                 "run": self._context._run_facts,
                 "metrics": _numbers(self._validated) if is_validated else {},
+                **({"not_exact": self._run.not_exact} if self._run.not_exact else {}),
             },
             is_best=is_best,
             is_asked_for=not is_best or self._is_save_due(),
@@ -367,9 +399,11 @@ class TrainLoop:
             self._tracker.latest_checkpoint = checkpoint_address(context, opened.continues)
         self._training_data = opened.training_data
         self._validation_loader = opened.validation_loader
+        self._validates = opened.validates
         self._epoch_length = opened.epoch_length
         self._schedule = Schedule(plan.units, opened.epoch_length, every_batch=plan.test_mode)
         self._stop = StopWatch(context, self.state.batches_trained)
+        warn_of_windows(context, plan.batches(opened.epoch_length))
         if self._run.best is not None:
             train._set_best_tracking(plan.metric, plan.smaller_is_better, self._run.best)
         self._tracker.start(
@@ -385,6 +419,18 @@ class TrainLoop:
         # Last, so that nothing above moves the random numbers of the resumed run.
         if opened.rng_state is not None:
             set_rng_state(opened.rng_state)
+        self._updates = UpdateCheck(context, self.state.batches_trained)
+        stack.callback(self._updates.close)
+        self._rescue = Rescue(
+            context,
+            self.state,
+            self._run,
+            self._callbacks,
+            self._saver,
+            self._save_without,
+            self._is_validation_due,
+            enabled=not plan.test_mode,
+        )
         stack.push(lambda kind, error, tb: explain(context, error, tb))
 
     def _start_profile(self, stack: contextlib.ExitStack) -> None:
@@ -419,6 +465,7 @@ class TrainLoop:
     def _saved(self, storage_id: str, job: SaveJob) -> None:
         """Follow up on a checkpoint that is safe now; runs in the saver's thread."""
         self._tracker.saved(storage_id, job.state.batches_trained)
+        self._rescue.safe_at = job.state.batches_trained
         superseded = self._run.best_checkpoint if job.is_best else None
         if job.is_best:
             self._run.best_checkpoint = None if job.is_asked_for else storage_id

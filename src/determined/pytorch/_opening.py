@@ -26,6 +26,7 @@ from determined.pytorch._checkpoint.state import (
     restore_counters,
     restore_gradients,
 )
+from determined.pytorch._checks.trial import check_evaluates, warn_of_no_validation
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.batches import DataLoader, _dataset_repro_warning
 from determined.pytorch._data.iterable import StreamLoader
@@ -54,6 +55,7 @@ class Opened:
     run: RunRecord
     training_data: TrainingData
     validation_loader: Any
+    validates: bool
     epoch_length: int
     rng_state: dict[str, Any] | None
     started_from: str | None
@@ -109,7 +111,7 @@ def open_run(
 
         training_loader = trial.build_training_data_loader()
         _check_loader(training_loader, context, trial.build_training_data_loader)
-        validation_loader = _validation_loader(trial, context)
+        validation_loader, validates = _validation_loader(trial, context, plan)
         if isinstance(validation_loader, (Loader, StreamLoader)):
             stack.callback(validation_loader.close)
         # When both are built: this draws a random number, and those of the trial come first.
@@ -129,7 +131,9 @@ def open_run(
     if run.best_checkpoint == started_from:
         run.best_checkpoint = None  # it has a second use now, so nothing takes its place
     continues = saved.name if saved is not None and saved.continues else None
-    return Opened(state, run, data, validation_loader, epoch_length, rng, started_from, continues)
+    return Opened(
+        state, run, data, validation_loader, validates, epoch_length, rng, started_from, continues
+    )
 
 
 # The checkpoint.
@@ -225,6 +229,11 @@ def _continued(run: RunRecord, saved: RunRecord) -> RunRecord:
         run = dataclasses.replace(run, best=saved.best)
         if saved.run_id == run.run_id:
             run = dataclasses.replace(run, best_checkpoint=saved.best_checkpoint)
+    if saved.not_exact is not None:
+        logger.warning(
+            f"This checkpoint was saved after an error and is not exact: {saved.not_exact}. The "
+            "batch that failed is trained again."
+        )
     if saved.aggregation_frequency != run.aggregation_frequency:
         logger.warning(
             f"The run was saved with aggregation_frequency={saved.aggregation_frequency} and "
@@ -307,15 +316,22 @@ def _skips(loader: Any) -> bool:
     return False
 
 
-def _validation_loader(trial: PyTorchTrial, context: PyTorchTrialContext) -> Any:
+def _validation_loader(
+    trial: PyTorchTrial, context: PyTorchTrialContext, plan: FitPlan
+) -> tuple[Any, bool]:
+    """Return the loader of this rank, and whether there is anything to validate on."""
     loader = trial.build_validation_data_loader()
+    if loader is None:
+        warn_of_no_validation(context, plan)
+        return None, False
+    check_evaluates(trial)
     _check_loader(loader, context, trial.build_validation_data_loader)
     if not isinstance(loader, DataLoader):
-        return loader
+        return loader, True
     distributed = context.distributed
     is_shared = uses_evaluate_batch(trial) and distributed.size > 1
     if not is_shared and distributed.rank != 0:
-        return None
+        return None, True
     if is_shared:
         batches = loader.get_data_loader(num_replicas=distributed.size, rank=distributed.rank)
     else:
@@ -323,7 +339,7 @@ def _validation_loader(trial: PyTorchTrial, context: PyTorchTrialContext) -> Any
     if isinstance(batches, Loader):
         seed = context.get_trial_seed()
         batches.derive_passes(lambda: mix(seed, context._current_batch_idx or 0), is_shared)
-    return batches
+    return batches, True
 
 
 def _check_loader(

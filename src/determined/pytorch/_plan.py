@@ -43,17 +43,27 @@ class FitPlan:
     test_mode: bool = False
     profile: ProfileOptions = ProfileOptions()
     metric: str | None = None
+    is_metric_configured: bool = False  # by the experiment configuration, not by `fit`
     smaller_is_better: bool = True
     async_checkpoint: bool = True
     on_checkpoint_error: str = "raise"
     export: str | None = None
     progress: bool | None = None
+    sanity_validation: int = 0
 
     @property
     def length(self) -> int:
         """Return the number of batches or epochs in `max_length`."""
         assert isinstance(self.max_length.value, numbers.Integral)
         return int(self.max_length.value)
+
+    def batches(self, epoch_length: int) -> int | None:
+        """Return how many batches that is, None if nobody knows."""
+        if self.test_mode:
+            return None
+        if isinstance(self.max_length, Batch):
+            return self.length
+        return None if epoch_length == sys.maxsize else self.length * epoch_length
 
     @property
     def shared(self) -> dict[str, str]:
@@ -67,6 +77,7 @@ class FitPlan:
             "latest_checkpoint",
             "step_zero_validation",
             "test_mode",
+            "sanity_validation",
         )
         return {name: re.sub(" at 0x[0-9a-f]+", "", repr(getattr(self, name))) for name in names}
 
@@ -96,6 +107,7 @@ def check_period(name: str, unit: TrainUnit | None) -> TrainUnit:
             "of whole "
             f"numbers, got {unit!r}."
         )
+    _refuse_negative(name, unit)
     return unit
 
 
@@ -111,7 +123,13 @@ def check_max_length(max_length: TrainUnit | None, context: PyTorchTrialContext)
         raise TypeError(
             f"`max_length` must be Batch or Epoch of a whole number, got {max_length!r}."
         )
+    _refuse_negative("max_length", max_length)
     return max_length
+
+
+def _refuse_negative(name: str, unit: TrainUnit) -> None:
+    if isinstance(unit.value, numbers.Integral) and int(unit.value) < 0:
+        raise ValueError(f"`{name}` must not be negative, got {unit!r}.")
 
 
 def _configured_length(context: PyTorchTrialContext) -> TrainUnit:

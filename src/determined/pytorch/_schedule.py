@@ -188,6 +188,13 @@ class Schedule:
         return batches_trained + 1  # a container may change while we train: ask it each time
 
 
+def counted(number: int, word: str) -> str:
+    """Return "1 batch", "3 batches", "2 epochs"."""
+    if number == 1:
+        return f"1 {word}"
+    return f"{number} {word}{'es' if word.endswith('ch') and word != 'epoch' else 's'}"
+
+
 def is_whole_number(value: Any) -> bool:
     """Accept Python and numpy integers, not booleans."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)

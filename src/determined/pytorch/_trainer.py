@@ -5,10 +5,11 @@ from __future__ import annotations
 import builtins
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, ParamSpec
 
 import torch
 
@@ -45,8 +46,30 @@ from determined.pytorch._trial import PyTorchTrial
 
 logger = logging.getLogger("determined.pytorch")
 
+P = ParamSpec("P")
 
-@contextlib.contextmanager
+
+class _Init(contextlib._GeneratorContextManager[PyTorchTrialContext]):
+    """What `init()` returns: says what to write when it is taken for the context itself."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"pytorch.init() has no {name!r}: it must be entered. Write `with pytorch.init(...) as "
+            "context:` and make the trial and the trainer inside of that block."
+        )
+
+
+def _entered_by_with(
+    function: Callable[P, Generator[PyTorchTrialContext, None, None]],
+) -> Callable[P, contextlib.AbstractContextManager[PyTorchTrialContext]]:
+    @functools.wraps(function)
+    def make(*args: P.args, **kwargs: P.kwargs) -> _Init:
+        return _Init(function, args, kwargs)
+
+    return make
+
+
+@_entered_by_with
 def init(
     *,
     hparams: dict[str, Any] | None = None,
@@ -61,7 +84,7 @@ def init(
     allow_pickle: bool = False,
     trusted_classes: Sequence[type] = (),
     device: torch.device | str | None = None,
-) -> Iterator[PyTorchTrialContext]:
+) -> Generator[PyTorchTrialContext, None, None]:
     """Make the context of a trial; use it as `with pytorch.init() as context:` on every rank.
 
     Under torchrun the process group is started (and ended) here unless the script did so.
@@ -246,6 +269,7 @@ class Trainer:
         on_checkpoint_error: str = "raise",
         export: str | None = None,
         progress: bool | None = None,
+        sanity_validation: int = 0,
     ) -> None:
         """Train the trial.
 
@@ -285,6 +309,12 @@ class Trainer:
                 written.
             export: `safetensors` to write the weights in that format too.
             progress: Whether to show progress; by default yes, unless `DET_PROGRESS=off`.
+            sanity_validation: Try the validation on this many batches before training, so that a
+                mistake in it shows at once. Leaves no trace: no hooks, no reports, and random
+                states, reducers and weights as they were. Not with `evaluate_full_dataset`.
+
+        When user code raises, what was trained so far is saved before the exception goes on (on one
+        rank; `latest` finds it), as of the last finished batch.
         """
         if not isinstance(self._trial, PyTorchTrial):
             raise TypeError(
@@ -305,6 +335,12 @@ class Trainer:
         ):
             check_flag(name, flag)
         check_path("latest_checkpoint", latest_checkpoint)
+        if latest_checkpoint in ("last", "newest", "auto"):
+            raise ValueError(
+                f"`latest_checkpoint` is {latest_checkpoint!r}: to continue from the newest "
+                "checkpoint of this run write fit(latest_checkpoint='latest')."
+            )
+        check_count("sanity_validation", sanity_validation)
         check_kind("metric", metric, str, "a string")
         check_choice("on_checkpoint_error", on_checkpoint_error, ("raise", "continue"))
         check_choice("export", export, (None, "safetensors"))
@@ -321,6 +357,7 @@ class Trainer:
                 )
         if export == "safetensors":
             require_safetensors()
+        is_metric_configured = metric is None
         policy, metric, smaller = check_policy(
             checkpoint_policy, context, metric, smaller_is_better, validation_period is not None
         )
@@ -339,11 +376,13 @@ class Trainer:
                 self._profile, enabled=self._profile.enabled or profiling_enabled
             ),
             metric=metric,
+            is_metric_configured=is_metric_configured,
             smaller_is_better=smaller,
             async_checkpoint=async_checkpoint,
             on_checkpoint_error=on_checkpoint_error,
             export=export,
             progress=progress,
+            sanity_validation=int(sanity_validation),
         )
         self._plan = plan
         loop = TrainLoop(self._trial, context, plan)

@@ -55,9 +55,14 @@ class PyTorchTrial(LegacyTrial):
         `batch_size` is per slot: `context.get_per_slot_batch_size()`.
         """
 
-    @abc.abstractmethod
-    def build_validation_data_loader(self) -> DataLoader | torch.utils.data.DataLoader[Any]:
-        """Return the loader of validation data, normally a `determined.pytorch.DataLoader`."""
+    def build_validation_data_loader(
+        self,
+    ) -> DataLoader | torch.utils.data.DataLoader[Any] | None:
+        """Return the loader of validation data, normally a `determined.pytorch.DataLoader`.
+
+        Without it, or if it returns None, training goes on without validation.
+        """
+        return None
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
         """Return callbacks by name. Called once per `fit`."""

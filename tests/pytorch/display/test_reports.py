@@ -85,7 +85,7 @@ def test_the_last_line_sums_the_run_up_and_says_how_to_go_on(
 ) -> None:
     train(LineTrial, max_length=Batch(3), metric="validation_loss", progress=True)
     line = _last_line(capfd)
-    assert line.startswith("Finished after 3 batches (1 epochs), ")
+    assert line.startswith("Finished after 3 batches (1 epoch), ")
     assert "Best validation_loss: " in line
     assert os.environ["DET_STORAGE"] in line
     assert line.endswith('fit(latest_checkpoint="latest", max_length=...).')

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from determined.pytorch import DataLoader
 from determined.pytorch._ranks import together
 from tests.support import failing
+from tests.support.messages import documented
 from tests.support.trials import LineTrial, train
 from tests.support.workers import Outcome, collect_workers
 
@@ -62,6 +63,13 @@ class TestRaising:
         other = last_line(found[1 - rank])
         assert f"PeerFailedError: rank {rank} failed: " in other
         assert f"bad {where}" in other
+
+    def test_the_rank_that_failed_says_that_nothing_is_saved(self) -> None:
+        found = outcomes("0 evaluate raise")
+        text = found[0].output
+        line = next(line for line in text.splitlines() if "Not saved" in line)
+        documented("user code raises, and there are several ranks", line[line.index("Not") :])
+        assert "Not saved" not in found[1].output
 
     def test_hyperparameters_refused_by_one_rank_end_all(self) -> None:
         found = outcomes("1 train refuse")

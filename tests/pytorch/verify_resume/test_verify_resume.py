@@ -140,7 +140,10 @@ def test_exact_script_is_proved_exact_at_a_validation_boundary(
     [
         (
             {"IN_TRAINING": "loss = loss * (1 + self.calls)"},
-            ["after the resume, in train_batch of batch 7, metric loss differs"],
+            [
+                "after the resume, in train_batch of batch 7, metric loss differs",
+                "No checkpoint holds self.calls, which the resumed run began with as new",
+            ],
         ),
         (
             {"IN_TRAINING": "loss = loss + random.SystemRandom().random()"},
@@ -175,6 +178,19 @@ def test_a_difference_is_found_with_its_batch_and_stage(
     assert difference is not None
     for text in expected:
         assert text in difference
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+def test_an_optimizer_that_is_not_wrapped_is_named_as_the_cause(tmp_path: Path) -> None:
+    step = "(self.model(x) ** 2).mean().backward(); self.second.step(); self.second.zero_grad()"
+    script = _script(tmp_path, IN_TRAINING=f"{step}; loss = ((self.model(x) - y) ** 2).mean()")
+    text = script.read_text().replace("        self.calls += 1\n        loss", "        loss")
+    made = "self.second = torch.optim.Adam(self.model.parameters())"
+    script.write_text(text.replace("self.calls = 0", made))
+    difference = _difference(tmp_path, script, batches=6, cut=3)
+    assert difference is not None
+    assert "No checkpoint holds self.second (Adam, not wrapped), which" in difference
 
 
 @pytest.mark.multiprocess

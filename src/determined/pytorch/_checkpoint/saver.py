@@ -69,7 +69,7 @@ class Saver:
         on_saved: Callable[[str, SaveJob], None],
     ) -> None:
         self._checkpoint = checkpoint
-        self._callbacks = callbacks
+        self.callbacks = callbacks
         self.is_synchronous = not background or any(map(hooks.of, _HOOKS_ON_FILES))
         self._goes_on_after_errors = goes_on_after_errors
         self._export = export
@@ -79,7 +79,7 @@ class Saver:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="det-save")
         self._code_taken: concurrent.futures.Future[None] | None = None
         self._pending: concurrent.futures.Future[str] | None = None
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
         self._is_first = True
         self.is_writing = False
 
@@ -136,8 +136,8 @@ class Saver:
 
     def finish(self) -> None:
         """Wait for the last checkpoint; it must have worked, whatever the policy on errors says."""
-        if self._failure is not None and self._pending is None:
-            raise self._failure
+        if self.failure is not None and self._pending is None:
+            raise self.failure
         self._goes_on_after_errors = False
         self.wait()
 
@@ -154,9 +154,9 @@ class Saver:
     def _policy_on_errors(self) -> Iterator[None]:
         try:
             yield
-            self._failure = None
+            self.failure = None
         except (OSError, CheckpointError) as e:
-            self._failure = e
+            self.failure = e
             if not self._goes_on_after_errors:
                 raise
             logger.error(f"A checkpoint could not be saved; training goes on without it: {e}")
@@ -219,7 +219,7 @@ class Saver:
             write_side_files(path, job.state, self._record(job, storage_id), job.load_data)
             if self._export == "safetensors":
                 write_safetensors(path, whole_models or job.tensors["models_state_dict"])
-        for callback in self._callbacks.values():
+        for callback in self.callbacks.values():
             callback.on_checkpoint_end(str(path))
             callback.on_checkpoint_write_end(str(path))
 

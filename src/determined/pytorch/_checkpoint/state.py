@@ -42,7 +42,7 @@ class RunRecord:
     """What a run must remember besides the original's files.
 
     `best_checkpoint` is the one that only `checkpoint_policy="best"` asked for: the next best one
-    takes its place.
+    takes its place. `not_exact` says why this checkpoint, saved after an error, is no exact one.
     """
 
     run_id: str
@@ -55,6 +55,7 @@ class RunRecord:
     best_checkpoint: str | None = None
     validation_pending: bool = False
     optimizers: list[str] = dataclasses.field(default_factory=list)
+    not_exact: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what another program may have put into `run.json`."""
@@ -75,6 +76,7 @@ _RUN_TYPES: dict[str, tuple[type, ...]] = {
     "best_checkpoint": (str, type(None)),
     "validation_pending": (bool,),
     "optimizers": (list,),
+    "not_exact": (str, type(None)),
 }
 
 

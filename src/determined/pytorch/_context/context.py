@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from determined.core import Context, DistributedContext
 from determined.errors import InternalException, InvalidExperimentException
@@ -17,7 +18,7 @@ from determined.pytorch._context.run_facts import RunFacts
 from determined.pytorch._context.wrapping import WrappedParts, parameters_of
 from determined.pytorch._data.batches import TorchData, to_device
 from determined.pytorch._ranks.ddp import set_gradient_sync
-from determined.pytorch._ranks.fsdp import reshard
+from determined.pytorch._ranks.fsdp import is_sharded, reshard
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -70,6 +71,12 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         self._aggregation_frequency = aggregation_frequency
         self._debug_enabled = debug_enabled
         self._last_backward_batch_idx: int | None = None
+        self._num_backwards = 0
+        self._num_updates = 0
+        self._num_steps: dict[int, int] = {}  # of each optimizer, by its id
+        self._cleared_at: dict[int, int] = {}  # the backward pass before its gradients were cleared
+        self._batch_began_at = (0, 0)  # updates and backward passes
+        self._on_step: Callable[[Optimizer], None] | None = None  # during the first updates only
         self._warned_types: set[type] = set()
         self._tbd_writer: SummaryWriter | None = None
         self.profiler: torch.profiler.profile | None = None
@@ -89,18 +96,60 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         gradient: torch.Tensor | None = None,
         retain_graph: bool = False,
         create_graph: bool = False,
+        *,
+        only: Optimizer | None = None,
     ) -> None:
-        """Compute gradients; call it instead of `loss.backward()`, as often as needed."""
+        """Compute gradients; call it instead of `loss.backward()`, as often as needed.
+
+        Args:
+            loss: What to differentiate.
+            gradient, retain_graph, create_graph: As in torch.
+            only: Add gradients to the parameters of this optimizer and to no others, so that a loss
+                that runs through several models, as a generator's through its discriminator, leaves
+                none in those of another optimizer.
+        """
         if not isinstance(loss, torch.Tensor):
             raise TypeError(f"`loss` must be a tensor, got {loss!r}.")
         if gradient is not None and not isinstance(gradient, torch.Tensor):
             raise TypeError(f"`gradient` must be a tensor, got {gradient!r}.")
+        self._num_backwards += 1
         if self._use_apex:
+            if only is not None:
+                raise InvalidExperimentException("backward(only=...) does not work with apex.")
             apex.backward(self, loss, gradient, retain_graph, create_graph)
             return
         if self._scaler is not None and self.experimental._auto_amp:
             loss = self._scaler.scale(loss)
-        loss.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)  # type: ignore[no-untyped-call]  # untyped in torch
+        with contextlib.nullcontext() if only is None else self._other_gradients_kept(only):
+            loss.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)  # type: ignore[no-untyped-call]  # untyped in torch
+
+    @contextlib.contextmanager
+    def _other_gradients_kept(self, only: Optimizer) -> Iterator[None]:
+        """Set the gradients of other parameters aside, and put them back.
+
+        The backward pass computes them all: DDP waits until each of a model's parameters has one.
+        """
+        if id(only) not in self._averages_gradients:
+            raise InvalidExperimentException(
+                f"`only` must be a wrapped optimizer, got a {type(only).__name__} that is not: "
+                "make it with context.wrap_optimizer(...)."
+            )
+        if self._aggregation_frequency > 1 and any(map(is_sharded, self.models)):
+            raise InvalidExperimentException(
+                "backward(only=...) cannot be combined with aggregation of a model wrapped with "
+                "parallel='fsdp', whose gradients add up elsewhere: clear them by hand."
+            )
+        chosen = {id(p) for p in parameters_of(only)}
+        parameters = {id(p): p for o in self.optimizers for p in parameters_of(o)}
+        parameters |= {id(p): p for model in self.models for p in model.parameters()}
+        others = [(p, p.grad) for key, p in parameters.items() if key not in chosen]
+        for parameter, _ in others:
+            parameter.grad = None
+        try:
+            yield
+        finally:
+            for parameter, gradient in others:
+                parameter.grad = gradient
 
     def step_optimizer(
         self,
@@ -108,6 +157,8 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         clip_grads: Callable[[Iterator[torch.Tensor]], None] | None = None,
         auto_zero_grads: bool = True,
         scaler: Any = None,
+        *,
+        closure: Callable[[], Any] | None = None,
     ) -> None:
         """Update the weights; call it instead of `optimizer.step()`.
 
@@ -119,6 +170,9 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
                 under `use_amp`, after unscaling).
             auto_zero_grads: Clear the gradients after the step. Needed with aggregation.
             scaler: The scaler of manual mixed precision; call its `update()` yourself.
+            closure: For optimizers such as LBFGS that evaluate the loss themselves: clears the
+                gradients, calls `context.backward(loss)` and returns the loss. One rank only,
+                without aggregation and mixed precision with a scaler.
         """
         averages = self._averages_gradients.get(id(optimizer))
         if averages is None:
@@ -131,8 +185,20 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
                 "auto_zero_grads=False cannot be combined with an aggregation_frequency above 1: "
                 "the trainer must clear gradients after each window."
             )
+        if closure is not None:
+            self._check_closure(scaler)
+        elif isinstance(optimizer, LBFGS):
+            raise InvalidExperimentException(
+                "LBFGS evaluates the loss itself: pass context.step_optimizer(optimizer, "
+                "closure=...), a function that calls optimizer.zero_grad() and "
+                "context.backward(loss) and returns the loss."
+            )
         if not self._should_communicate_and_update():
             return
+        self._num_updates += 1
+        self._num_steps[id(optimizer)] = self._num_steps.get(id(optimizer), 0) + 1
+        if self._on_step is not None:
+            self._on_step(optimizer)
         if self.distributed.size > 1:  # one rank holds its models whole
             reshard(self.models)
         if averages and self._aggregation_frequency > 1:
@@ -146,10 +212,26 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
             scaler = self._scaler
         if scaler is not None:
             scaler.step(optimizer)
+        elif closure is not None:
+            optimizer.step(closure)
         else:
             optimizer.step()
         if auto_zero_grads:
             optimizer.zero_grad()
+            self._cleared_at[id(optimizer)] = self._num_backwards
+
+    def _check_closure(self, scaler: Any) -> None:
+        """Refuse what does not go with an optimizer that evaluates the loss itself."""
+        for is_so, what in (
+            (self.distributed.size > 1, "several ranks, which may evaluate it unequally often"),
+            (self._aggregation_frequency > 1, "an aggregation_frequency above 1"),
+            (scaler is not None or self._scaler is not None, "a gradient scaler"),
+            (self._use_apex, "apex"),
+        ):
+            if is_so:
+                raise InvalidExperimentException(
+                    f"step_optimizer(closure=...) cannot be combined with {what}."
+                )
 
     def _parameters_of(self, optimizer: Optimizer) -> list[torch.Tensor]:
         return apex.master_params(optimizer) if self._use_apex else parameters_of(optimizer)
@@ -171,6 +253,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
     def _begin_batch(self, batch_idx: int) -> bool:
         """Note the batch about to be trained and say whether it ends an aggregation window."""
         self._current_batch_idx = batch_idx
+        self._batch_began_at = (self._num_updates, self._num_backwards)
         if self._aggregation_frequency == 1:
             return True
         is_update = (batch_idx + 1) % self._aggregation_frequency == 0

@@ -19,8 +19,11 @@ class LRScheduler:
 
     def __init__(self, scheduler: Any, step_mode: StepMode, frequency: int = 1) -> None:
         if not isinstance(step_mode, LRScheduler.StepMode):
+            names = ", ".join(mode.name for mode in LRScheduler.StepMode)
             raise TypeError(
-                f"`step_mode` must be a pytorch.LRScheduler.StepMode, got {step_mode!r}."
+                "`step_mode` must be a pytorch.LRScheduler.StepMode, such as "
+                "pytorch.LRScheduler.StepMode.STEP_EVERY_EPOCH, got "
+                f"{step_mode!r}. There are {names}."
             )
         self._scheduler = scheduler
         self._step_mode = step_mode

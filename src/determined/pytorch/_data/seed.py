@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -36,23 +36,33 @@ def seed_cpu(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
+def _numpy_state() -> tuple[Any, ...]:
+    name, keys, position, has_gauss, cached = np.random.get_state()
+    words = torch.from_numpy(np.asarray(keys).astype(np.int64))
+    return str(name), words, int(position), int(has_gauss), float(cached)
+
+
+def _accelerator_state() -> Any:
+    return torch.get_device_module().get_rng_state()
+
+
+# How to read each global generator.
+RNG_STATES: dict[str, Callable[[], Any]] = {
+    "cpu_rng_state": torch.get_rng_state,
+    "np_rng_state": _numpy_state,
+    "random_rng_state": random.getstate,
+    "gpu_rng_state": _accelerator_state,
+}
+
+
 def rng_state() -> dict[str, Any]:
     """Return the state of all global generators, in types that `weights_only` loading accepts."""
-    name, keys, position, has_gauss, cached = np.random.get_state()
-    state = {
-        "cpu_rng_state": torch.get_rng_state(),
-        "np_rng_state": (
-            str(name),
-            torch.from_numpy(np.asarray(keys).astype(np.int64)),
-            int(position),
-            int(has_gauss),
-            float(cached),
-        ),
-        "random_rng_state": random.getstate(),
+    has_accelerator = torch.accelerator.is_available()
+    return {
+        name: read()
+        for name, read in RNG_STATES.items()
+        if has_accelerator or name != "gpu_rng_state"
     }
-    if torch.accelerator.is_available():
-        state["gpu_rng_state"] = torch.get_device_module().get_rng_state()
-    return state
 
 
 def set_rng_state(state: dict[str, Any]) -> None:

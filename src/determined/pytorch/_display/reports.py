@@ -20,7 +20,7 @@ from determined.pytorch._display.profile import TimeProfile, machine_line
 from determined.pytorch._display.progress import Progress
 from determined.pytorch._metrics.batch_metrics import Column, Rows
 from determined.pytorch._plan import FitPlan
-from determined.pytorch._schedule import Epoch, _TrialState
+from determined.pytorch._schedule import Epoch, _TrialState, counted
 from determined.tensorboard._events import ScalarEvents
 from determined.tensorboard._series import BatchMetrics, log_training, log_validation
 from determined.tensorboard.util import get_rank_aware_path
@@ -182,8 +182,8 @@ class Tracker:
         self._has_summary = True
         seconds = time.monotonic() - self._began
         line = (
-            f"{status.capitalize()} after {self._state.batches_trained} batches "
-            f"({self._state.epochs_trained} epochs), {seconds:.1f} s in this process. "
+            f"{status.capitalize()} after {counted(self._state.batches_trained, 'batch')} "
+            f"({counted(self._state.epochs_trained, 'epoch')}), {seconds:.1f} s in this process. "
             f"Run: {self._context._run_id}."
         )
         best = self._train.get_experiment_best_validation()

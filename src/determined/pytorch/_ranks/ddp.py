@@ -25,6 +25,7 @@ class _DDP(DistributedDataParallel):
     """DDP whose attributes fall through to the module, so that `self.model.fc` keeps working."""
 
     _is_validating = False
+    _is_called = False
     _compresses = False
 
     def __getattr__(self, name: str) -> Any:
@@ -40,6 +41,7 @@ class _DDP(DistributedDataParallel):
         # A validation may run on one rank alone, or for longer on some: nobody may wait.
         if self._is_validating:
             return self.module(*args, **kwargs)
+        self.__dict__["_is_called"] = True  # a Module's own way to set attributes is slow
         return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]  # untyped in torch
 
 
@@ -129,6 +131,11 @@ def own_buffers(model: nn.Module, in_window: bool) -> dict[str, torch.Tensor]:
         return {}
     kept = model.module.state_dict().keys()
     return {name: buffer for name, buffer in model.module.named_buffers() if name in kept}
+
+
+def is_bypassed(model: nn.Module) -> bool:
+    """Say whether DDP, which averages gradients over ranks, has never seen a forward pass."""
+    return isinstance(model, _DDP) and not model._is_called
 
 
 def inner_module(model: nn.Module) -> nn.Module:

@@ -8,7 +8,7 @@ from typing import Any
 
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._schedule import _ShouldExit, is_whole_number
+from determined.pytorch._schedule import _ShouldExit, counted, is_whole_number
 from determined.util import is_numerical_scalar
 
 logger = logging.getLogger("determined.pytorch")
@@ -60,6 +60,12 @@ class EarlyStopping(PyTorchCallback):
     def on_training_batch_start(self, epoch_idx: int, batch_idx: int, batch: Any) -> None:
         """End a resumed run that had been stopped: the checkpoint it came from is its last."""
         if batch_idx == self._first_batch_idx > 0 and self._is_out_of_patience():
+            if self._context.distributed.rank == 0:
+                logger.info(
+                    f"EarlyStopping ended this run before: {self._reason()}. It goes on when "
+                    f"EarlyStopping has more patience than {self.validations_without_better}, or "
+                    "is left out."
+                )
             raise _ShouldExit
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
@@ -79,8 +85,8 @@ class EarlyStopping(PyTorchCallback):
             self._context.set_stop_requested(True)
             if self._context.distributed.rank == 0:
                 logger.info(
-                    f"Stopping early: {self._metric} was not better than {self.best} in "
-                    f"{self.validations_without_better} validations."
+                    f"Stopping early: {self._reason()} (patience={self._patience}). Continuing "
+                    "this run ends at once, unless EarlyStopping has more patience."
                 )
 
     def state_dict(self) -> dict[str, Any]:
@@ -103,6 +109,12 @@ class EarlyStopping(PyTorchCallback):
             return True
         gain = self.best - value if self._smaller_is_better else value - self.best
         return gain > self._min_delta
+
+    def _reason(self) -> str:
+        validations = counted(self.validations_without_better, "validation")
+        if self.best is None:
+            return f"{self._metric} was not a number in {validations}"
+        return f"{self._metric} was not better than {self.best:.6g} in {validations}"
 
     def _is_out_of_patience(self) -> bool:
         return self.validations_without_better >= self._patience

@@ -86,6 +86,7 @@ def compare(run: Run, batches: int, cut: int) -> Report:
                 "trace": str(path),
                 "storage": str(path.with_suffix(".storage")),
                 "batches": batches,
+                "cut": cut,
                 "stop_after": None,
                 "checkpoint": None,
                 **part,
@@ -100,7 +101,22 @@ def compare(run: Run, batches: int, cut: int) -> Report:
     before = first["events"][:-1]  # the last one is about the weights at the cut
     while before and before[-1]["stage"] in ("before validation", "on_validation_start"):
         del before[-1]  # the stop came in a validation, which starts again after the resume
-    return Report(batches, cut, _difference(whole["events"], before, second["events"]))
+    difference = _difference(whole["events"], before, second["events"])
+    if difference is not None and difference.startswith("after"):
+        difference += _suspects(whole["attributes"], second["attributes"])
+    return Report(batches, cut, difference)
+
+
+def _suspects(expected: dict[str, str], found: dict[str, str]) -> str:
+    """Name what the trial keeps to itself and did not have again after the resume."""
+    names = [name for name, digest in expected.items() if found.get(name) != digest]
+    if not names:
+        return ""
+    return (
+        f" No checkpoint holds {_listed(names)}, which the resumed run began with as new: pass "
+        "models, optimizers and schedulers through context.wrap_..., and keep the rest in the "
+        "state_dict of a callback."
+    )
 
 
 def _difference(whole: list[Event], first: list[Event], second: list[Event]) -> str | None:

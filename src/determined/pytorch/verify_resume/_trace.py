@@ -35,6 +35,9 @@ class Trace:
         self.events: list[Event] = []
         self.indices: list[list[Any]] = []  # of each batch of this process, where an order has them
         self.batch = -1
+        self.cut = -1
+        self.attributes: dict[str, str] = {}  # of the trial, at the cut
+        self.note_attributes: Callable[[], dict[str, str]] = dict
 
     def add(self, stage: str, values: dict[str, Any], samples: list[str] | None = None) -> None:
         """Record a stage with what it gave and the random states after it."""
@@ -56,6 +59,8 @@ class _WatchedData:
         trace = self._trace
         trace.batch += 1
         trace.add("before", {})
+        if trace.batch == trace.cut:
+            trace.attributes = trace.note_attributes()
         batch = next(self._data)
         known = trace.indices[self._num_fetched :]
         samples = [repr(index) for index in known[0]] if known else None
@@ -152,6 +157,40 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
+def unsaved_attributes(trial: object, context: PyTorchTrialContext) -> dict[str, str]:
+    """Return digests of what a trial keeps to itself: no checkpoint has it."""
+    modules = {id(m) for model in context.models for m in model.modules()}
+    wrapped = {*modules, *map(id, context.optimizers), id(context._scaler)}
+    wrapped |= {id(scheduler._scheduler) for scheduler in context.lr_schedulers}
+    wrapped |= {id(registered.reducer) for registered in context._wrapped_reducers}
+    found = {}
+    for name, value in vars(trial).items():
+        kind = type(value).__name__
+        if id(value) in wrapped or value is context:
+            continue
+        if isinstance(value, (torch.nn.Module, torch.optim.Optimizer)) or _is_scheduler(value):
+            what, state = f"self.{name} ({kind}, not wrapped)", value.state_dict()
+        elif isinstance(value, (bool, int, float, str, list, dict, tuple, torch.Tensor)):
+            what, state = f"self.{name}", value
+        elif isinstance(value, (np.ndarray, torch.Generator, np.random.Generator)):
+            what, state = f"self.{name}", _state_of(value)
+        else:
+            continue
+        leaves = _leaves("", state)
+        found[what] = _digest([f"{path}={_digest(leaf)}" for path, leaf in leaves.items()])
+    return found
+
+
+def _is_scheduler(value: Any) -> bool:
+    return isinstance(value, torch.optim.lr_scheduler.LRScheduler)
+
+
+def _state_of(value: Any) -> Any:
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    return value.bit_generator.state if isinstance(value, np.random.Generator) else value
+
+
 # Running a script under the eyes of a trace.
 
 
@@ -180,8 +219,14 @@ def run_part(plan: dict[str, Any], script: str, arguments: list[str]) -> None:
             progress=False,
         )
         _add_callbacks(trainer, trace, plan["stop_after"])
+        trace.cut = plan["cut"]
+        trace.note_attributes = lambda: unsaved_attributes(trainer._trial, trainer._context)
         fit(trainer, **options)
-        record = {"events": trace.events, "checkpoint": trainer.latest_checkpoint}
+        record = {
+            "events": trace.events,
+            "checkpoint": trainer.latest_checkpoint,
+            "attributes": trace.attributes,
+        }
         pathlib.Path(plan["trace"]).write_text(json.dumps(record))
         raise SystemExit(0)  # what the script does after training is not part of the proof
 

@@ -1,0 +1,181 @@
+"""Does training change the weights? Looked at once, after the first updates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from determined.errors import InvalidExperimentException
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._context.wrapping import parameters_of
+from determined.pytorch._ranks.ddp import inner_module, is_bypassed
+from determined.pytorch._schedule import counted
+
+logger = logging.getLogger("determined.pytorch")
+
+_BATCHES = 10  # some trials train a model every few batches only
+_SHOWN = 5
+
+
+class UpdateCheck:
+    """Sees which parameters the first updates reach, and warns of those that they do not."""
+
+    def __init__(self, context: PyTorchTrialContext, batches_trained: int) -> None:
+        self._context = context
+        self._start = batches_trained
+        self._versions = {id(p): p._version for p in self._parameters()}
+        self._reached: set[int] = set()  # parameters that a step found with a gradient
+        window = context._aggregation_frequency
+        self.look_at = -(-(batches_trained + max(_BATCHES, window)) // window) * window
+        context._num_steps.clear()
+        context._on_step = self._see_step
+
+    def look(self, batches_trained: int) -> None:
+        """Warn of what has not changed, once; before that is known, do nothing."""
+        context = self._context
+        if context._on_step is None or batches_trained == self._start:
+            return
+        context._on_step = None
+        self.look_at = 2**63
+        window = context._aggregation_frequency
+        no_window_ended = batches_trained // window == self._start // window
+        if no_window_ended or context._use_apex or context.distributed.rank != 0:
+            return
+        if problem := self._problem():
+            logger.warning(
+                f"After {counted(batches_trained - self._start, 'batch')}: {problem} Said once."
+            )
+
+    def close(self) -> None:
+        """Let go of the context."""
+        self._context._on_step = None
+
+    def _see_step(self, optimizer: Optimizer) -> None:
+        parameters = parameters_of(optimizer)
+        self._reached.update(id(p) for p in parameters if p.grad is not None)
+        for index, model in enumerate(self._context.models):
+            if is_bypassed(model) and any(id(p) in self._reached for p in model.parameters()):
+                raise InvalidExperimentException(
+                    f"Model {index} ({type(inner_module(model)).__name__}) got gradients, but not "
+                    "through what context.wrap_model returned, so that each rank would train "
+                    "weights of its own. Keep the result, self.model = context.wrap_model(model), "
+                    "and call self.model(...)."
+                )
+
+    def _problem(self) -> str:
+        """Return what has not changed and why, or nothing."""
+        context = self._context
+        unchanged = [p for p in self._parameters() if p.requires_grad and not self._has_changed(p)]
+        missing = {id(p) for p in unchanged}
+        if not missing:
+            return ""
+        if context._scaler is not None and context._num_steps:
+            return ""  # it skips the first steps, until its scale fits
+        of_optimizers = {id(p) for o in context.optimizers for p in parameters_of(o)}
+        problems = []
+        for index, model in enumerate(context.models):
+            names = [(n, p) for n, p in inner_module(model).named_parameters() if p.requires_grad]
+            left = [(name, p) for name, p in names if id(p) in missing]
+            if not left:
+                continue
+            what = f"model {index} ({type(inner_module(model)).__name__})"
+            if len(left) == len(names):
+                problems.append(f"{what} has not changed: {self._why_model(model, of_optimizers)}")
+                continue
+            for word, group in (
+                ("are in no wrapped optimizer", [n for n, p in left if id(p) not in of_optimizers]),
+                ("got no gradient", [n for n, p in left if id(p) in of_optimizers]),
+            ):
+                if group:
+                    problems.append(f"of {what}, {_listed(group)} {word}.")
+        return " ".join(problems)
+
+    def _why_model(self, model: nn.Module, of_optimizers: set[int]) -> str:
+        context = self._context
+        own = {id(p) for p in model.parameters()}
+        if not own & of_optimizers:
+            return (
+                "no wrapped optimizer holds its parameters. Build the optimizer from this model, "
+                "after context.wrap_model (or freeze the model with requires_grad_(False))."
+            )
+        holders = [
+            (i, o)
+            for i, o in enumerate(context.optimizers)
+            if any(id(p) in own for p in parameters_of(o))
+        ]
+        stepped = [o for _, o in holders if context._num_steps.get(id(o))]
+        if not stepped:
+            index, optimizer = holders[0]
+            return (
+                f"optimizer {index} ({type(optimizer).__name__}) was never stepped. Call "
+                "context.step_optimizer(optimizer) in train_batch."
+            )
+        return (
+            "its optimizer was stepped, but its parameters had no gradients. Call "
+            "context.backward(loss) before context.step_optimizer(optimizer), with a loss that "
+            "depends on this model."
+        )
+
+    def _has_changed(self, parameter: torch.Tensor) -> bool:
+        key = id(parameter)
+        return key in self._reached or parameter._version != self._versions.get(key)
+
+    def _parameters(self) -> Iterable[torch.Tensor]:
+        return [p for model in self._context.models for p in inner_module(model).parameters()]
+
+
+def warn_of_windows(context: PyTorchTrialContext, length: int | None) -> None:
+    """Say which batches of a training of `length` batches will not update any weight."""
+    window = context._aggregation_frequency
+    if length is None or context.distributed.rank != 0 or length % window == 0:
+        return
+    rest = length % window
+    if rest == length:
+        logger.warning(
+            f"No weight will be updated: aggregation_frequency={window} adds up the gradients of "
+            f"{window} batches for one update, and training lasts {counted(length, 'batch')}."
+        )
+        return
+    logger.warning(
+        f"The last {counted(rest, 'batch')} of {length} will not update the weights: they do not "
+        f"fill a window of aggregation_frequency={window}. A checkpoint keeps their gradients for "
+        "a longer training."
+    )
+
+
+def warn_of_strays(context: PyTorchTrialContext, trial: object) -> None:
+    """Name parameters that optimizers update and no wrapped model holds: nobody saves them."""
+    held = {id(p) for model in context.models for p in model.parameters()}
+    for index, optimizer in enumerate(context.optimizers):
+        strays = [p for p in parameters_of(optimizer) if id(p) not in held]
+        if strays and context.distributed.rank == 0 and not context._use_apex:
+            names = _names_in(trial)
+            listed = [names.get(id(p), f"one of shape {tuple(p.shape)}") for p in strays]
+            logger.warning(
+                f"Optimizer {index} ({type(optimizer).__name__}) updates parameters that no "
+                f"wrapped model holds: {_listed(listed)}. They are neither saved in checkpoints "
+                "nor shared between ranks. Pass the module that holds them through "
+                "context.wrap_model, before the optimizer is built."
+            )
+
+
+def _names_in(trial: object) -> dict[int, str]:
+    """Return where parameters are found in the attributes of a trial."""
+    names: dict[int, str] = {}
+    for attribute, value in vars(trial).items():
+        if isinstance(value, nn.Parameter):
+            names.setdefault(id(value), f"self.{attribute}")
+        elif isinstance(value, nn.Module):
+            for name, parameter in value.named_parameters():
+                names.setdefault(id(parameter), f"self.{attribute}.{name}")
+    return names
+
+
+def _listed(names: list[Any]) -> str:
+    rest = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
