@@ -22,7 +22,7 @@ from determined.pytorch import (
     TrainUnit,
     samplers,
 )
-from determined.pytorch._metrics.reducer import _PyTorchReducerContext
+from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
 from tests.support.trials import (
     DropoutNet,
     LineTrial,

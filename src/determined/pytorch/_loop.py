@@ -338,8 +338,11 @@ class TrainLoop:
 
     @property
     def latest_metrics(self) -> dict[str, Any]:
-        """Return the metrics of the last validation, on the chief."""
-        return self._validated
+        """Return the metrics of the last validation, on the chief; numbers are Python's own."""
+        return {
+            name: value.item() if is_numerical_scalar(value) and hasattr(value, "item") else value
+            for name, value in self._validated.items()
+        }
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         context, plan, train = self._context, self._plan, self._core.train
