@@ -34,6 +34,16 @@ def uses_evaluate_batch(trial: PyTorchTrial) -> bool:
     return is_overridden(trial.evaluate_batch, PyTorchTrial)
 
 
+def check_limit(limit: int | None, trial: PyTorchTrial) -> None:
+    """Refuse to count batches that the trial's own loop goes through."""
+    if limit is not None and not uses_evaluate_batch(trial):
+        raise ValueError(
+            "`limit_validation_batches` counts the batches of evaluate_batch, but "
+            f"{type(trial).__name__} overrides evaluate_full_dataset, which goes through the data "
+            "itself: limit it there."
+        )
+
+
 class Evaluation:
     """Runs `evaluate_batch` or `evaluate_full_dataset`; every rank gets here in step."""
 
@@ -43,13 +53,13 @@ class Evaluation:
         context: PyTorchTrialContext,
         loader: Any,
         hooks: Hooks,
-        one_batch: bool,
+        limit: int | None,
     ) -> None:
         self._trial = trial
         self._context = context
         self._loader = loader
         self._hooks = hooks
-        self._one_batch = one_batch
+        self._limit = limit
         self._takes_batch_idx = _takes_batch_idx(trial.evaluate_batch)
         self._warned_of_length = False
         self.num_records = 0
@@ -102,7 +112,7 @@ class Evaluation:
             if not counts:
                 with kept_as_they_are(r.reducer for r in context._wrapped_reducers):
                     self._evaluate(batch, batch_idx)
-                if self._one_batch:
+                if batch_idx + 1 == self._limit:
                     break
                 continue
             batch_lengths.append(self._batch_length(batch))
@@ -120,7 +130,7 @@ class Evaluation:
                     f"{sorted(names, key=str)}, from batch {batch_idx} {sorted(metrics, key=str)}."
                 )
             outputs.append(metrics)
-            if self._one_batch:
+            if batch_idx + 1 == self._limit:
                 break
             if stop_asked():
                 raise Interrupted

@@ -13,8 +13,9 @@ import torch
 from determined._trial_code import find_trial_code
 from determined._version import __version__
 from determined.core import EarlyExitReason
-from determined.errors import InvalidHP
+from determined.errors import CheckpointNotFound, InvalidHP
 from determined.pytorch._callback import Hooks
+from determined.pytorch._checkpoint.averages import averages_weights, check_export
 from determined.pytorch._checkpoint.retention import Retention, configured_policy
 from determined.pytorch._checkpoint.saver import SaveJob, Saver
 from determined.pytorch._checkpoint.state import collect, collect_rank, load_data_of
@@ -24,7 +25,7 @@ from determined.pytorch._data.seed import rng_state, set_rng_state
 from determined.pytorch._display.hints import explain
 from determined.pytorch._display.profile import TimeProfile, profile_loop
 from determined.pytorch._display.reports import Tracker, checkpoint_address
-from determined.pytorch._evaluate import Evaluation, Interrupted
+from determined.pytorch._evaluate import Evaluation, Interrupted, check_limit
 from determined.pytorch._metrics.batch_metrics import BatchMetrics, average_over_ranks, averages
 from determined.pytorch._opening import open_run
 from determined.pytorch._plan import FitPlan
@@ -55,7 +56,9 @@ class TrainLoop:
         self._train_batch = trial.train_batch
         self._callbacks = trial.build_callbacks()
         self._hooks = Hooks(self._callbacks)
-        self._tracker = Tracker(context)
+        self._averages_weights = averages_weights(self._callbacks)
+        check_export(plan.export, self._callbacks)
+        self._tracker = Tracker(context, self._averages_weights)
         self._metrics = BatchMetrics()
         self._validated: dict[str, Any] = {}
         self._code = find_trial_code(type(trial))
@@ -71,6 +74,7 @@ class TrainLoop:
             on_saved=self._saved,
         )
         check_trial(trial, context, self._callbacks)
+        check_limit(plan.limit_validation_batches, trial)
 
     def run(self) -> None:
         """Train until the schedule, a stop request or an exception ends it."""
@@ -206,7 +210,36 @@ class TrainLoop:
 
     # Validation.
 
+    def validate(self) -> dict[str, Any]:
+        """Validate once and return the metrics; nothing is trained, reported or saved."""
+        random_state = rng_state()
+        distributed = self._context.distributed
+        with contextlib.ExitStack() as stack, ending_together(distributed, self._is_saving):
+            stack.callback(set_rng_state, random_state)
+            self._open(stack)
+            if self._plan.latest_checkpoint in ("latest", "best") and not self._is_restored:
+                raise CheckpointNotFound(
+                    f"This run has no {self._plan.latest_checkpoint} checkpoint to validate."
+                )
+            with contextlib.suppress(_ShouldExit):  # a signal cut it short: no metrics
+                self._validated = self._measure()
+            self._tracker.only_validated(self._validated)
+            metrics: dict[str, Any] = distributed.broadcast(self.latest_metrics)
+        return metrics
+
     def _validate(self) -> None:
+        context, state = self._context, self.state
+        metrics = self._measure()
+        best_before = self._core.train.get_experiment_best_validation()
+        is_best = self._is_best(metrics, best_before)
+        self._tracker.validation(state, metrics, is_best)
+        self._run.best = self._core.train.get_experiment_best_validation()
+        self._validated = metrics
+        if context.distributed.broadcast(self._is_worth_saving(metrics, is_best)):
+            self._save(is_best=self._plan.checkpoint_policy == "best")
+
+    def _measure(self) -> dict[str, Any]:
+        """Return the metrics of a validation, which the chief has."""
         context, state = self._context, self.state
         began = time.monotonic()
         self._watchdog.beat("validation")
@@ -216,7 +249,7 @@ class TrainLoop:
             model.eval()
         random_state = rng_state()
         evaluation = Evaluation(
-            self._trial, context, self._validation_loader, self._hooks, self._plan.test_mode
+            self._trial, context, self._validation_loader, self._hooks, self._validation_limit
         )
         with torch.no_grad(), validating(context.models):
             self._hooks.call("on_validation_start")
@@ -234,13 +267,11 @@ class TrainLoop:
         self._run.validation_pending = False
         if evaluation.num_batches:
             self._tracker.validation_speed(began, evaluation.num_records, evaluation.num_batches)
-        best_before = self._core.train.get_experiment_best_validation()
-        is_best = self._is_best(metrics, best_before)
-        self._tracker.validation(state, metrics, is_best)
-        self._run.best = self._core.train.get_experiment_best_validation()
-        self._validated = metrics
-        if context.distributed.broadcast(self._is_worth_saving(metrics, is_best)):
-            self._save(is_best=self._plan.checkpoint_policy == "best")
+        return metrics
+
+    @property
+    def _validation_limit(self) -> int | None:
+        return 1 if self._plan.test_mode else self._plan.limit_validation_batches
 
     def _is_best(self, metrics: dict[str, Any], best_before: float | None) -> bool:
         value: Any = metrics.get(self._plan.metric or "")
@@ -324,6 +355,7 @@ class TrainLoop:
                 "format": "pickle",
                 "run_id": self._run.run_id,
                 "metrics": _numbers(self._validated) if is_validated else {},
+                **({"measured": "averaged weights"} if self._averages_weights else {}),
             },
             is_best=is_best,
             is_asked_for=not is_best or self._is_save_due(),
@@ -357,6 +389,7 @@ class TrainLoop:
             self._saver.start()
         opened = open_run(stack, self._trial, context, plan, self._callbacks, self._hooks)
         self.state, self._run = opened.state, opened.run
+        self._is_restored = opened.started_from is not None
         self._retention = Retention(
             self._core.checkpoint,
             configured_policy(context, plan),
