@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sys
 import time
 from typing import Any
 
@@ -118,6 +119,7 @@ class TrainLoop:
         context.reset_reducers()
         self._metrics = BatchMetrics()
         look_at = self._schedule.next_look(state.batches_trained)
+        counts_passes = epoch_length == sys.maxsize
         while True:
             batch_idx = state.batches_trained
             beat("training batch", batch_idx)
@@ -126,6 +128,8 @@ class TrainLoop:
             if batch_in_epoch == 0:
                 hooks.call("on_training_epoch_start", epoch_idx)
             batch = next(self._training_data)
+            if counts_passes and self._training_data.passes is not None:
+                epoch_idx = state.epochs_trained = self._training_data.passes
             if context.experimental._auto_to_device:
                 batch = context.to_device(batch)
             for on_batch_start in batch_start:

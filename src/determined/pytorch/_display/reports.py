@@ -204,6 +204,8 @@ class Tracker:
         path = self._context.get_tensorboard_path() / "profile.json"
         profile.write(path, system)
         console = Console(stderr=True)
+        if not console.is_terminal:  # a file has no width that names would have to fit into
+            console.width = max(console.width, 120)
         console.print(profile.table())
         for line in [*profile.advice(), machine_line(system), f"Details: {path}"]:
             if line:
