@@ -22,7 +22,7 @@ from determined.pytorch._checkpoint.saver import SaveJob, Saver
 from determined.pytorch._checkpoint.state import collect, collect_rank, load_data_of
 from determined.pytorch._checks.trial import check_trial
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.seed import rng_state, set_rng_state
+from determined.pytorch._data.seed import apart_from_training, mix, rng_state, set_rng_state
 from determined.pytorch._display.hints import explain
 from determined.pytorch._display.profile import TimeProfile, profile_loop
 from determined.pytorch._display.reports import Tracker, checkpoint_address
@@ -243,7 +243,16 @@ class TrainLoop:
             self._save(is_best=self._plan.checkpoint_policy == "best")
 
     def _measure(self) -> dict[str, Any]:
-        """Return the metrics of a validation, which the chief has."""
+        """Return the metrics of a validation, which the chief has.
+
+        What it draws at random derives from seed, rank and position: training must not depend on
+        when somebody looks at it, and a validation that is repeated must see the same.
+        """
+        context, batches = self._context, self.state.batches_trained
+        with apart_from_training(mix(self._run.seed, context.distributed.rank, batches)):
+            return self._measure_now()
+
+    def _measure_now(self) -> dict[str, Any]:
         context, state = self._context, self.state
         began = time.monotonic()
         self._watchdog.beat("validation")
@@ -251,7 +260,6 @@ class TrainLoop:
         context.reset_reducers()
         for model in context.models:
             model.eval()
-        random_state = rng_state()
         evaluation = Evaluation(
             self._trial, context, self._validation_loader, self._hooks, self._validation_limit
         )
@@ -261,7 +269,6 @@ class TrainLoop:
                 metrics = evaluation.run(self._after_validation_batch)
             except Interrupted:
                 # The resumed run validates first, as if this attempt had never been.
-                set_rng_state(random_state)
                 self._run.validation_pending = True
                 raise _ShouldExit from None
             if self._hooks.of("on_validation_end"):
