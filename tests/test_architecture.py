@@ -17,7 +17,7 @@ _LINES = (
     "_source_files",
     "errors _info _version _log_format _user_code _trial_code _distributed_backend "
     "_experiment_config _hparams _import_from_path gpu",
-    "common.check",
+    "common.check common._logging common.util",
     "util",
     "storage tensorboard",
     "common",
@@ -26,7 +26,7 @@ _LINES = (
     "_local_execution load",
     "__init__",
     "pytorch",
-    "launch exec experimental",
+    "launch exec experimental horovod",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")
 

@@ -9,8 +9,10 @@ import sys
 import pytest
 
 import determined
+import determined.experimental
 import determined.pytorch
 import determined.pytorch.experimental
+from tests.support.messages import documented
 
 _HEAVY = ("torch", "numpy", "tensorboard", "fsspec", "psutil", "rich")
 
@@ -24,7 +26,10 @@ def _loaded_after(statement: str) -> list[str]:
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
-    statement = "import determined, determined.util, determined.core, determined.experimental"
+    statement = (
+        "import determined, determined.util, determined.core, determined.experimental.client, "
+        "determined.common.util, determined.horovod"
+    )
     assert _loaded_after(statement) == []
 
 
@@ -171,8 +176,23 @@ def test_public_names_of_samplers_and_batch_processing_are_these() -> None:
         (
             "determined.util",
             "make_metrics calculate_batch_sizes is_overridden has_param write_user_code "
-            "is_numerical_scalar make_timing_log json_encode get_member_func rmtree_nfs_safe",
+            "is_numerical_scalar make_timing_log json_encode get_member_func rmtree_nfs_safe "
+            "merge_dicts force_create_symlink download_gcs_blob_with_backoff",
         ),
+        ("determined.common", "set_logger"),
+        ("determined.common.util", "chunks sizeof_fmt safe_load_yaml_with_exceptions debug_mode"),
+        (
+            "determined.common.storage",
+            "build from_config from_string validate_config validate_manager StorageManager "
+            "SharedFSStorageManager DirectoryStorageManager S3StorageManager GCSStorageManager "
+            "AzureStorageManager",
+        ),
+        ("determined.horovod", "hvd"),
+        (
+            "determined.experimental",
+            "client Determined Experiment Trial Checkpoint Model ModelVersion OrderBy",
+        ),
+        ("determined.experimental.client", "Determined create_experiment get_checkpoint login"),
         ("determined.load", "trial_class_from_entrypoint"),
         ("determined.launch.torch_distributed", "parse_args main create_launch_cmd"),
         ("determined.exec.harness", "main"),
@@ -205,3 +225,38 @@ sys.meta_path.insert(0, Missing())
 import determined.pytorch, determined.pytorch.experimental, determined.pytorch.samplers
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
+
+
+def test_a_bare_import_reaches_tensorboard_and_load_without_torch() -> None:
+    statement = "import determined as det\ndet.tensorboard.get_base_path\ndet.load"
+    assert _loaded_after(statement) == []
+    assert {"tensorboard", "load"} <= set(dir(determined))
+    assert not hasattr(determined, "no_such_module")
+
+
+def test_listing_names_shows_those_that_are_imported_late() -> None:
+    assert {"test_one_batch", "client"} <= set(dir(determined.experimental))
+    assert "Determined" in dir(determined.experimental.client)
+
+
+def test_the_client_can_be_imported_and_says_what_is_missing() -> None:
+    client = determined.experimental.client
+    assert determined.experimental.Determined is client.Determined
+    assert not isinstance(3, client.Checkpoint)
+    for use in (client.Determined, client.create_experiment, lambda: client.OrderBy.ASC):
+        with pytest.raises(determined.errors.DeterminedError, match="the platform"):
+            use()
+    with pytest.raises(determined.errors.DeterminedError) as error:
+        client.get_checkpoint("some-id")
+    documented("Using `determined.experimental.client`", str(error.value))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        client.no_such_name  # noqa: B018  # looked up for its error
+
+
+def test_horovod_is_asked_for_when_it_is_used() -> None:
+    from determined.horovod import hvd
+
+    hvd.require_horovod_type("torch", "a trial asks for it")
+    with pytest.raises(ImportError) as error:
+        hvd.rank()
+    documented("Using `determined.horovod.hvd` without Horovod", str(error.value))

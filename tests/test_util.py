@@ -6,6 +6,7 @@ import enum
 import functools
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,3 +228,56 @@ def test_trees_are_removed(tmp_path: Path) -> None:
 def test_removal_failures_may_be_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     util.rmtree_nfs_safe(tmp_path / "absent", ignore_errors=True)
     assert "Could not remove" in caplog.text
+
+
+def test_removal_failures_may_go_to_a_function(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    util.rmtree_nfs_safe(tmp_path / "absent", onerror=lambda *args: seen.append(args))
+    ((function, path, (kind, _, _)),) = seen
+    assert (function, path, kind) == (shutil.rmtree, str(tmp_path / "absent"), FileNotFoundError)
+    util.rmtree_nfs_safe(
+        tmp_path / "absent", ignore_errors=True, onerror=lambda *args: seen.append(args)
+    )
+    assert len(seen) == 1
+
+
+def test_a_symlink_takes_the_place_of_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").write_text("b")
+    (tmp_path / "empty").mkdir()
+    for link in ("link", "b", "empty"):
+        util.force_create_symlink(tmp_path / "a", tmp_path / link)
+        util.force_create_symlink(tmp_path / "a", tmp_path / link)
+        assert (tmp_path / link).is_symlink()
+        assert (tmp_path / link).read_text() == "a"
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(OSError, match="full"):
+        util.force_create_symlink(tmp_path / "a", tmp_path / "full")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "empty", "full", "link"]
+
+
+def test_dictionaries_are_merged_at_every_depth() -> None:
+    base = {"a": 1, "in": {"x": 1, "y": {"z": 1}}, "list": [1]}
+    merged = util.merge_dicts(base, {"in": {"y": {"w": 2}, "x": 3}, "list": [2], "b": 2})
+    assert merged == {"a": 1, "in": {"x": 3, "y": {"z": 1, "w": 2}}, "list": [2], "b": 2}
+    assert base == {"a": 1, "in": {"x": 1, "y": {"z": 1}}, "list": [1]}
+
+
+class _Blob:
+    """A blob whose first downloads fail."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+
+    def download_as_bytes(self) -> bytes:
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("reset")
+        return b"data"
+
+
+def test_a_blob_is_downloaded_again_after_errors() -> None:
+    assert util.download_gcs_blob_with_backoff(_Blob(2), max_backoff=0) == b"data"
+    with pytest.raises(ConnectionError, match="reset"):
+        util.download_gcs_blob_with_backoff(_Blob(2), n_retries=2, max_backoff=0)

@@ -67,6 +67,9 @@ class DigitsTrial(pytorch.PyTorchTrial):
         accuracy = (scores.argmax(dim=1) == labels).float().mean()
         return {"validation_loss": self.loss(scores, labels), "accuracy": accuracy}
 
+    def evaluation_reducer(self) -> pytorch.Reducer:
+        return pytorch.Reducer.SAMPLE_AVG  # every image counts the same, also in a short batch
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -92,6 +95,7 @@ def main() -> None:
         accuracy = (trial.model.eval()(images).argmax(dim=1) == labels).float().mean()
         print(f"""
 Loaded the checkpoint again: {accuracy:.1%} of {len(labels)} held-out digits are right.
+  validations above average over images; by default they average over batches (Reducer.AVG).
   in Python:    pytorch.load_trial_from_checkpoint_path("{trainer.latest_checkpoint}")
   train more:   python train.py --resume --epochs {args.epochs * 2}""")
 

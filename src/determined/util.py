@@ -196,10 +196,16 @@ def write_user_code(path: Path, on_cluster: bool, exclude: Iterable[Path] = ()) 
     copy_user_code(_ON_CLUSTER_CODE if on_cluster else Path.cwd(), destination, exclude)
 
 
-def rmtree_nfs_safe(path: str | os.PathLike[str], ignore_errors: bool = False) -> None:
+def rmtree_nfs_safe(
+    path: str | os.PathLike[str],
+    ignore_errors: bool = False,
+    onerror: Callable[[Callable[..., Any], str, Any], Any] | None = None,
+) -> None:
     """Remove a directory tree, also where NFS keeps `.nfs*` files alive for a moment.
 
     NFS renames a file that is deleted while open, so its directory is busy until it is closed.
+    What still fails then goes to `onerror(function, path, exc_info)` as in `shutil.rmtree`, if it
+    is given and errors are not ignored.
     """
     for pause_seconds in (0.1, 0.2, 0.4, 0.8, None):
         try:
@@ -210,7 +216,49 @@ def rmtree_nfs_safe(path: str | os.PathLike[str], ignore_errors: bool = False) -
             if busy and pause_seconds is not None:
                 time.sleep(pause_seconds)
                 continue
+            if not ignore_errors and onerror is not None:
+                onerror(shutil.rmtree, os.fspath(path), sys.exc_info())
+                return
             if not ignore_errors:
                 raise
             logger.warning("Could not remove %s: %s.", path, error)
             return
+
+
+def force_create_symlink(src: str | os.PathLike[str], dst: str | os.PathLike[str]) -> None:
+    """Make `dst` a symbolic link to `src`, in place of what is there; a directory only if empty."""
+    link = Path(dst)
+    if link.is_dir() and not link.is_symlink():
+        link.rmdir()
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    fresh.symlink_to(src)
+    fresh.replace(link)
+
+
+def merge_dicts(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with the values of `overrides`; dictionaries in both are merged in turn."""
+    merged = dict(base)
+    for key, value in overrides.items():
+        inner = merged.get(key)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        merged[key] = merge_dicts(inner, value) if both else value  # type: ignore[arg-type]  # both
+    return merged
+
+
+def download_gcs_blob_with_backoff(blob: Any, n_retries: int = 32, max_backoff: int = 32) -> bytes:
+    """Return the bytes of a blob of google-cloud-storage, trying again after errors.
+
+    Waits 1, 2, 4, ... up to `max_backoff` seconds in between; the last of `n_retries` errors comes
+    out.
+    """
+    download = getattr(blob, "download_as_bytes", None) or blob.download_as_string
+    for attempt in range(max(1, n_retries)):
+        try:
+            return bytes(download())
+        except Exception as error:
+            if attempt + 1 >= n_retries:
+                raise
+            pause_seconds = min(2**attempt, max_backoff)
+            logger.warning("A download failed (%s); trying again in %d s.", error, pause_seconds)
+            time.sleep(pause_seconds)
+    raise AssertionError("the last attempt returns or raises")

@@ -520,7 +520,7 @@ class TestBuildLocal:
 
     def test_the_dummy_is_the_same_without_a_backend(self, tmp_path: Path) -> None:
         manager = SharedFSStorageManager(tmp_path)
-        context = DummyCheckpointContext(DummyDistributedContext(), manager)
+        context = DummyCheckpointContext(dist=DummyDistributedContext(), storage_manager=manager)
         with context.store_path() as (path, storage_id):
             (path / "x").write_text("x")
         assert context.get_metadata(storage_id) == {}

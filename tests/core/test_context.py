@@ -270,7 +270,7 @@ def test_stacks_are_shown_from_native_code(tmp_path: Path) -> None:
 
 def test_alerts_have_a_level(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     context = core.init(checkpoint_storage=str(tmp_path))
-    context.alert("disk", "almost full", "error")
+    context.alert("disk", "almost full", "ERROR")
     assert ("determined.core", logging.ERROR, "alert: disk: almost full") in caplog.record_tuples
     with pytest.raises(ValueError, match="`level` must be one of"):
         context.alert("disk", level="loud")

@@ -81,7 +81,7 @@ def test_life_cycle_is_checked() -> None:
 
 
 def test_modes_may_be_given_by_value() -> None:
-    with DummyPreemptContext(mode="CHIEF_ONLY") as context:  # type: ignore[arg-type]  # published form
+    with DummyPreemptContext(preempt_mode="CHIEF_ONLY") as context:  # type: ignore[arg-type]  # published form
         assert not context.should_preempt()
 
 

@@ -22,7 +22,7 @@ from determined.pytorch import (
     TrainUnit,
     samplers,
 )
-from determined.pytorch._metrics.reducer import _PyTorchReducerContext
+from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
 from tests.support.trials import (
     DropoutNet,
     LineTrial,
@@ -363,7 +363,7 @@ def test_a_pipeline_made_by_hand_continues_where_it_says() -> None:
     assert seen == [1.0, 3.0, 5.0, 1.0, 3.0, 5.0, 1.0, 3.0]
 
 
-def test_loaders_draw_when_those_of_torch_do() -> None:
+def test_the_training_loader_draws_as_that_of_torch_and_validations_do_not() -> None:
     drawn: list[float] = []
 
     class Trial(LineTrial):
@@ -380,9 +380,8 @@ def test_loaders_draw_when_those_of_torch_do() -> None:
     torch.manual_seed(3)
     one_weight()
     expected = [torch.rand(()).item()]
-    for _ in range(2):
-        torch.empty((), dtype=torch.int64).random_()  # what `iter()` of a torch loader draws
-        expected.append(torch.rand(()).item())
+    torch.empty((), dtype=torch.int64).random_()  # what `iter()` of a torch loader draws
+    expected += [torch.rand(()).item() for _ in range(2)]  # with a validation in between
     assert drawn == expected
 
 

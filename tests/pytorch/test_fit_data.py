@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 from determined import pytorch
+from determined.pytorch import DataLoader
 from tests.support.exact import Case, ExactTrial, train, train_in_new_process
 from tests.support.orders import Noisy, Stream
 from tests.support.resumable import checkpoints
+from tests.support.trials import LineTrial
 from tests.support.workers import collect_workers
 
 TOTAL = 9
@@ -242,3 +244,30 @@ def test_a_dead_worker_of_one_rank_ends_all_ranks(tmp_path: Path) -> None:
     outcomes = collect_workers(2, train_here, tmp_path, Case(), tmp_path / "storage", TOTAL)
     assert all(outcome.exit_code != 0 for outcome in outcomes)
     assert "lost a worker process" in (outcomes[1].error or "")
+
+
+class _Three(IterableDataset[Any]):
+    """Three records in each pass, and no length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([(torch.ones(1), torch.ones(1))] * 3)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_passes_over_a_stream_without_length_are_counted(num_workers: int, tmp_path: Path) -> None:
+    class Trial(LineTrial):
+        def build_training_data_loader(self) -> DataLoader:
+            return DataLoader(_Three(), batch_size=2, num_workers=num_workers)
+
+    def epochs(start: int, end: int) -> list[int]:
+        with pytorch.init(checkpoint_storage=tmp_path, run_id="a") as context:
+            trial = Trial(context)
+            trainer = pytorch.Trainer(trial, context)
+            trainer.fit(max_length=pytorch.Batch(end), latest_checkpoint="latest")
+        found = [entry[1] for entry in trial.log if entry[0] == "train_batch"]
+        assert trial.batches == list(range(start, end))
+        assert trainer.latest_metrics["epochs"] == found[-1]
+        return found
+
+    assert epochs(0, 5) == [0, 0, 1, 1, 2]  # two batches make a pass
+    assert epochs(5, 8) == [2, 3, 3]

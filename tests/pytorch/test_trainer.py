@@ -590,3 +590,22 @@ def test_names_of_older_code_are_importable() -> None:
     assert PyTorchTrial.trial_controller_class is _pytorch_trial._PyTorchTrialController
     assert issubclass(PyTorchTrial, determined.LegacyTrial)
     assert "determined.pytorch.samplers" in sys.modules
+
+
+def test_latest_metrics_are_plain_numbers_of_python() -> None:
+    class Trial(LineTrial):
+        def __init__(self, context: PyTorchTrialContext) -> None:
+            super().__init__(context)
+            self.total = context.wrap_reducer(
+                lambda values: torch.stack(values).sum(), name="sum", for_training=False
+            )
+
+        def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+            self.total.update(batch[0].sum())  # type: ignore[attr-defined]  # of a function's
+            return {**super().evaluate_batch(batch, batch_idx), "count": len(batch[0])}
+
+    with pytorch.init() as context:
+        trainer = pytorch.Trainer(Trial(context), context)
+        trainer.fit(max_length=Batch(1))
+    assert {type(value) for value in trainer.latest_metrics.values()} == {float, int}
+    assert trainer.latest_metrics["sum"] == 21.0

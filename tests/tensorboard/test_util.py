@@ -44,4 +44,4 @@ def test_every_rank_has_its_own_directory(
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     assert get_base_path({}) == Path(tempfile.gettempdir()) / name
-    assert get_base_path({"base_path": "/data"}) == Path("/data") / name
+    assert get_base_path(checkpoint_config={"base_path": "/data"}) == Path("/data") / name

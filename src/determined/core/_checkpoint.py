@@ -362,8 +362,11 @@ class CheckpointContext:
             self._backend.checkpoint_deleted(storage_id)
 
 
-DummyCheckpointContext = CheckpointContext
-"""The same without anybody to report to: `backend` is left out."""
+class DummyCheckpointContext(CheckpointContext):
+    """A CheckpointContext without anybody to report to."""
+
+    def __init__(self, dist: DistributedContext, storage_manager: StorageManager) -> None:
+        super().__init__(dist, storage_manager)
 
 
 def build_local(

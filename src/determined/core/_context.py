@@ -102,10 +102,11 @@ class Context:
     def alert(
         self, title: str | None = None, description: str | None = None, level: str = "info"
     ) -> None:
-        """Draw attention to something; level is one of `debug`, `info`, `warn`, `error`."""
-        if level not in _ALERT_LEVELS:
+        """Draw attention to something; level is `debug`, `info`, `warn` or `error`, in any case."""
+        known = level.lower() if isinstance(level, str) else level
+        if known not in _ALERT_LEVELS:
             raise ValueError(f"`level` must be one of {', '.join(_ALERT_LEVELS)}, got {level!r}.")
-        self._backend.alert(title, description, level)
+        self._backend.alert(title, description, known)
 
     def __enter__(self) -> Context:
         self.start()

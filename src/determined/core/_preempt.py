@@ -144,6 +144,6 @@ class DummyPreemptContext(PreemptContext):
     def __init__(
         self,
         dist: DistributedContext | None = None,
-        mode: PreemptMode = PreemptMode.WorkersAskChief,
+        preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
     ) -> None:
-        super().__init__(LocalBackend(), dist or DummyDistributedContext(), mode)
+        super().__init__(LocalBackend(), dist or DummyDistributedContext(), preempt_mode)

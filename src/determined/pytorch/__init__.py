@@ -32,10 +32,10 @@ from determined.pytorch._metrics.batch_metrics import (
 from determined.pytorch._metrics.reducer import (
     MetricReducer,
     Reducer,
-    _PyTorchReducerContext,
     _simple_reduce_metrics,
     _SimpleReducer,
 )
+from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
 from determined.pytorch._older_paths import keep_older_paths
 from determined.pytorch._schedule import (
     Batch,

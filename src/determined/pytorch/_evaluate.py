@@ -40,6 +40,16 @@ def uses_evaluate_batch(trial: PyTorchTrial) -> bool:
     return is_overridden(trial.evaluate_batch, PyTorchTrial)
 
 
+def check_limit(limit: int | None, trial: PyTorchTrial) -> None:
+    """Refuse to count batches that the trial's own loop goes through."""
+    if limit is not None and not uses_evaluate_batch(trial):
+        raise ValueError(
+            "`limit_validation_batches` counts the batches of evaluate_batch, but "
+            f"{type(trial).__name__} overrides evaluate_full_dataset, which goes through the data "
+            "itself: limit it there."
+        )
+
+
 class Evaluation:
     """Runs `evaluate_batch` or `evaluate_full_dataset`; every rank gets here in step."""
 
@@ -75,10 +85,10 @@ class Evaluation:
 
     def _by_batch(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
         self._hooks.call("on_validation_epoch_start")
-        outputs, num_records = self._evaluate_batches(stop_asked)
+        outputs, batch_lengths = self._evaluate_batches(stop_asked)
         reshard(self._context.models)  # callbacks that come next may change weights
         distributed = self._context.distributed
-        counts = distributed.allgather((num_records, len(outputs)))
+        counts = distributed.allgather((sum(batch_lengths), len(outputs)))
         self.num_records = sum(records for records, _ in counts)
         self.num_batches = sum(batches for _, batches in counts)
         if self.num_batches == 0:
@@ -95,12 +105,12 @@ class Evaluation:
             columns = {name: [row[name] for row in edited] for name in columns}
         reducer = self._trial.evaluation_reducer()
         reducers = _prepare_metrics_reducers(reducer, columns.keys()) if len(outputs) else {}
-        return _reduce_metrics(distributed, columns, len(outputs), reducers)
+        return _reduce_metrics(distributed, columns, len(outputs), reducers, batch_lengths)
 
-    def _evaluate_batches(self, stop_asked: Callable[[], bool]) -> tuple[BatchMetrics, int]:
+    def _evaluate_batches(self, stop_asked: Callable[[], bool]) -> tuple[BatchMetrics, list[int]]:
         context = self._context
         outputs = BatchMetrics()
-        num_records = 0
+        batch_lengths: list[int] = []
         names: set[str] | None = None
         for batch_idx, (batch, counts) in enumerate(self._batches()):
             if context.experimental._auto_to_device:
@@ -111,7 +121,7 @@ class Evaluation:
                 if batch_idx + 1 == self._limit:
                     break
                 continue
-            num_records += self._batch_length(batch)
+            batch_lengths.append(self._batch_length(batch))
             metrics = self._evaluate(batch, batch_idx)
             if not isinstance(metrics, dict):
                 raise TypeError(
@@ -130,7 +140,7 @@ class Evaluation:
                 break
             if stop_asked():
                 raise Interrupted
-        return outputs, num_records
+        return outputs, batch_lengths
 
     def _batches(self) -> Iterable[tuple[Any, bool]]:
         batches = explained(self._loader, "The validation data (build_validation_data_loader)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 from typing import Any
 
@@ -12,8 +13,9 @@ import torch
 from determined._trial_code import find_trial_code
 from determined._version import __version__
 from determined.core import EarlyExitReason
-from determined.errors import InvalidHP
+from determined.errors import CheckpointNotFound, InvalidHP
 from determined.pytorch._callback import Hooks
+from determined.pytorch._checkpoint.averages import averages_weights, check_export
 from determined.pytorch._checkpoint.moment import Stage
 from determined.pytorch._checkpoint.policy import CheckpointPolicy
 from determined.pytorch._checkpoint.rescue import Rescue
@@ -24,13 +26,14 @@ from determined.pytorch._checks.signatures import train_call
 from determined.pytorch._checks.trial import check_trial
 from determined.pytorch._checks.updates import UpdateCheck, warn_of_windows
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.seed import set_rng_state
+from determined.pytorch._data.seed import apart_from_training, mix, rng_state, set_rng_state
 from determined.pytorch._display.hints import explain
 from determined.pytorch._display.profile import TimeProfile, profile_loop
 from determined.pytorch._display.reports import Tracker, checkpoint_address
 from determined.pytorch._evaluate import (
     Evaluation,
     Interrupted,
+    check_limit,
     try_validation,
     uses_evaluate_batch,
 )
@@ -64,7 +67,9 @@ class TrainLoop:
         self._plan = plan
         self._callbacks = trial.build_callbacks()
         self._hooks = Hooks(self._callbacks)
-        self._tracker = Tracker(context)
+        self._averages_weights = averages_weights(self._callbacks)
+        check_export(plan.export, self._callbacks)
+        self._tracker = Tracker(context, self._averages_weights)
         self._metrics = BatchMetrics()
         self._validated: dict[str, Any] = {}
         self._policy = CheckpointPolicy(plan)
@@ -82,6 +87,7 @@ class TrainLoop:
         )
         check_trial(trial, context, self._callbacks)
         self._train_batch = train_call(trial.train_batch)
+        check_limit(plan.limit_validation_batches, trial)
 
     def run(self) -> None:
         """Train until the schedule, a stop request or an exception ends it."""
@@ -127,6 +133,7 @@ class TrainLoop:
         self._metrics = BatchMetrics()
         moment.begin_segment()
         look_at = min(self._schedule.next_look(state.batches_trained), self._updates.look_at)
+        counts_passes = epoch_length == sys.maxsize
         while True:
             batch_idx = state.batches_trained
             beat("training batch", batch_idx)
@@ -136,6 +143,8 @@ class TrainLoop:
             if batch_in_epoch == 0:
                 hooks.call("on_training_epoch_start", epoch_idx)
             batch = next(self._training_data)
+            if counts_passes and self._training_data.passes is not None:
+                epoch_idx = state.epochs_trained = self._training_data.passes
             if context.experimental._auto_to_device:
                 batch = context.to_device(batch)
             for on_batch_start in batch_start:
@@ -227,24 +236,62 @@ class TrainLoop:
 
     # Validation.
 
+    def validate(self) -> dict[str, Any]:
+        """Validate once and return the metrics; nothing is trained, reported or saved."""
+        random_state = rng_state()
+        distributed = self._context.distributed
+        with contextlib.ExitStack() as stack, ending_together(distributed, self._is_saving):
+            stack.callback(set_rng_state, random_state)
+            self._open(stack)
+            if self._plan.latest_checkpoint in ("latest", "best") and not self._is_restored:
+                raise CheckpointNotFound(
+                    f"This run has no {self._plan.latest_checkpoint} checkpoint to validate."
+                )
+            with contextlib.suppress(_ShouldExit):  # a signal cut it short: no metrics
+                self._validated = self._measure()
+            self._tracker.only_validated(self._validated)
+            metrics: dict[str, Any] = distributed.broadcast(self.latest_metrics)
+        return metrics
+
     def _validate(self) -> None:
         context, state = self._context, self.state
         if not self._validates:
             state.last_val = state.batches_trained
             return
+        metrics = self._measure()
+        best_before = self._core.train.get_experiment_best_validation()
+        is_best = self._policy.is_best(metrics, best_before)
+        self._tracker.validation(state, metrics, is_best)
+        self._run.best = self._core.train.get_experiment_best_validation()
+        self._validated = metrics
+        if context.distributed.broadcast(self._is_worth_saving(metrics, is_best)):
+            self._save(is_best=is_best and self._plan.checkpoint_policy == "best")
+
+    def _measure(self) -> dict[str, Any]:
+        """Return the metrics of a validation, which the chief has.
+
+        What it draws at random derives from seed, rank and position: training must not depend on
+        when somebody looks at it, and a validation that is repeated must see the same.
+        """
+        context, batches = self._context, self.state.batches_trained
+        self._rescue.moment.begin_validation()
+        with apart_from_training(mix(self._run.seed, context.distributed.rank, batches)):
+            return self._measure_now()
+
+    def _measure_now(self) -> dict[str, Any]:
+        context, state = self._context, self.state
         began = time.monotonic()
         self._watchdog.beat("validation")
         self._tracker.status("validating")
         context.reset_reducers()
         for model in context.models:
             model.eval()
-        random_state = self._rescue.moment.begin_validation()
         evaluation = Evaluation(
             self._trial,
             context,
             self._validation_loader,
             self._hooks,
-            limit=1 if self._plan.test_mode else None,
+            limit=self._validation_limit,
         )
         with torch.no_grad(), validating(context.models):
             self._hooks.call("on_validation_start")
@@ -252,7 +299,6 @@ class TrainLoop:
                 metrics = evaluation.run(self._after_validation_batch)
             except Interrupted:
                 # The resumed run validates first, as if this attempt had never been.
-                set_rng_state(random_state)
                 self._run.validation_pending = True
                 raise _ShouldExit from None
             if self._hooks.of("on_validation_end"):
@@ -263,13 +309,11 @@ class TrainLoop:
         self._run.validation_pending = False
         if evaluation.num_batches:
             self._tracker.validation_speed(began, evaluation.num_records, evaluation.num_batches)
-        best_before = self._core.train.get_experiment_best_validation()
-        is_best = self._policy.is_best(metrics, best_before)
-        self._tracker.validation(state, metrics, is_best)
-        self._run.best = self._core.train.get_experiment_best_validation()
-        self._validated = metrics
-        if context.distributed.broadcast(self._is_worth_saving(metrics, is_best)):
-            self._save(is_best=is_best and self._plan.checkpoint_policy == "best")
+        return metrics
+
+    @property
+    def _validation_limit(self) -> int | None:
+        return 1 if self._plan.test_mode else self._plan.limit_validation_batches
 
     def _try_validation(self) -> None:
         """Validate a few batches before training, so that mistakes show at once."""
@@ -358,6 +402,7 @@ class TrainLoop:
                 "run": self._context._run_facts,
                 "metrics": _numbers(self._validated) if is_validated else {},
                 **({"not_exact": self._run.not_exact} if self._run.not_exact else {}),
+                **({"measured": "averaged weights"} if self._averages_weights else {}),
             },
             is_best=is_best,
             is_asked_for=not is_best or self._is_save_due(),
@@ -372,8 +417,11 @@ class TrainLoop:
 
     @property
     def latest_metrics(self) -> dict[str, Any]:
-        """Return the metrics of the last validation, on the chief."""
-        return self._validated
+        """Return the metrics of the last validation, on the chief; numbers are Python's own."""
+        return {
+            name: value.item() if is_numerical_scalar(value) and hasattr(value, "item") else value
+            for name, value in self._validated.items()
+        }
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         context, plan, train = self._context, self._plan, self._core.train
@@ -389,6 +437,7 @@ class TrainLoop:
             self._saver.start()
         opened = open_run(stack, self._trial, context, plan, self._callbacks, self._hooks)
         self.state, self._run = opened.state, opened.run
+        self._is_restored = opened.started_from is not None
         self._retention = Retention(
             self._core.checkpoint,
             configured_policy(context, plan),

@@ -12,7 +12,7 @@ from collections.abc import Container
 from typing import Any
 
 from determined.core import Unit
-from determined.pytorch._checks.arguments import check_choice
+from determined.pytorch._checks.arguments import check_choice, check_count
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._display.profile import ProfileOptions
 from determined.pytorch._schedule import (
@@ -50,6 +50,9 @@ class FitPlan:
     export: str | None = None
     progress: bool | None = None
     sanity_validation: int = 0
+    keep_last: int | None = None
+    keep_best: int | None = None
+    limit_validation_batches: int | None = None
 
     @property
     def length(self) -> int:
@@ -78,6 +81,7 @@ class FitPlan:
             "step_zero_validation",
             "test_mode",
             "sanity_validation",
+            "limit_validation_batches",
         )
         return {name: re.sub(" at 0x[0-9a-f]+", "", repr(getattr(self, name))) for name in names}
 
@@ -92,6 +96,17 @@ class FitPlan:
         if self.reporting_period is not None:
             units[_TrainBoundaryType.REPORT] = self.reporting_period
         return units
+
+
+def check_kept(keep_last: Any, keep_best: Any, metric: str | None) -> None:
+    """Check how many checkpoints to keep, and that somebody knows which are the best."""
+    check_count("keep_last", keep_last, at_least=1, optional=True)
+    check_count("keep_best", keep_best, optional=True)
+    if keep_best and metric is None:
+        raise ValueError(
+            f"`keep_best={keep_best}` needs to know the metric: pass fit(metric='...', "
+            "smaller_is_better=...)."
+        )
 
 
 def check_period(name: str, unit: TrainUnit | None) -> TrainUnit:

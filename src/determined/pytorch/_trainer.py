@@ -16,6 +16,7 @@ import torch
 from determined._info import get_cluster_info
 from determined.core import DistributedContext, PreemptMode, TensorboardMode
 from determined.core import init as init_core
+from determined.pytorch._checkpoint.averages import EXPORT
 from determined.pytorch._checkpoint.export import require_safetensors
 from determined.pytorch._checkpoint.trust import check_classes
 from determined.pytorch._checks.arguments import (
@@ -34,6 +35,7 @@ from determined.pytorch._loop import TrainLoop
 from determined.pytorch._naming import identity_of
 from determined.pytorch._plan import (
     FitPlan,
+    check_kept,
     check_max_length,
     check_max_time,
     check_period,
@@ -270,6 +272,9 @@ class Trainer:
         export: str | None = None,
         progress: bool | None = None,
         sanity_validation: int = 0,
+        keep_last: int | None = None,
+        keep_best: int | None = None,
+        limit_validation_batches: int | None = None,
     ) -> None:
         """Train the trial.
 
@@ -307,11 +312,17 @@ class Trainer:
                 make saves wait anyway.
             on_checkpoint_error: `raise`, or `continue` training when a checkpoint cannot be
                 written.
-            export: `safetensors` to write the weights in that format too.
+            export: `safetensors` to write the weights in that format too, `safetensors-ema` to
+                write the average of `callbacks.ExponentialMovingAverage` instead.
             progress: Whether to show progress; by default yes, unless `DET_PROGRESS=off`.
             sanity_validation: Try the validation on this many batches before training, so that a
                 mistake in it shows at once. Leaves no trace: no hooks, no reports, and random
                 states, reducers and weights as they were. Not with `evaluate_full_dataset`.
+            keep_last: How many of the run's newest checkpoints to keep; older ones are deleted when
+                a new one is safe. By default all, or 1 if `keep_best` is given.
+            keep_best: How many of those with the best `metric` to keep besides. By default all, or
+                1 if `keep_last` is given.
+            limit_validation_batches: Validate at most so many batches, on each rank.
 
         When user code raises, what was trained so far is saved before the exception goes on (on one
         rank; `latest` finds it), as of the last finished batch.
@@ -342,8 +353,9 @@ class Trainer:
             )
         check_count("sanity_validation", sanity_validation)
         check_kind("metric", metric, str, "a string")
+        check_count("limit_validation_batches", limit_validation_batches, 1, optional=True)
         check_choice("on_checkpoint_error", on_checkpoint_error, ("raise", "continue"))
-        check_choice("export", export, (None, "safetensors"))
+        check_choice("export", export, (None, "safetensors", EXPORT))
         info = context._core.info
         max_length = check_max_length(max_length, context)
         if info is not None and info.task_type == "TRIAL":
@@ -355,12 +367,13 @@ class Trainer:
                     "This trial has a checkpoint to continue from, but fit was not given it: pass "
                     "fit(latest_checkpoint=det.get_cluster_info().latest_checkpoint)."
                 )
-        if export == "safetensors":
+        if export is not None:
             require_safetensors()
         is_metric_configured = metric is None
         policy, metric, smaller = check_policy(
             checkpoint_policy, context, metric, smaller_is_better, validation_period is not None
         )
+        check_kept(keep_last, keep_best, metric)
         plan = FitPlan(
             max_length=max_length,
             validation_period=check_period("validation_period", validation_period),
@@ -383,6 +396,9 @@ class Trainer:
             export=export,
             progress=progress,
             sanity_validation=int(sanity_validation),
+            keep_last=keep_last,
+            keep_best=keep_best,
+            limit_validation_batches=limit_validation_batches,
         )
         self._plan = plan
         loop = TrainLoop(self._trial, context, plan)
@@ -391,3 +407,36 @@ class Trainer:
         finally:
             self.latest_checkpoint = loop.latest_checkpoint or self.latest_checkpoint
             self.latest_metrics = loop.latest_metrics or self.latest_metrics
+
+    def validate(
+        self,
+        latest_checkpoint: str | None = None,
+        *,
+        limit_validation_batches: int | None = None,
+        progress: bool | None = None,
+    ) -> dict[str, Any]:
+        """Validate the trial as it is now, or as of a checkpoint, and return the metrics.
+
+        Every rank must call it, and all get the metrics, as plain numbers. Nothing is trained,
+        saved or reported, and random numbers go on as if it had not been called. A checkpoint's
+        weights stay in the trial.
+
+        Args:
+            latest_checkpoint: The id or path of a checkpoint, or `latest` of this run. After
+                `fit(metric=...)` also `best`.
+            limit_validation_batches: Validate at most so many batches, on each rank.
+            progress: Whether to show the result; by default yes, unless `DET_PROGRESS=off`.
+        """
+        check_path("latest_checkpoint", latest_checkpoint)
+        check_count("limit_validation_batches", limit_validation_batches, 1, optional=True)
+        check_flag("progress", progress)
+        plan = FitPlan(
+            max_length=Batch(0),
+            latest_checkpoint=None if latest_checkpoint is None else os.fspath(latest_checkpoint),
+            metric=self._plan.metric if self._plan is not None else None,
+            smaller_is_better=self._plan.smaller_is_better if self._plan is not None else True,
+            limit_validation_batches=limit_validation_batches,
+            progress=progress,
+        )
+        self.latest_metrics = TrainLoop(self._trial, self._context, plan).validate()
+        return self.latest_metrics

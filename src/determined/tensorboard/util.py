@@ -21,9 +21,9 @@ _PROFILER_ENDING = re.compile(
 )
 
 
-def get_base_path(config: Mapping[str, Any]) -> Path:
-    """Return this process's own directory, in `config["base_path"]` or the temporary directory."""
-    base = config.get("base_path") or tempfile.gettempdir()
+def get_base_path(checkpoint_config: Mapping[str, Any]) -> Path:
+    """Return this process's own directory, in `base_path` of the config or the temporary one."""
+    base = checkpoint_config.get("base_path") or tempfile.gettempdir()
     allocation = os.environ.get("DET_ALLOCATION_ID", "")
     rank = os.environ.get("RANK") or os.environ.get("HOROVOD_RANK") or "0"
     return Path(base) / f"tensorboard-{allocation}-{rank}"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import logging
 import os
 import signal
 from pathlib import Path
@@ -7,11 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 
 from determined import pytorch
+from determined.errors import InvalidCheckpointException
 from determined.pytorch import Batch, PyTorchCallback, PyTorchTrialContext
 from determined.pytorch.callbacks import ExponentialMovingAverage
 from tests.pytorch.callbacks.trials import NormTrial, copied, equal, fit, saved
+from tests.support.messages import documented
 from tests.support.trials import LineTrial, the_checkpoint
 from tests.support.workers import run_workers
 
@@ -213,3 +219,92 @@ def _train_on_a_rank(directory: str) -> tuple[dict[str, torch.Tensor], dict[str,
 
 def _numbers(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
+
+
+# Which weights were measured, and how to get them.
+
+
+def test_loading_gives_the_trained_weights_or_on_request_the_average(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "determined.pytorch")
+    trial = fit(_ema, 6, Watched, validation_period=Batch(3))
+    path = Path(os.environ["DET_STORAGE"]) / the_checkpoint(6)
+    trained = pytorch.load_trial_from_checkpoint_path(str(path), NormTrial)
+    averaged = pytorch.load_trial_from_checkpoint_path(str(path), NormTrial, ema=True)
+    named = pytorch.load_trial_from_checkpoint_path(str(path), NormTrial, ema="ema")
+    assert isinstance(trial, Watched)
+    assert isinstance(trained, NormTrial)
+    assert isinstance(averaged, NormTrial)
+    assert isinstance(named, NormTrial)
+    assert equal(copied(trained.model), trial.after_batch[-1])
+    assert equal(copied(averaged.model), trial.validated[-1])
+    assert equal(copied(named.model), trial.validated[-1])
+    assert json.loads((path / "metadata.json").read_text())["measured"] == "averaged weights"
+    (said,) = [r.getMessage() for r in caplog.records if "ema=True" in r.getMessage()]
+    documented("Loading the trained weights where the average was measured", said, path.name)
+
+
+def test_averages_that_a_checkpoint_does_not_have_are_named() -> None:
+    fit(lambda _: {}, 1, NormTrial)
+    path = str(Path(os.environ["DET_STORAGE"]) / the_checkpoint(1))
+    assert "measured" not in json.loads((Path(path) / "metadata.json").read_text())
+    with pytest.raises(InvalidCheckpointException) as error:
+        pytorch.load_trial_from_checkpoint_path(path, NormTrial, ema=True)
+    documented("`ema=True` for a checkpoint without an average", str(error.value))
+
+
+def test_of_several_averages_one_must_be_named() -> None:
+    def two(context: PyTorchTrialContext) -> dict[str, PyTorchCallback]:
+        return {"a": ExponentialMovingAverage(context, 0.5), **_ema(context)}
+
+    fit(two, 2, NormTrial)
+    path = str(Path(os.environ["DET_STORAGE"]) / the_checkpoint(2))
+    with pytest.raises(InvalidCheckpointException, match=r"several keep one: \['a', 'ema'\]"):
+        pytorch.load_trial_from_checkpoint_path(path, NormTrial, ema=True)
+    pytorch.load_trial_from_checkpoint_path(path, NormTrial, ema="a")
+    with pytest.raises(InvalidCheckpointException, match="named 'b'"):
+        pytorch.load_trial_from_checkpoint_path(path, NormTrial, ema="b")
+
+
+def test_the_average_of_one_of_two_models_is_loaded_into_that_one() -> None:
+    class Two(LineTrial):
+        def __init__(self, context: PyTorchTrialContext) -> None:
+            super().__init__(context)
+            self.other = context.wrap_model(torch.nn.Linear(1, 1))
+
+    def of_the_line(context: PyTorchTrialContext) -> dict[str, PyTorchCallback]:
+        return {"ema": ExponentialMovingAverage(context, DECAY, models=[context.models[0]])}
+
+    def of_the_other(context: PyTorchTrialContext) -> dict[str, PyTorchCallback]:
+        return {"ema": ExponentialMovingAverage(context, DECAY, models=[context.models[1]])}
+
+    for number, callbacks in enumerate((of_the_line, of_the_other), start=2):
+        with pytorch.init() as context:
+            trial = Two(context)
+            trial.callbacks = callbacks(context)
+            pytorch.Trainer(trial, context).fit(max_length=Batch(number))
+        path = str(Path(os.environ["DET_STORAGE"]) / the_checkpoint(number))
+        loaded = pytorch.load_trial_from_checkpoint_path(path, Two, ema=True)
+        assert isinstance(loaded, Two)
+        assert equal(copied(loaded.other), copied(trial.other))  # never trained
+        assert (loaded.weight == trial.weight) == (callbacks is of_the_other)
+
+
+def test_the_average_is_exported_on_request() -> None:
+    trial = fit(_ema, 6, Watched, export="safetensors-ema")
+    assert isinstance(trial, Watched)
+    file = Path(os.environ["DET_STORAGE"]) / the_checkpoint(6) / "model_0.safetensors"
+    assert equal(load_file(file), trial.validated[-1])
+    with safe_open(file, "pt") as opened:
+        assert opened.metadata() == {"weights": "averaged"}
+    with pytest.raises(ValueError, match="ExponentialMovingAverage") as error:
+        fit(lambda _: {}, 1, NormTrial, export="safetensors-ema")
+    documented("`export='safetensors-ema'` without such a callback", str(error.value))
+
+
+def test_the_last_line_says_what_validations_measured(capfd: pytest.CaptureFixture[str]) -> None:
+    fit(_ema, 1, NormTrial, progress=True)
+    assert (
+        "Validations measured the averaged weights; ema=True loads them." in capfd.readouterr().err
+    )

@@ -11,6 +11,7 @@ import pytest
 
 from determined import pytorch
 from determined.storage import SharedFSStorageManager
+from tests.support.messages import documented
 from tests.support.resumable import ResumableTrial, checkpoints, steps, train
 
 
@@ -268,3 +269,47 @@ def test_the_trainer_knows_its_latest_and_best_checkpoints(tmp_path: Path) -> No
     assert first.latest_checkpoint == second.latest_checkpoint == at[3]
     assert first.best_checkpoint == second.best_checkpoint == at[2]
     assert fit().best_checkpoint is None
+
+
+def _fit_scored(tmp_path: Path, scores: tuple[float, ...], **options: Any) -> list[int]:
+    Scored.scores = scores
+    train(
+        tmp_path,
+        len(scores),
+        trial_class=Scored,
+        validation_period=pytorch.Batch(1),
+        checkpoint_policy="all",
+        **options,
+    )
+    return steps(tmp_path)
+
+
+def test_fit_keeps_as_many_of_the_newest_and_best_as_asked(tmp_path: Path) -> None:
+    scores = (1.0, 5.0, 2.0, 4.0, 3.0)
+    cases: list[tuple[dict[str, Any], list[int]]] = [
+        ({}, [1, 2, 3, 4, 5]),
+        ({"keep_last": 2}, [4, 5]),
+        ({"keep_last": 2, "metric": "score"}, [1, 4, 5]),
+        ({"keep_last": 2, "keep_best": 0, "metric": "score"}, [4, 5]),
+        ({"keep_best": 2, "metric": "score"}, [1, 3, 5]),
+        ({"keep_best": 2, "metric": "score", "smaller_is_better": False}, [2, 4, 5]),
+    ]
+    for number, (options, kept) in enumerate(cases):
+        assert _fit_scored(tmp_path / str(number), scores, **options) == kept
+
+
+def test_fit_counts_more_than_the_configuration(tmp_path: Path) -> None:
+    section = {"checkpoint_storage": {"save_trial_latest": 3, "save_trial_best": 0}}
+    found = _fit_scored(
+        tmp_path, (1.0, 2.0, 3.0, 4.0), init={"exp_conf": section}, keep_last=1, metric="score"
+    )
+    assert found == [4]
+
+
+def test_keeping_the_best_needs_a_metric(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="keep_best") as error:
+        train(tmp_path, 1, keep_best=2)
+    documented("`keep_best` without a metric", str(error.value))
+    with pytest.raises(ValueError, match="`keep_last` must be at least 1, got 0"):
+        train(tmp_path, 1, keep_last=0)
+    assert steps(tmp_path) == []

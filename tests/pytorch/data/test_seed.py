@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import random
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from determined.pytorch._data.seed import (
     PrivateRNG,
+    apart_from_training,
     forked_rng,
     mix,
     rng_state,
@@ -121,3 +123,17 @@ def test_private_generators_continue_where_they_stopped() -> None:
             seen.append(draws())
         draws()
     assert seen == expected
+
+
+def test_draws_apart_from_training_repeat_and_leave_no_trace() -> None:
+    seed_everything(1)
+    expected = draws(), draws()
+    seed_everything(1)
+    first = draws()
+    apart = []
+    for seed in (5, 6, 5):
+        with contextlib.suppress(KeyError), apart_from_training(seed):
+            apart.append(draws())
+            raise KeyError  # an error changes nothing either
+    assert (first, draws()) == expected
+    assert apart[0] == apart[2] != apart[1]

@@ -18,10 +18,10 @@ from tests.support.trials import LineTrial, train
 from tests.tensorboard.read_events import read_points
 
 
-def _profile(**options: object) -> TimeProfile:
+def _profile(device: str = "cpu", **options: object) -> TimeProfile:
     return TimeProfile(
         ProfileOptions(enabled=True, **options),  # type: ignore[arg-type]  # test data
-        torch.device("cpu"),
+        torch.device(device),
         DummyProfilerContext(),
     )
 
@@ -62,7 +62,50 @@ def test_a_run_that_is_all_model_is_told_so() -> None:
     profile.timed("backward", lambda: time.sleep(0.05))()
     profile.stop()
     (line,) = profile.advice()
-    assert "use_amp" in line
+    assert "compile=True" in line
+    assert "use_amp" not in line  # which is for accelerators
+
+
+def test_advice_fits_the_device() -> None:
+    for device, expected in (("cpu", False), ("mps", False), ("cuda", True)):
+        profile = _profile(device, sync_timings=False)
+        profile.at_batch(0)
+        profile.timed("copy", lambda: time.sleep(0.02))()
+        profile.stop()
+        assert any("pin_memory" in line for line in profile.advice()) == expected
+
+
+def test_sleeping_in_train_batch_is_not_taken_for_the_model() -> None:
+    profile = _profile()
+
+    def busy() -> None:
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+
+    backward = profile.timed("backward", busy)
+
+    def train_batch() -> None:
+        backward()
+        time.sleep(0.2)
+
+    profile.at_batch(0)
+    profile.timed("train_batch", train_batch)()
+    profile.stop()
+    assert 0.2 <= profile.idle_seconds <= profile.seconds["train_batch"]
+    (line,) = profile.advice()
+    assert line.startswith("train_batch computes nothing for ")
+    assert "sleeps" in line
+
+
+def test_the_table_keeps_its_names_where_there_is_no_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    train(LineTrial, {"tensorboard_path": tmp_path}, profiling_enabled=True)
+    said = capfd.readouterr().err
+    for part, what in PARTS.items():
+        assert any(part in line and what in line for line in said.splitlines()), part
 
 
 def _sampling() -> bool:

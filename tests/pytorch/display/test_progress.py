@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import pty
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -420,3 +422,15 @@ def test_an_open_line_may_be_longer_than_the_terminal() -> None:
     """)
     assert "x" * 300 in output
     assert "y" * 300 in output
+
+
+def test_notebooks_get_the_last_line_on_standard_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = Progress(enabled=True)
+    progress.finish("Finished.")
+    assert capsys.readouterr() == ("", "Finished.\n")
+    progress = Progress(enabled=True)
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    progress.finish("Finished.")
+    assert capsys.readouterr() == ("Finished.\n", "")

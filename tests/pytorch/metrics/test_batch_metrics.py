@@ -8,14 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from determined import util
+from determined import pytorch, util
 from determined.common.check import CheckFailedError
 from determined.core._distributed import DistributedContext, DummyDistributedContext
 from determined.errors import InvalidExperimentException
-from determined.pytorch import Batch, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, Reducer
+from determined.pytorch import (
+    Batch,
+    DataLoader,
+    PyTorchCallback,
+    PyTorchTrial,
+    PyTorchTrialContext,
+    Reducer,
+)
 from determined.pytorch._metrics.batch_metrics import (
     BatchMetrics,
     Rows,
@@ -25,7 +32,8 @@ from determined.pytorch._metrics.batch_metrics import (
     _reduce_metrics,
     averages,
 )
-from tests.support.trials import LineTrial, one_weight, train
+from tests.support.messages import documented
+from tests.support.trials import LineTrial, line, one_weight, train
 from tests.support.workers import run_threads
 
 
@@ -319,12 +327,15 @@ def test_prepared_reducers_cover_every_name() -> None:
 # Ranks, as threads.
 
 
-def _over_ranks(parts: list[list[dict[str, Any]]], reducer: Reducer) -> Any:
+def _over_ranks(
+    parts: list[list[dict[str, Any]]], reducer: Reducer, lengths: list[list[int]] | None = None
+) -> Any:
     def reduce(distributed: DistributedContext) -> Any:
         metrics = _collected(*parts[distributed.rank])
         columns = metrics.columns()
         reducers = _prepare_metrics_reducers(reducer, columns.keys()) if len(metrics) else {}
-        return _reduce_metrics(distributed, columns, len(metrics), reducers)
+        mine = [] if lengths is None else lengths[distributed.rank]
+        return _reduce_metrics(distributed, columns, len(metrics), reducers, mine)
 
     chief, *others = run_threads((1, len(parts)), reduce)
     assert all(other == {} for other in others)
@@ -338,6 +349,64 @@ def _over_ranks(parts: list[list[dict[str, Any]]], reducer: Reducer) -> Any:
 def test_ranks_weigh_by_their_batches(reducer: Reducer, expected: float) -> None:
     parts = [[{"a": v} for v in (1, 2, 3)], [{"a": v} for v in (10, 20)]]
     assert _over_ranks(parts, reducer) == {"a": pytest.approx(expected)}
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(1, 9), st.floats(-1e3, 1e3)), max_size=4), min_size=2)
+    .filter(any)
+    .filter(lambda shards: len(shards) <= 4)
+)
+@settings(max_examples=25)
+def test_sample_average_is_that_of_all_samples_however_sharded(
+    shards: list[list[tuple[int, float]]],
+) -> None:
+    samples = [value for shard in shards for length, value in shard for _ in range(length)]
+    result = _over_ranks(
+        [[{"a": value} for _, value in shard] for shard in shards],
+        Reducer.SAMPLE_AVG,
+        [[length for length, _ in shard] for shard in shards],
+    )
+    assert result == {"a": pytest.approx(float(np.mean(samples)), abs=1e-9)}
+
+
+class _LastBatchIsShort(LineTrial):
+    """Batches of three over the records 1, 2, 3 and 4; the metric is the mean of the batch."""
+
+    def build_validation_data_loader(self) -> DataLoader:
+        return DataLoader(line(2), batch_size=3)
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        return {"mean": batch[0].mean(), "records": batch[0].flatten()}
+
+
+def test_each_sample_weighs_the_same_where_asked_for() -> None:
+    class Weighed(_LastBatchIsShort):
+        def evaluation_reducer(self) -> Any:
+            return {"mean": Reducer.SAMPLE_AVG, "records": Reducer.SAMPLE_AVG}
+
+    assert _last_metrics(_LastBatchIsShort)["mean"] == 3.0  # (2 + 4) / 2
+    weighed = _last_metrics(Weighed)
+    assert (weighed["mean"], weighed["records"]) == (2.5, 2.5)
+
+
+def test_weighing_by_sample_needs_the_number_of_samples() -> None:
+    class Unknown(_LastBatchIsShort):
+        def get_batch_length(self, batch: Any) -> int:
+            return 0
+
+        def evaluation_reducer(self) -> Any:
+            return Reducer.SAMPLE_AVG
+
+    with pytest.raises(InvalidExperimentException) as error:
+        train(Unknown)
+    documented("`Reducer.SAMPLE_AVG`, but batches of unknown length", str(error.value))
+
+
+def _last_metrics(trial_class: type[LineTrial]) -> dict[str, Any]:
+    with pytorch.init() as context:
+        trainer = pytorch.Trainer(trial_class(context), context)
+        trainer.fit(max_length=pytorch.Batch(1))
+    return trainer.latest_metrics
 
 
 def test_a_rank_without_validation_batches_is_left_out() -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from determined.pytorch import MetricReducer, Reducer
-from determined.pytorch._metrics.reducer import _PyTorchReducerContext, _simple_reduce_metrics
+from determined.pytorch._metrics.reducer import _simple_reduce_metrics
+from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
 
 
 class _Mean(MetricReducer):
@@ -35,13 +36,14 @@ class _Mean(MetricReducer):
 
 
 def test_values_of_the_enumeration_are_the_published_ones() -> None:
-    assert {r.name: r.value for r in Reducer} == {"AVG": 1, "SUM": 2, "MAX": 3, "MIN": 4}
+    published = {"AVG": 1, "SUM": 2, "MAX": 3, "MIN": 4}
+    assert {r.name: r.value for r in Reducer} == {**published, "SAMPLE_AVG": 5}
 
 
 def test_simple_reduction_covers_all_elements() -> None:
     values = np.array([[1.0, 2.0], [3.0, 6.0]])
     results = [_simple_reduce_metrics(r, values) for r in Reducer]
-    assert results == [3.0, 12.0, 6.0, 1.0]
+    assert results == [3.0, 12.0, 6.0, 1.0, 3.0]
     assert _simple_reduce_metrics(Reducer.AVG, [2.0, 15.0], [3, 2]) == pytest.approx(7.2)
     with pytest.raises(RuntimeError, match="match"):
         _simple_reduce_metrics(Reducer.AVG, [1.0, 2.0], [1])
@@ -89,7 +91,7 @@ def test_a_reducer_is_wrapped_once_and_must_be_one() -> None:
     with pytest.raises(AssertionError, match="once"):
         context.wrap_reducer(mean, name="b")
     with pytest.raises(AssertionError, match="reducer"):
-        context.wrap_reducer(3)  # type: ignore[arg-type]
+        context.wrap_reducer(3)  # type: ignore[call-overload]
 
 
 def test_equal_functions_and_names_are_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:

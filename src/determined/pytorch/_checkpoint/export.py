@@ -15,13 +15,17 @@ def require_safetensors() -> None:
         import safetensors.torch  # noqa: F401
     except ImportError as e:
         raise ImportError(
-            "export='safetensors' needs the safetensors package: pip install "
-            "'determined-pytorch[export]'."
+            "`export` needs the safetensors package: pip install 'determined-pytorch[export]'."
         ) from e
 
 
-def write_safetensors(path: pathlib.Path, models: Sequence[Mapping[str, torch.Tensor]]) -> None:
-    """Write `model_<i>.safetensors` for each model; weights that share memory are written twice."""
+def write_safetensors(
+    path: pathlib.Path, models: Sequence[Mapping[str, torch.Tensor]], weights: str = "trained"
+) -> None:
+    """Write `model_<i>.safetensors` for each model; weights that share memory are written twice.
+
+    The header of the files says which `weights` they are.
+    """
     import safetensors.torch
 
     for index, state in enumerate(models):
@@ -38,5 +42,5 @@ def write_safetensors(path: pathlib.Path, models: Sequence[Mapping[str, torch.Te
         file = path / f"model_{index}.safetensors"
         file.touch()  # for the mode that new files have here: the package makes private ones
         mode = file.stat().st_mode
-        safetensors.torch.save_file(tensors, file)
+        safetensors.torch.save_file(tensors, file, metadata={"weights": weights})
         file.chmod(stat.S_IMODE(mode))

@@ -20,6 +20,7 @@ from determined.core import CheckpointContext, Context
 from determined.core._distributed import DummyDistributedContext
 from determined.errors import InvalidCheckpointException, InvalidExperimentException
 from determined.load import trial_class_from_entrypoint
+from determined.pytorch._checkpoint.averages import averaged_models
 from determined.pytorch._checkpoint.reading import read_json, read_state
 from determined.pytorch._checkpoint.shards import join
 from determined.pytorch._checkpoint.state import load_model
@@ -77,6 +78,7 @@ def load_trial_from_checkpoint_path(
     torch_load_kwargs: dict[str, Any] | None = None,
     *,
     allow_pickle: bool = False,
+    ema: bool | str = False,
     **kwargs: Any,
 ) -> PyTorchTrial:
     """Build the trial of a checkpoint directory and load the weights of its models.
@@ -92,6 +94,9 @@ def load_trial_from_checkpoint_path(
         torch_load_kwargs: Arguments for `torch.load`, such as `map_location` (default: the CPU).
         allow_pickle: Load files that need more than tensors and plain values. This can run code
             from the checkpoint: only for files you trust.
+        ema: Load the weights that `callbacks.ExponentialMovingAverage` averaged, which validations
+            measured, instead of those that were trained; with several such callbacks, the name of
+            one.
         **kwargs: The older form of `torch_load_kwargs`.
     """
     if kwargs:
@@ -109,6 +114,7 @@ def load_trial_from_checkpoint_path(
     check_path("path", path, optional=False)
     check_kind("trial_kwargs", trial_kwargs, dict, "a dictionary")
     check_kind("torch_load_kwargs", torch_load_kwargs, dict, "a dictionary")
+    check_kind("ema", ema, (bool, str), "True, False or the name of a callback", optional=False)
     if trial_class is not None and not isinstance(trial_class, type):
         raise TypeError(f"`trial_class` must be a class, got {trial_class!r}.")
     check_flag("allow_pickle", allow_pickle)
@@ -122,7 +128,7 @@ def load_trial_from_checkpoint_path(
     description = _describe(directory)
     storage = SharedFSStorageManager(directory.parent)
     with storage.restore_path(directory):  # verified first, and not deleted meanwhile
-        return _load(directory, description, trial_class, trial_kwargs, torch_load_kwargs)
+        return _load(directory, description, trial_class, trial_kwargs, torch_load_kwargs, ema)
 
 
 def _load(
@@ -131,6 +137,7 @@ def _load(
     trial_class: type[PyTorchTrial] | None,
     trial_kwargs: dict[str, Any] | None,
     torch_load_kwargs: dict[str, Any] | None,
+    ema: bool | str,
 ) -> PyTorchTrial:
     if trial_class is None:
         trial_class = _import_trial_class(directory, description)
@@ -149,7 +156,12 @@ def _load(
                 f"{directory} holds one model, but {trial_class.__name__} has no build_model "
                 "method to make it."
             )
-    models = checkpoint.get("models_state_dict", [])
+    models = averaged_models(checkpoint, ema) if ema else checkpoint.get("models_state_dict", [])
+    if not ema and (read_json(directory / "metadata.json") or {}).get("measured"):
+        logger.info(
+            f"The metrics of {directory.name} were measured with averaged weights; these are the "
+            "trained ones. Load the average with load_trial_from_checkpoint_path(..., ema=True)."
+        )
     if len(models) != len(context.models):
         raise InvalidCheckpointException(
             f"{directory} has {len(models)} models, but {trial_class.__name__} wraps "

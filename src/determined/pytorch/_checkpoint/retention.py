@@ -43,10 +43,14 @@ class Retention:
 
 
 def configured_policy(context: PyTorchTrialContext, plan: FitPlan) -> RetentionPolicy | None:
-    """Return the numbers given to `init` or, for want of them, in the configuration, if any."""
+    """Return the numbers given to `fit`, `init` or in the configuration, in this order, if any."""
     section = (context._exp_conf or {}).get("checkpoint_storage") or {}
     section = {**section, **context._storage_section}
     given = {key: section[key] for key in _KEYS if key in section}
+    if plan.keep_best is not None:
+        given["save_trial_best"] = plan.keep_best
+    if plan.keep_last is not None:
+        given["save_trial_latest"] = plan.keep_last
     if not given:
         return None
     return RetentionPolicy(

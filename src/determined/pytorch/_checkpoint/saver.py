@@ -18,6 +18,7 @@ from determined.core import CheckpointContext, DistributedContext
 from determined.core._agreement import Ranks
 from determined.errors import CheckpointError
 from determined.pytorch._callback import Hooks, PyTorchCallback
+from determined.pytorch._checkpoint.averages import EXPORT, averaged_models
 from determined.pytorch._checkpoint.export import write_safetensors
 from determined.pytorch._checkpoint.reading import unsafe_names
 from determined.pytorch._checkpoint.shards import gather, split
@@ -185,7 +186,7 @@ class Saver:
         rank, known = distributed.rank, dict[str, FileDigest]()
         tensors, parts = split(job.tensors, "checkpoint")
         own, own_parts = split(job.ranks[0], "rank")
-        whole_models = gather(job.tensors["models_state_dict"]) if self._export else None
+        whole_models = gather(self._exported(job)) if self._export else None
         metadata = job.metadata if rank == 0 else None
 
         def write_own() -> None:
@@ -217,11 +218,16 @@ class Saver:
             _write_tensors(path, "state_dict.pth", job.tensors, known)
             self._warn_once_of_pickles(path / "state_dict.pth")
             write_side_files(path, job.state, self._record(job, storage_id), job.load_data)
-            if self._export == "safetensors":
-                write_safetensors(path, whole_models or job.tensors["models_state_dict"])
+            if self._export is not None:
+                weights = "averaged" if self._export == EXPORT else "trained"
+                write_safetensors(path, whole_models or self._exported(job), weights)
         for callback in self.callbacks.values():
             callback.on_checkpoint_end(str(path))
             callback.on_checkpoint_write_end(str(path))
+
+    def _exported(self, job: SaveJob) -> Any:
+        is_average = self._export == EXPORT
+        return averaged_models(job.tensors) if is_average else job.tensors["models_state_dict"]
 
     def _record(self, job: SaveJob, storage_id: str) -> RunRecord:
         if not job.is_best:

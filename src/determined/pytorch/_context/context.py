@@ -13,6 +13,7 @@ from torch.optim import LBFGS, Optimizer
 
 from determined.core import Context, DistributedContext
 from determined.errors import InternalException, InvalidExperimentException
+from determined.pytorch._checks.arguments import check_number
 from determined.pytorch._context import apex
 from determined.pytorch._context.run_facts import RunFacts
 from determined.pytorch._context.wrapping import WrappedParts, parameters_of
@@ -159,6 +160,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         scaler: Any = None,
         *,
         closure: Callable[[], Any] | None = None,
+        clip_grad_norm: float | None = None,
     ) -> None:
         """Update the weights; call it instead of `optimizer.step()`.
 
@@ -173,7 +175,12 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
             closure: For optimizers such as LBFGS that evaluate the loss themselves: clears the
                 gradients, calls `context.backward(loss)` and returns the loss. One rank only,
                 without aggregation and mixed precision with a scaler.
+            clip_grad_norm: Scale the gradients of this optimizer down so that their norm, over all
+                of its parameters, is at most this; in place of `clip_grads`. Scaled ones are
+                unscaled first.
         """
+        if clip_grad_norm is not None:
+            clip_grads = _clipping_to(clip_grad_norm, clip_grads)
         averages = self._averages_gradients.get(id(optimizer))
         if averages is None:
             raise InvalidExperimentException(
@@ -207,6 +214,8 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         if clip_grads is not None:
             if auto_amp:
                 self._scaler.unscale_(optimizer)
+            elif scaler is not None and clip_grad_norm is not None:
+                scaler.unscale_(optimizer)
             clip_grads(self._parameters_of(optimizer))  # type: ignore[arg-type]  # a list iterates as well
         if scaler is None and auto_amp:
             scaler = self._scaler
@@ -340,6 +349,20 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
     def _set_is_pre_trainer(self) -> None:
         """Note that the launcher of `module:Class` entrypoints made this context."""
         self._is_pre_trainer = True
+
+
+def _clipping_to(max_norm: float, clip_grads: Any) -> Callable[[Any], None]:
+    check_number("clip_grad_norm", max_norm)
+    if max_norm == 0 or clip_grads is not None:
+        raise ValueError(
+            "`clip_grad_norm` must be above 0 and replaces `clip_grads`: give one of the two, got "
+            f"clip_grad_norm={max_norm!r} and clip_grads={clip_grads!r}."
+        )
+
+    def clip(parameters: Any) -> None:
+        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+
+    return clip
 
 
 def _choose_device(

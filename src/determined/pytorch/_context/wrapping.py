@@ -16,7 +16,7 @@ from determined.pytorch._checks.arguments import check_flag, check_kind, check_m
 from determined.pytorch._context.amp import autocast_forward
 from determined.pytorch._context.experimental import PyTorchExperimentalContext
 from determined.pytorch._context.lr_scheduler import LRScheduler
-from determined.pytorch._metrics.reducer import _PyTorchReducerContext
+from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
 from determined.pytorch._ranks.ddp import (
     check_options,
     compress_gradients,

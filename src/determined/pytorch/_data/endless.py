@@ -49,9 +49,11 @@ class TrainingData(ABC):
 
     Attributes:
         epoch_length: Batches in one epoch of this rank, None if nobody knows.
+        passes: Where nobody knows, the passes over the data that ended before the last batch.
     """
 
     epoch_length: int | None
+    passes: int | None = None
 
     def __init__(self, loader: Any, opening: Opening) -> None:
         self._loader = loader

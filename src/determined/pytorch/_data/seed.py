@@ -135,6 +135,22 @@ def forked_rng(seed: int) -> Iterator[None]:
         _set_cpu_states(outer)
 
 
+@contextlib.contextmanager
+def apart_from_training(seed: int) -> Iterator[None]:
+    """Run the block under generators seeded with `seed`, those of this rank's device included.
+
+    Training's own go on behind it as if the block had not been there.
+    """
+    outer = rng_state()
+    seed_cpu(seed)
+    if torch.accelerator.is_available():
+        torch.get_device_module().manual_seed(seed)
+    try:
+        yield
+    finally:
+        set_rng_state(outer)
+
+
 def _cpu_states() -> tuple[Any, Any, torch.Tensor]:
     return random.getstate(), np.random.get_state(), torch.get_rng_state()
 

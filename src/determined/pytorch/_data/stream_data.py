@@ -40,6 +40,8 @@ class StreamData(TrainingData):
     def __next__(self) -> Any:
         batch, *anchor = super().__next__()
         self._recent.append((self._delivered - 1, Anchor(*anchor)))
+        if self.epoch_length is None:
+            self.passes = anchor[0]
         if len(self._recent) > _HISTORY:
             self._settle(self._anchors, *self._recent.popleft())
         return batch

@@ -58,12 +58,15 @@ class TimeProfile:
     ) -> None:
         self._options = options
         self._machine = machine
+        self._device = device.type
         self._syncs = options.sync_timings and device.type != "cpu"
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self.calls: collections.Counter[str] = collections.Counter()
+        # In train_batch alone: neither this thread nor the device worked meanwhile.
+        self.idle_seconds = 0.0
         self.background_seconds = 0.0
         self.batches = 0
-        self._nested = 0.0
+        self._nested = self._nested_work = 0.0
         self._began: float | None = None
         self._wall = 0.0
         self._thread = threading.get_ident()
@@ -97,16 +100,21 @@ class TimeProfile:
             if self._began is None or threading.get_ident() != self._thread:
                 return function(*args, **kwargs)
             around, self._nested = self._nested, 0.0
-            began = time.perf_counter()
+            work_around, self._nested_work = self._nested_work, 0.0
+            began, work_began = time.perf_counter(), time.thread_time()
             try:
                 return function(*args, **kwargs)
             finally:
+                work = time.thread_time() - work_began
+                if part == "train_batch":
+                    own = time.perf_counter() - began - self._nested
+                    self.idle_seconds += max(0.0, own - (work - self._nested_work))
                 if self._syncs and part in _GPU_PARTS:
                     torch.accelerator.synchronize()
                 elapsed = time.perf_counter() - began
                 self.seconds[part] += elapsed - self._nested
                 self.calls[part] += 1
-                self._nested = around + elapsed
+                self._nested, self._nested_work = around + elapsed, work_around + work
 
         return call
 
@@ -133,24 +141,32 @@ class TimeProfile:
     def advice(self) -> list[str]:
         """Return what the numbers suggest to change."""
         shares = self.shares()
+        idle = self.idle_seconds / max(self.wall_seconds, 1e-9)
         tips = {
             "data": "raise the loader's num_workers, or make the dataset cheaper",
-            "copy": "set pin_memory=True in the loader",
             "callbacks": "do less in per-batch hooks",
             "metrics": "return fewer metrics, or report less often (reporting_period)",
             "validation": "validate less often (validation_period)",
             "checkpoint": "save less often, or let saves run in the background",
         }
+        if self._device == "cuda":
+            tips["copy"] = "set pin_memory=True in the loader"
         lines = [
             f"{part} takes {shares[part]:.0%} of the time: {tip}."
             for part, tip in tips.items()
             if shares[part] >= _WORTH_A_TIP
         ]
-        of_model = sum(shares[part] for part in _MODEL_PARTS)
-        if not lines and of_model >= _MOSTLY_MODEL:
+        if idle >= _WORTH_A_TIP:
             lines.append(
-                f"The model itself takes {of_model:.0%} of the time: larger batches, "
-                "context.experimental.use_amp() or wrap_model(..., compile=True) may help."
+                f"train_batch computes nothing for {idle:.0%} of the time: look for sleeps, files "
+                "and downloads in it, or for other programs that keep the processor busy."
+            )
+        of_model = sum(shares[part] for part in _MODEL_PARTS) - idle
+        if not lines and of_model >= _MOSTLY_MODEL:
+            amp = "" if self._device == "cpu" else ", context.experimental.use_amp()"
+            lines.append(
+                f"The model itself takes {of_model:.0%} of the time: larger batches"
+                f"{amp} or wrap_model(..., compile=True) may help."
             )
         return lines
 
@@ -169,6 +185,7 @@ class TimeProfile:
                 for part, seconds in self.seconds.items()
             },
             "other_share": shares["other"],
+            "train_batch_idle_seconds": self.idle_seconds,
             "background_checkpoint_seconds": self.background_seconds,
             "advice": self.advice(),
             "system": system,
@@ -189,7 +206,7 @@ class TimeProfile:
             box=box.SIMPLE_HEAD,
             pad_edge=False,
         )
-        table.add_column("part")
+        table.add_column("part", no_wrap=True)
         for heading in ("seconds", "per batch", "share"):
             table.add_column(heading, justify="right")
         table.add_column("")

@@ -118,7 +118,7 @@ class Progress:
         is_silent = self._live is None and not self._is_plain
         self.close()
         if summary and not is_silent:
-            _write(summary if summary.endswith("\n") else f"{summary}\n")
+            _write(summary if summary.endswith("\n") else f"{summary}\n", _stream_of_results())
 
     def close(self) -> None:
         """End the display as it is. May be called again."""
@@ -248,10 +248,15 @@ def _can_be_live() -> bool:
     return is_terminal and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _write(text: str) -> bool:
-    """Write to standard error; False when there is nobody to read it."""
-    stream = sys.stderr
-    is_real = stream is sys.__stderr__
+def _stream_of_results() -> Any:
+    """Return where the last line goes: notebooks show standard error as if it were an error."""
+    return sys.stdout if "ipykernel" in sys.modules else sys.stderr
+
+
+def _write(text: str, stream: Any = None) -> bool:
+    """Write to standard error, or another stream; False when there is nobody to read it."""
+    stream = sys.stderr if stream is None else stream
+    is_real = stream in (sys.__stderr__, sys.__stdout__) and stream is not None
     try:
         if is_real:
             # Past Python's buffer: text stuck there after a broken pipe makes the exit code 120.

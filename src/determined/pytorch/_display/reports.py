@@ -40,8 +40,9 @@ def checkpoint_address(context: PyTorchTrialContext, storage_id: str) -> str:
 class Tracker:
     """Reports on behalf of the loop."""
 
-    def __init__(self, context: PyTorchTrialContext) -> None:
+    def __init__(self, context: PyTorchTrialContext, averages_weights: bool = False) -> None:
         self._context = context
+        self._averages_weights = averages_weights
         self._train = context._core.train
         self._is_chief = context.distributed.rank == 0
         self._events: ScalarEvents | None = None
@@ -66,7 +67,7 @@ class Tracker:
         self._began = time.monotonic()
         self._samples_per_batch = data.samples_per_batch
         known_epochs = epoch_length if epoch_length < sys.maxsize else None
-        length: int | None = plan.length
+        length: int | None = plan.length or None
         if isinstance(plan.max_length, Epoch):
             length = plan.length * epoch_length if known_epochs else None
         if self._is_chief:
@@ -177,6 +178,13 @@ class Tracker:
         if self.profile is not None:
             self._show_profile(self.profile)
 
+    def only_validated(self, metrics: dict[str, Any]) -> None:
+        """End the display of a validation that is no part of training."""
+        if self._is_chief:
+            self._has_summary = True
+            self.display.validated(metrics)
+            self.display.finish()
+
     def _summarize(self, status: str) -> None:
         assert self._state is not None
         self._has_summary = True
@@ -189,6 +197,8 @@ class Tracker:
         best = self._train.get_experiment_best_validation()
         if best is not None:
             line += f" Best {self._plan.metric}: {best:.6g}."
+        if self._averages_weights:
+            line += " Validations measured the averaged weights; ema=True loads them."
         if self.latest_checkpoint is not None:
             longer = ", max_length=..." if status == "finished" else ", ..."
             line += f" Checkpoint: {self.latest_checkpoint}"
@@ -205,6 +215,8 @@ class Tracker:
         path = self._context.get_tensorboard_path() / "profile.json"
         profile.write(path, system)
         console = Console(stderr=True)
+        if not console.is_terminal:  # a file has no width that names would have to fit into
+            console.width = max(console.width, 120)
         console.print(profile.table())
         for line in [*profile.advice(), machine_line(system), f"Details: {path}"]:
             if line:

@@ -267,8 +267,16 @@ def _prepare_metrics_reducers(
     return reducers
 
 
-def reduce_column(reducer: Reducer, column: Column) -> Any:
-    """Reduce one metric over batches; batches may differ in shape."""
+def reduce_column(
+    reducer: Reducer, column: Column, batch_lengths: Sequence[int] | None = None
+) -> Any:
+    """Reduce one metric over batches; batches may differ in shape.
+
+    `batch_lengths` are the samples of each batch, by which SAMPLE_AVG weighs the batch's mean.
+    """
+    if reducer == Reducer.SAMPLE_AVG:
+        means = [np.mean(np.asarray(value)) for value in column]
+        return _simple_reduce_metrics(reducer, means, batch_lengths)
     if isinstance(column, np.ndarray) and column.size:
         return _simple_reduce_metrics(reducer, column)
     arrays = [np.asarray(value) for value in column]
@@ -284,12 +292,18 @@ def _reduce_metrics(
     columns: Mapping[str, Column],
     num_batches: int,
     reducers: Mapping[str, Reducer],
+    batch_lengths: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Reduce over batches, then over ranks weighed by their batches. The chief gets the result."""
+    """Reduce over batches, then over ranks, weighed by their batches or, SAMPLE_AVG, their samples.
+
+    The chief gets the result.
+    """
+    if Reducer.SAMPLE_AVG in reducers.values():
+        _check_lengths(batch_lengths, num_batches)
     mine = {}
     for name, column in columns.items():
         try:
-            mine[name] = reduce_column(reducers[name], column)
+            mine[name] = reduce_column(reducers[name], column, batch_lengths)
         except (TypeError, ValueError, OverflowError) as e:
             raise TypeError(
                 f"The metric {name!r} of evaluate_batch cannot be reduced by {reducers[name]}: "
@@ -297,21 +311,31 @@ def _reduce_metrics(
             ) from e
     if distributed.size == 1:
         return mine
-    gathered = distributed.gather((num_batches, mine, dict(reducers)))
+    gathered = distributed.gather((num_batches, mine, dict(reducers), sum(batch_lengths)))
     if gathered is None:
         return {}
-    filled = [(count, metrics) for count, metrics, _ in gathered if count]
+    filled = [(metrics, count, samples) for count, metrics, _, samples in gathered if count]
     _common_names(
         "evaluate_batch",
-        {rank: metrics for rank, (count, metrics, _) in enumerate(gathered) if count},
+        {rank: metrics for rank, (count, metrics, _, _) in enumerate(gathered) if count},
     )
-    reducers = next(r for count, _, r in gathered if count)
-    counts = [count for count, _ in filled]
+    reducers = next(r for count, _, r, _ in gathered if count)
+    all_metrics, counts, samples = (list(each) for each in zip(*filled, strict=True))
+    weights = {Reducer.AVG: counts, Reducer.SAMPLE_AVG: samples}
     return {
         name: _simple_reduce_metrics(
-            reducer,
-            [metrics[name] for _, metrics in filled],
-            counts if reducer == Reducer.AVG else None,
+            reducer, [metrics[name] for metrics in all_metrics], weights.get(reducer)
         )
         for name, reducer in reducers.items()
     }
+
+
+def _check_lengths(batch_lengths: Sequence[int], num_batches: int) -> None:
+    """Refuse to weigh by samples where nobody knows how many there were."""
+    if len(batch_lengths) == num_batches and all(length > 0 for length in batch_lengths):
+        return
+    raise InvalidExperimentException(
+        "Reducer.SAMPLE_AVG weighs each batch by its number of samples, but `get_batch_length` "
+        f"gave {list(batch_lengths[:5])} for the first of {num_batches} batches. Override "
+        "`get_batch_length(self, batch)` to return the number of samples, at least 1."
+    )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from determined.core._distributed import DistributedContext
+from determined.pytorch._metrics.metric_object import MetricObjectReducer
 from determined.pytorch._metrics.reducer import MetricReducer
 
 _NONE = object()
@@ -38,10 +39,19 @@ def in_step(batches: Iterable[Any], distributed: DistributedContext) -> Iterator
 @contextlib.contextmanager
 def kept_as_they_are(reducers: Iterable[MetricReducer]) -> Iterator[None]:
     """Undo what the block does to reducers."""
-    kept = [(reducer, copy.deepcopy(vars(reducer))) for reducer in reducers]
+    kept = [(reducer, _kept(reducer)) for reducer in reducers]
     try:
         yield
     finally:
-        for reducer, attributes in kept:
-            vars(reducer).clear()
-            vars(reducer).update(attributes)
+        for reducer, state in kept:
+            if isinstance(reducer, MetricObjectReducer):
+                reducer.load_state_dict(state)
+            else:
+                vars(reducer).clear()
+                vars(reducer).update(state)
+
+
+def _kept(reducer: MetricReducer) -> dict[str, Any]:
+    if isinstance(reducer, MetricObjectReducer):  # the trial holds the metric, which must stay
+        return copy.deepcopy(reducer.state_dict())
+    return copy.deepcopy(vars(reducer))

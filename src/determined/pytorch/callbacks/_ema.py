@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from determined.pytorch._callback import PyTorchCallback
+from determined.pytorch._checkpoint.averages import KIND
 from determined.pytorch._checkpoint.shards import place_like
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._ranks.fsdp import local_part
@@ -26,8 +27,9 @@ class ExponentialMovingAverage(PyTorchCallback):
     validation the models get the average; before training goes on they get their own weights
     back, bit for bit. Training itself is not changed.
 
-    Checkpoints hold the training weights as ever, and the average in the state of this callback:
-    one dictionary for each model in `checkpoint["callbacks"][name]["models"]`.
+    Checkpoints hold the training weights as ever, and the average in the state of this callback.
+    `load_trial_from_checkpoint_path(path, ema=True)` loads the average, and
+    `fit(export="safetensors-ema")` exports it.
 
     Args:
         context: The trial's context.
@@ -36,6 +38,8 @@ class ExponentialMovingAverage(PyTorchCallback):
             soon forgets its first weights.
         models: Wrapped models to average; by default all.
     """
+
+    averages_weights = True
 
     def __init__(
         self,
@@ -121,7 +125,18 @@ class ExponentialMovingAverage(PyTorchCallback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the average of each model, by the names of its own state_dict."""
-        return {"updates": self._updates, "models": self._by_model()}
+        models = self._context.models
+        indices = [
+            next(index for index, model in enumerate(models) if model is averaged)
+            for averaged in (models if self._models is None else self._models)
+        ]
+        averages = self._by_model()
+        return {
+            "kind": KIND,
+            "updates": self._updates,
+            "models": averages,
+            "model_indices": indices[: len(averages)],
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the average back: when training starts, or at once if it runs."""

@@ -15,7 +15,8 @@ from torch import nn
 
 from determined.core import Context
 from determined.pytorch._data.batches import TorchData, to_device
-from determined.pytorch._metrics.reducer import MetricReducer, _PyTorchReducerContext
+from determined.pytorch._metrics.reducer import MetricReducer
+from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
 from determined.storage import StorageManager
 from determined.storage._durable import sync_path
 

@@ -1,0 +1,16 @@
+"""How a process of ours logs."""
+
+from __future__ import annotations
+
+import logging
+
+from determined._log_format import LOG_FORMAT
+
+
+def set_logger(debug_enabled: bool) -> None:
+    """Log to standard error in `determined.LOG_FORMAT`, from `DEBUG` or else `INFO` upwards.
+
+    Handlers that are there already stay, and get no second one.
+    """
+    logging.basicConfig(format=LOG_FORMAT)
+    logging.getLogger().setLevel(logging.DEBUG if debug_enabled else logging.INFO)
