@@ -26,6 +26,7 @@ _LINES = (
     "__init__",
     "pytorch",
     "launch exec experimental",
+    "platform",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")
 
