@@ -57,7 +57,7 @@ class Refused(Exception):
 
 def more_severe(now: State, wanted: State) -> State:
     """The state of a trial that is to stop for `wanted`, given what it is doing `now`."""
-    if now.is_terminal:
+    if now not in (State.ACTIVE, State.PAUSED) and not now.is_stopping:
         return now
     if now.is_stopping and _SEVERITY[now] >= _SEVERITY[wanted]:
         return now
