@@ -119,3 +119,19 @@ class SkipWorkloadException(DeterminedError):
 
 class EnterpriseOnlyError(DeterminedError):
     """The feature does not exist in this edition."""
+
+
+class JournalError(DeterminedError):
+    """The journal of a run cannot be written or read."""
+
+
+class StoreError(DeterminedError):
+    """The store of the platform cannot be opened, or holds something that cannot be right."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written by another version of this package."""
+
+
+class MetricConflictError(DeterminedError):
+    """A second, different value was reported for the same metric at the same step."""
