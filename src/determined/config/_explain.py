@@ -17,11 +17,16 @@ from determined.config._searcher import REMOVED, SEARCHERS
 from determined.config._storage import STORAGES
 from determined.config._types import Section
 
-_BRANCHES: dict[str, type[Section] | None] = {
-    f"({name})": model
-    for name, model in {**SEARCHERS, **STORAGES, **dict(zip(TYPES, RANGES, strict=True))}.items()
+_KINDS: dict[str, type[Section]] = {
+    **SEARCHERS,
+    **STORAGES,
+    **dict(zip(TYPES, RANGES, strict=True)),
 }
-_BRANCHES |= {"(group)": None, "(plain)": None}
+_BRANCHES: dict[str, type[Section] | None] = {
+    **{f"({name})": model for name, model in _KINDS.items()},
+    "(group)": None,
+    "(plain)": None,
+}
 
 _UNKNOWN = "unknown key"
 _KNOWN_MISTAKES = {

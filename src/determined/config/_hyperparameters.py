@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, JsonValue, Tag
 from typing_extensions import TypeAliasType
@@ -26,7 +26,9 @@ class Int(Section):
     type: Literal["int"] = Field(description="This entry is a range of whole numbers.")
     minval: Whole = Field(description="The smallest value.")
     maxval: Whole = Field(description="The largest value.")
-    count: AtLeast1 | None = Field(None, description="How many points a grid takes from the range.")
+    count: AtLeast1 | None = Field(
+        default=None, description="How many points a grid takes from the range."
+    )
 
 
 class Double(Section):
@@ -35,7 +37,9 @@ class Double(Section):
     type: Literal["double"] = Field(description="This entry is a range of numbers.")
     minval: Number = Field(description="The smallest value.")
     maxval: Number = Field(description="The end of the range.")
-    count: AtLeast1 | None = Field(None, description="How many points a grid takes from the range.")
+    count: AtLeast1 | None = Field(
+        default=None, description="How many points a grid takes from the range."
+    )
 
 
 class Log(Section):
@@ -44,8 +48,10 @@ class Log(Section):
     type: Literal["log"] = Field(description="This entry is a range on a logarithmic scale.")
     minval: Number = Field(description="The smallest exponent.")
     maxval: Number = Field(description="The end of the range of exponents.")
-    base: Annotated[Number, Field(gt=0)] = Field(10.0, description="The base of the power.")
-    count: AtLeast1 | None = Field(None, description="How many points a grid takes from the range.")
+    base: Annotated[Number, Field(gt=0)] = Field(default=10.0, description="The base of the power.")
+    count: AtLeast1 | None = Field(
+        default=None, description="How many points a grid takes from the range."
+    )
 
 
 class Categorical(Section):
@@ -57,7 +63,7 @@ class Categorical(Section):
     )
 
 
-RANGES = (Const, Int, Double, Log, Categorical)
+RANGES: tuple[type[Section], ...] = (Const, Int, Double, Log, Categorical)
 
 
 def kind(value: Any) -> str:
@@ -67,19 +73,22 @@ def kind(value: Any) -> str:
     return f"({value['type']})" if "type" in value else "(group)"
 
 
-Hyperparameter = TypeAliasType(
-    "Hyperparameter",
-    Annotated[
-        Annotated[Const, Tag("(const)")]
-        | Annotated[Int, Tag("(int)")]
-        | Annotated[Double, Tag("(double)")]
-        | Annotated[Log, Tag("(log)")]
-        | Annotated[Categorical, Tag("(categorical)")]
-        | Annotated[dict[str, "Hyperparameter"], Tag("(group)")]
-        | Annotated[JsonValue, Tag("(plain)")],
-        Discriminator(kind),
-    ],
-)
+if TYPE_CHECKING:
+    Hyperparameter = Any  # a type that contains itself, which checkers cannot follow here
+else:
+    Hyperparameter = TypeAliasType(
+        "Hyperparameter",
+        Annotated[
+            Annotated[Const, Tag("(const)")]
+            | Annotated[Int, Tag("(int)")]
+            | Annotated[Double, Tag("(double)")]
+            | Annotated[Log, Tag("(log)")]
+            | Annotated[Categorical, Tag("(categorical)")]
+            | Annotated[dict[str, "Hyperparameter"], Tag("(group)")]
+            | Annotated[JsonValue, Tag("(plain)")],
+            Discriminator(kind),
+        ],
+    )
 
 
 def canonical(entry: Any) -> Any:

@@ -47,79 +47,89 @@ class Configuration(Section):
     """What an experiment is: its code's entrypoint, its search, and how its trials are run."""
 
     name: Text = Field(description="The name of the experiment; three random words by default.")
-    description: Text | None = Field(None, description="What the experiment is about.")
+    description: Text | None = Field(default=None, description="What the experiment is about.")
     labels: Annotated[Items[Text], AfterValidator(_once)] = Field(
-        (), description="Words to find the experiment by."
+        default=(), description="Words to find the experiment by."
     )
     data: FreeMap = Field(
-        {}, description="Anything for the training code; `data.secrets` is masked when shown."
+        default={},
+        description="Anything for the training code; `data.secrets` is masked when shown.",
     )
-    workspace: Text = Field(DEFAULT_WORKSPACE, description="The workspace of the project.")
-    project: Text = Field(DEFAULT_WORKSPACE, description="The project of the experiment.")
+    workspace: Text = Field(default=DEFAULT_WORKSPACE, description="The workspace of the project.")
+    project: Text = Field(default=DEFAULT_WORKSPACE, description="The project of the experiment.")
     entrypoint: Command | None = Field(
-        None, description="What a trial runs: a command, as text for the shell or as its words."
+        default=None,
+        description="What a trial runs: a command, as text for the shell or as its words.",
     )
     hyperparameters: Annotated[
         dict[str, Hyperparameter], Expected("a mapping of names to values or ranges")
-    ] = Field({}, description="What trials differ in: constants, ranges and groups of them.")
+    ] = Field(
+        default={}, description="What trials differ in: constants, ranges and groups of them."
+    )
     searcher: AnySearcher = Field(description="Which trials are run, and to which length.")
-    resources: Resources = Field(Resources(), description="What trials run on.")
+    resources: Resources = Field(default=Resources(), description="What trials run on.")
     checkpoint_storage: AnyStorage = Field(
         description="Where checkpoints live; which of them stay."
     )
     checkpoint_policy: Literal["best", "all", "none"] = Field(
-        "best", description="Save after which validations; `module:Class` entrypoints only."
+        default="best", description="Save after which validations; `module:Class` entrypoints only."
     )
     max_restarts: AtLeast0 = Field(
-        5, description="How often a trial that fails without progress is started again."
+        default=5, description="How often a trial that fails without progress is started again."
     )
     max_wall_time: Duration | None = Field(
-        None, description="How long the experiment may run; then its trials save and it ends."
+        default=None,
+        description="How long the experiment may run; then its trials save and it ends.",
     )
     max_trial_wall_time: Duration | None = Field(
-        None, description="How long each trial may run; then it saves and ends."
+        default=None, description="How long each trial may run; then it saves and ends."
     )
     preemption_timeout: AtLeast0 = Field(
-        300, description="Seconds that a trial has to save when it is asked to stop."
+        default=300, description="Seconds that a trial has to save when it is asked to stop."
     )
     reproducibility: Reproducibility = Field(description="What makes a second run the same.")
-    debug: Flag = Field(False, description="Whether trials log more, and dump stacks regularly.")
-    profiling: Profiling = Field(Profiling(), description="Samples of the machine.")
+    debug: Flag = Field(
+        default=False, description="Whether trials log more, and dump stacks regularly."
+    )
+    profiling: Profiling = Field(default=Profiling(), description="Samples of the machine.")
     environment: Environment = Field(
-        Environment(), description="The interpreter and environment of trials."
+        default=Environment(), description="The interpreter and environment of trials."
     )
     log_policies: Items[LogPolicy] = Field(
-        (), description="What lines in the log lead to; merged by name with the default ones."
+        default=(),
+        description="What lines in the log lead to; merged by name with the default ones.",
     )
     retention_policy: RetentionPolicy = Field(
-        RetentionPolicy(), description="How long records stay."
+        default=RetentionPolicy(), description="How long records stay."
     )
     integrations: Integrations = Field(
-        Integrations(), description="What is told when the experiment ends."
+        default=Integrations(), description="What is told when the experiment ends."
     )
     min_validation_period: Length = Field(
-        {"batches": 0}, description="Old form, `module:Class` only: how often to validate."
+        default={"batches": 0}, description="Old form, `module:Class` only: how often to validate."
     )
     min_checkpoint_period: Length = Field(
-        {"batches": 0}, description="Old form, `module:Class` only: how often to save."
+        default={"batches": 0}, description="Old form, `module:Class` only: how often to save."
     )
     scheduling_unit: AtLeast1 = Field(
-        100, description="Old form, `module:Class` only: batches between two reports."
+        default=100, description="Old form, `module:Class` only: batches between two reports."
     )
-    records_per_epoch: AtLeast0 = Field(0, description="Old form: records of an epoch.")
+    records_per_epoch: AtLeast0 = Field(default=0, description="Old form: records of an epoch.")
     perform_initial_validation: Flag = Field(
-        False, description="Old form, `module:Class` only: validate before training."
+        default=False, description="Old form, `module:Class` only: validate before training."
     )
     optimizations: Optimizations = Field(
-        Optimizations(), description="Old form, `module:Class` only: distributed training."
+        default=Optimizations(), description="Old form, `module:Class` only: distributed training."
     )
-    bind_mounts: Items[BindMount] = Field((), description="No effect: there are no containers.")
-    slurm: FreeMap = Field({}, description="No effect: no Slurm is involved.")
-    pbs: FreeMap = Field({}, description="No effect: no PBS is involved.")
-    security: Free = Field(None, description=_DEAD)
-    tensorboard_storage: Free = Field(None, description=_DEAD)
-    data_layer: Free = Field(None, description=_DEAD)
-    internal: Free = Field(None, description=_DEAD)
+    bind_mounts: Items[BindMount] = Field(
+        default=(), description="No effect: there are no containers."
+    )
+    slurm: FreeMap = Field(default={}, description="No effect: no Slurm is involved.")
+    pbs: FreeMap = Field(default={}, description="No effect: no PBS is involved.")
+    security: Free = Field(default=None, description=_DEAD)
+    tensorboard_storage: Free = Field(default=None, description=_DEAD)
+    data_layer: Free = Field(default=None, description=_DEAD)
+    internal: Free = Field(default=None, description=_DEAD)
 
 
 def plain(value: Any) -> Any:

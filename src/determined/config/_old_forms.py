@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 from determined.config._problems import Path, Problem, shown
 
@@ -102,7 +102,7 @@ def _harness_length(new: Modern, searcher: dict[str, Any]) -> None:
         new.moved[("searcher", "max_length")] = ("searcher", "max_time")
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Any) -> TypeGuard[float]:
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     return whole and not isinstance(value, bool) and value >= 1
 

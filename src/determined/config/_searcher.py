@@ -40,17 +40,22 @@ class Searcher(Section):
     """The keys that every searcher takes."""
 
     metric: Name = Field(description="The validation metric that decides which trial is better.")
-    smaller_is_better: Flag = Field(True, description="Whether the metric is to be minimised.")
+    smaller_is_better: Flag = Field(
+        default=True, description="Whether the metric is to be minimised."
+    )
     source_trial_id: AtLeast1 | None = Field(
-        None, description="Start every trial from the latest checkpoint of this trial."
+        default=None, description="Start every trial from the latest checkpoint of this trial."
     )
     source_checkpoint_uuid: Name | None = Field(
-        None, description="Start every trial from this checkpoint."
+        default=None, description="Start every trial from this checkpoint."
     )
     max_length: MaxLength | None = Field(
-        None, description="Old form: the length of training; pass it to `fit(max_length=...)`."
+        default=None,
+        description="Old form: the length of training; pass it to `fit(max_length=...)`.",
     )
-    unit: Unit | None = Field(None, description="Old form: the unit of a bare `max_length`.")
+    unit: Unit | None = Field(
+        default=None, description="Old form: the unit of a bare `max_length`."
+    )
 
 
 class Single(Searcher):
@@ -64,15 +69,15 @@ class Random(Searcher):
 
     name: Literal["random"] = Field(description="Trials drawn at random.")
     max_trials: AtLeast1 = Field(description=_MAX_TRIALS)
-    max_concurrent_trials: AtLeast0 = Field(16, description=_CONCURRENT)
-    sampler: Sampler = Field("random", description=_SAMPLER)
+    max_concurrent_trials: AtLeast0 = Field(default=16, description=_CONCURRENT)
+    sampler: Sampler = Field(default="random", description=_SAMPLER)
 
 
 class Grid(Searcher):
     """Every combination of the listed values."""
 
     name: Literal["grid"] = Field(description="Every combination.")
-    max_concurrent_trials: AtLeast0 = Field(16, description=_CONCURRENT)
+    max_concurrent_trials: AtLeast0 = Field(default=16, description=_CONCURRENT)
 
 
 def _either_length(schema: dict[str, Any]) -> None:
@@ -88,10 +93,10 @@ class Halving(Searcher):
     max_trials: AtLeast1 = Field(description=_MAX_TRIALS)
     max_time: AtLeast1 = Field(description=_MAX_TIME)
     time_metric: Name = Field(description=_TIME_METRIC)
-    divisor: Divisor = Field(4.0, description=_DIVISOR)
-    max_concurrent_trials: AtLeast0 = Field(16, description=_CONCURRENT_RUNGS)
-    stop_once: Flag = Field(True, description=_STOP_ONCE)
-    sampler: Sampler = Field("random", description=_SAMPLER)
+    divisor: Divisor = Field(default=4.0, description=_DIVISOR)
+    max_concurrent_trials: AtLeast0 = Field(default=16, description=_CONCURRENT_RUNGS)
+    stop_once: Flag = Field(default=True, description=_STOP_ONCE)
+    sampler: Sampler = Field(default="random", description=_SAMPLER)
 
 
 class AsyncHalving(Halving):
@@ -106,11 +111,12 @@ class AdaptiveAsha(Halving):
 
     name: Literal["adaptive_asha"] = Field(description="Brackets of asynchronous halving.")
     mode: Literal["standard", "aggressive", "conservative"] = Field(
-        "standard", description="How many brackets: aggressive has one, conservative the most."
+        default="standard",
+        description="How many brackets: aggressive has one, conservative the most.",
     )
-    max_rungs: AtLeast1 = Field(5, description="The most rungs that a bracket has.")
+    max_rungs: AtLeast1 = Field(default=5, description="The most rungs that a bracket has.")
     bracket_rungs: Items[AtLeast1] = Field(
-        (), description="The rungs of each bracket, instead of those that `mode` gives."
+        default=(), description="The rungs of each bracket, instead of those that `mode` gives."
     )
 
 

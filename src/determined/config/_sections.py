@@ -33,7 +33,7 @@ class Device(Section):
 
     host_path: Text = Field(description=_NO_CONTAINERS)
     container_path: Text = Field(description=_NO_CONTAINERS)
-    mode: Text = Field("mrw", description=_NO_CONTAINERS)
+    mode: Text = Field(default="mrw", description=_NO_CONTAINERS)
 
 
 def _device(value: Any) -> Any:
@@ -50,57 +50,65 @@ class Resources(Section):
     """What trials run on."""
 
     slots_per_trial: AtLeast0 = Field(
-        1, description="Slots (GPUs, or CPU slots without any) of a trial; 0: one CPU process."
+        default=1,
+        description="Slots (GPUs, or CPU slots without any) of a trial; 0: one CPU process.",
     )
     trials_per_slot: AtLeast1 = Field(
-        1, description="How many trials share a slot; needs trials of at most one slot."
+        default=1, description="How many trials share a slot; needs trials of at most one slot."
     )
     max_slots: AtLeast0 | None = Field(
-        None, description="The most slots that the experiment uses at once; null: no limit."
+        default=None, description="The most slots that the experiment uses at once; null: no limit."
     )
     priority: Annotated[AtLeast1, Field(le=99)] | None = Field(
-        None, description="From 1 to 99; lower runs first."
+        default=None, description="From 1 to 99; lower runs first."
     )
-    resource_pool: Text = Field("", description="A name that lists show; no effect on placement.")
-    weight: Annotated[Number, Field(gt=0)] = Field(1.0, description="No effect: fair share.")
-    is_single_node: Flag | None = Field(None, description="No effect on one machine.")
-    shm_size: Size | None = Field(None, description=_NO_CONTAINERS)
+    resource_pool: Text = Field(
+        default="", description="A name that lists show; no effect on placement."
+    )
+    weight: Annotated[Number, Field(gt=0)] = Field(
+        default=1.0, description="No effect: fair share."
+    )
+    is_single_node: Flag | None = Field(default=None, description="No effect on one machine.")
+    shm_size: Size | None = Field(default=None, description=_NO_CONTAINERS)
     devices: Items[
         Annotated[Device, BeforeValidator(_device, json_schema_input_type=Device | str)]
-    ] = Field((), description=_NO_CONTAINERS)
-    native_parallel: Flag = Field(False, description="No effect.")
-    agent_label: Text | None = Field(None, description="No effect.")
+    ] = Field(default=(), description=_NO_CONTAINERS)
+    native_parallel: Flag = Field(default=False, description="No effect.")
+    agent_label: Text | None = Field(default=None, description="No effect.")
 
 
 class Optimizations(Section):
     """Old settings of distributed training, read for entrypoints `module:Class`."""
 
     aggregation_frequency: AtLeast1 = Field(
-        1, description="Batches whose gradients are summed before a step."
+        default=1, description="Batches whose gradients are summed before a step."
     )
     average_aggregated_gradients: Flag = Field(
-        True, description="Whether summed gradients are divided by their number."
+        default=True, description="Whether summed gradients are divided by their number."
     )
     average_training_metrics: Flag = Field(
-        True, description="Whether training metrics are averaged over ranks; they always are."
+        default=True,
+        description="Whether training metrics are averaged over ranks; they always are.",
     )
     gradient_compression: Flag = Field(
-        False, description="Whether gradients travel in half precision."
+        default=False, description="Whether gradients travel in half precision."
     )
-    mixed_precision: Literal["O0", "O1", "O2", "O3"] = Field("O0", description="No effect.")
-    grad_updates_size_file: Text | None = Field(None, description="No effect.")
-    tensor_fusion_threshold: AtLeast0 = Field(64, description="No effect.")
-    tensor_fusion_cycle_time: AtLeast0 = Field(1, description="No effect.")
-    auto_tune_tensor_fusion: Flag = Field(False, description="No effect.")
+    mixed_precision: Literal["O0", "O1", "O2", "O3"] = Field(default="O0", description="No effect.")
+    grad_updates_size_file: Text | None = Field(default=None, description="No effect.")
+    tensor_fusion_threshold: AtLeast0 = Field(default=64, description="No effect.")
+    tensor_fusion_cycle_time: AtLeast0 = Field(default=1, description="No effect.")
+    auto_tune_tensor_fusion: Flag = Field(default=False, description="No effect.")
 
 
 class Profiling(Section):
     """Samples of the machine while trials run."""
 
-    enabled: Flag = Field(False, description="Whether to sample CPU, memory, disk and GPUs.")
-    begin_on_batch: AtLeast0 = Field(0, description="No effect.")
-    end_after_batch: AtLeast0 | None = Field(None, description="No effect.")
-    sync_timings: Flag = Field(True, description="No effect.")
+    enabled: Flag = Field(
+        default=False, description="Whether to sample CPU, memory, disk and GPUs."
+    )
+    begin_on_batch: AtLeast0 = Field(default=0, description="No effect.")
+    end_after_batch: AtLeast0 | None = Field(default=None, description="No effect.")
+    sync_timings: Flag = Field(default=True, description="No effect.")
 
 
 Variable = Annotated[
@@ -116,24 +124,24 @@ Variable = Annotated[
 class VariablesByDevice(Section):
     """Environment variables of trials, by what they run on."""
 
-    cpu: Items[Variable] = Field((), description="Variables of trials without a GPU.")
-    cuda: Items[Variable] = Field((), description="Variables of trials on NVIDIA GPUs.")
-    rocm: Items[Variable] = Field((), description="Variables of trials on AMD GPUs.")
+    cpu: Items[Variable] = Field(default=(), description="Variables of trials without a GPU.")
+    cuda: Items[Variable] = Field(default=(), description="Variables of trials on NVIDIA GPUs.")
+    rocm: Items[Variable] = Field(default=(), description="Variables of trials on AMD GPUs.")
 
 
 class Environment(Section):
     """What trials run in: the creator's interpreter and environment, unless told otherwise."""
 
     environment_variables: VariablesByDevice = Field(
-        VariablesByDevice(),
+        default=VariablesByDevice(),
         description="Variables as a list of NAME=VALUE, or such lists by device (cpu, cuda, rocm).",
     )
-    python: Text | None = Field(None, description="The Python interpreter of trials.")
+    python: Text | None = Field(default=None, description="The Python interpreter of trials.")
     virtualenv: Text | None = Field(
-        None, description="The virtual environment of trials, instead of `python`."
+        default=None, description="The virtual environment of trials, instead of `python`."
     )
     warm_start: Flag = Field(
-        True, description="Whether trials may start from a process that has torch loaded."
+        default=True, description="Whether trials may start from a process that has torch loaded."
     )
     image: (
         Annotated[
@@ -142,14 +150,14 @@ class Environment(Section):
             BeforeValidator(lambda value: _image(value)),
         ]
         | None
-    ) = Field(None, description=_NO_CONTAINERS)
-    force_pull_image: Flag = Field(False, description=_NO_CONTAINERS)
-    registry_auth: FreeMap | None = Field(None, description=_NO_CONTAINERS)
-    add_capabilities: Items[Text] = Field((), description=_NO_CONTAINERS)
-    drop_capabilities: Items[Text] = Field((), description=_NO_CONTAINERS)
-    pod_spec: FreeMap | None = Field(None, description=_NO_CONTAINERS)
-    ports: FreeMap | None = Field(None, description=_NO_CONTAINERS)
-    proxy_ports: Items[Free] = Field((), description=_NO_CONTAINERS)
+    ) = Field(default=None, description=_NO_CONTAINERS)
+    force_pull_image: Flag = Field(default=False, description=_NO_CONTAINERS)
+    registry_auth: FreeMap | None = Field(default=None, description=_NO_CONTAINERS)
+    add_capabilities: Items[Text] = Field(default=(), description=_NO_CONTAINERS)
+    drop_capabilities: Items[Text] = Field(default=(), description=_NO_CONTAINERS)
+    pod_spec: FreeMap | None = Field(default=None, description=_NO_CONTAINERS)
+    ports: FreeMap | None = Field(default=None, description=_NO_CONTAINERS)
+    proxy_ports: Items[Free] = Field(default=(), description=_NO_CONTAINERS)
 
 
 def _image(value: Any) -> Any:
@@ -164,8 +172,8 @@ class BindMount(Section):
 
     host_path: Text = Field(description=_NO_CONTAINERS)
     container_path: Text = Field(description=_NO_CONTAINERS)
-    read_only: Flag = Field(False, description=_NO_CONTAINERS)
-    propagation: Text = Field("rprivate", description=_NO_CONTAINERS)
+    read_only: Flag = Field(default=False, description=_NO_CONTAINERS)
+    propagation: Text = Field(default="rprivate", description=_NO_CONTAINERS)
 
 
 def _is_pattern(text: str) -> bool:
@@ -184,10 +192,11 @@ class LogPolicy(Section):
     keeps_null: ClassVar[frozenset[str]] = frozenset({"pattern"})
     name: Annotated[Text, Field(min_length=1)] = Field(description="The tag of trials that match.")
     pattern: Annotated[Text, matching(_is_pattern, "a regular expression")] | None = Field(
-        None, description="Searched in every line of the log; null: the policy is off."
+        default=None, description="Searched in every line of the log; null: the policy is off."
     )
     action: Literal["cancel_retries", "exclude_node"] | None = Field(
-        None, description="No restart after a failure, or a restart elsewhere; null: only a tag."
+        default=None,
+        description="No restart after a failure, or a restart elsewhere; null: only a tag.",
     )
 
 
@@ -195,7 +204,7 @@ class RetentionPolicy(Section):
     """How long records stay."""
 
     log_retention_days: Annotated[int, Field(strict=True, ge=-1, le=32767)] | None = Field(
-        None, description="Days that logs stay: -1 for ever, 0 until the next cleanup."
+        default=None, description="Days that logs stay: -1 for ever, 0 until the next cleanup."
     )
 
 
@@ -211,10 +220,14 @@ class Integrations(Section):
     """What is told when an experiment ends."""
 
     on_end: Command | None = Field(
-        None, description="A command to run, or a URL to post to, when the experiment has ended."
+        default=None,
+        description="A command to run, or a URL to post to, when the experiment has ended.",
     )
     on_failure: Command | None = Field(
-        None, description="A command to run, or a URL to post to, when the experiment has failed."
+        default=None,
+        description="A command to run, or a URL to post to, when the experiment has failed.",
     )
-    pachyderm: FreeMap | None = Field(None, description="No effect.")
-    webhooks: FreeMap | None = Field(None, description="No effect: use `on_end` and `on_failure`.")
+    pachyderm: FreeMap | None = Field(default=None, description="No effect.")
+    webhooks: FreeMap | None = Field(
+        default=None, description="No effect: use `on_end` and `on_failure`."
+    )

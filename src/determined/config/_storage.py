@@ -22,16 +22,16 @@ class Storage(Section):
     """The keys that every kind of storage takes."""
 
     save_experiment_best: AtLeast0 = Field(
-        0, description="How many of the experiment's best checkpoints stay."
+        default=0, description="How many of the experiment's best checkpoints stay."
     )
     save_trial_best: AtLeast0 = Field(
-        1, description="How many of each trial's best checkpoints stay."
+        default=1, description="How many of each trial's best checkpoints stay."
     )
     save_trial_latest: AtLeast0 = Field(
-        1, description="How many of each trial's latest checkpoints stay."
+        default=1, description="How many of each trial's latest checkpoints stay."
     )
     gc: Literal["end", "continuous"] = Field(
-        "end", description="When the others go: at the end of the experiment, or all along."
+        default="end", description="When the others go: at the end of the experiment, or all along."
     )
 
 
@@ -40,11 +40,15 @@ class SharedFS(Storage):
 
     type: Literal["shared_fs"] = Field(description="A folder that every machine sees.")
     host_path: AbsolutePath = Field(description="The folder, as an absolute path.")
-    storage_path: Text | None = Field(None, description="A folder below `host_path`.")
-    container_path: Text | None = Field(None, description="No effect: there are no containers.")
-    propagation: Text | None = Field(None, description="No effect: there are no containers.")
-    checkpoint_path: Text | None = Field(None, description="Old form of `storage_path`.")
-    tensorboard_path: Text | None = Field(None, description="Old form of `storage_path`.")
+    storage_path: Text | None = Field(default=None, description="A folder below `host_path`.")
+    container_path: Text | None = Field(
+        default=None, description="No effect: there are no containers."
+    )
+    propagation: Text | None = Field(
+        default=None, description="No effect: there are no containers."
+    )
+    checkpoint_path: Text | None = Field(default=None, description="Old form of `storage_path`.")
+    tensorboard_path: Text | None = Field(default=None, description="Old form of `storage_path`.")
 
 
 class Directory(Storage):
@@ -59,10 +63,12 @@ class S3(Storage):
 
     type: Literal["s3"] = Field(description="A bucket of S3 or a compatible store.")
     bucket: NonEmpty = Field(description="The bucket.")
-    access_key: Text | None = Field(None, description="The access key; masked when shown.")
-    secret_key: Text | None = Field(None, description="The secret key; masked when shown.")
-    endpoint_url: Text | None = Field(None, description="The address of a compatible store.")
-    prefix: Prefix | None = Field(None, description="What all keys start with.")
+    access_key: Text | None = Field(default=None, description="The access key; masked when shown.")
+    secret_key: Text | None = Field(default=None, description="The secret key; masked when shown.")
+    endpoint_url: Text | None = Field(
+        default=None, description="The address of a compatible store."
+    )
+    prefix: Prefix | None = Field(default=None, description="What all keys start with.")
 
 
 class GCS(Storage):
@@ -70,7 +76,7 @@ class GCS(Storage):
 
     type: Literal["gcs"] = Field(description="A bucket of Google Cloud Storage.")
     bucket: NonEmpty = Field(description="The bucket.")
-    prefix: Prefix | None = Field(None, description="What all keys start with.")
+    prefix: Prefix | None = Field(default=None, description="What all keys start with.")
 
 
 class Azure(Storage):
@@ -79,13 +85,13 @@ class Azure(Storage):
     type: Literal["azure"] = Field(description="A container of Azure blobs.")
     container: NonEmpty = Field(description="The container; made if it is missing.")
     connection_string: Text | None = Field(
-        None, description="How to connect; masked when shown. Either this or `account_url`."
+        default=None, description="How to connect; masked when shown. Either this or `account_url`."
     )
     account_url: Text | None = Field(
-        None, description="The account's address. Either this or `connection_string`."
+        default=None, description="The account's address. Either this or `connection_string`."
     )
     credential: Text | None = Field(
-        None, description="The credential for `account_url`; masked when shown."
+        default=None, description="The credential for `account_url`; masked when shown."
     )
 
 

@@ -60,7 +60,7 @@ def to_yaml(config: Mapping[str, Any]) -> str:
     Dumper.add_representer(str, represent_str)
     Dumper.add_representer(float, represent_float)
     text: str = yaml.dump(
-        dict(config), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
+        dict(config), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000
     )
     return text
 

@@ -105,10 +105,7 @@ class _Refused(Exception):
 
 def _events(text: str) -> Iterator[Any]:
     """Yield the parser's events; its C form where PyYAML was built with one."""
-    if yaml.__with_libyaml__:
-        parser: Any = yaml.cyaml.CParser(text)
-    else:
-        parser = yaml.SafeLoader(text)
+    parser: Any = yaml.CSafeLoader(text) if yaml.__with_libyaml__ else yaml.SafeLoader(text)
     while True:
         event = parser.get_event()
         if event is None or isinstance(event, yaml.StreamEndEvent):
