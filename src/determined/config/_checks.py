@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
@@ -48,8 +49,8 @@ def _workspace(config: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _searcher(config: dict[str, Any], searcher: dict[str, Any]) -> Iterator[Problem]:
-    name = searcher.get("name")
-    if isinstance(name, str) and name in REMOVED:
+    name = str(searcher.get("name"))
+    if name in REMOVED:
         yield Problem(
             f"`{name}` was removed and is not valid for new experiments",
             ("searcher", "name"),
@@ -140,8 +141,8 @@ def _range(entry: dict[str, Any], path: Path, is_grid: bool) -> Iterator[Problem
     if kind not in ("int", "double", "log"):
         return
     low, high = entry.get("minval"), entry.get("maxval")
-    if _is_number(low) and _is_number(high):
-        if not low < high:
+    if _is_number(low) and _is_number(high) and math.isfinite(low) and math.isfinite(high):
+        if low >= high:
             words = f"expected less than maxval ({shown(high)}), got {shown(low)}"
             yield Problem(words, (*path, "minval"))
         elif kind == "log":

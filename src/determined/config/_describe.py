@@ -46,7 +46,7 @@ def _words(annotation: Any, metadata: list[Any]) -> str:
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
         branches = [a for a in get_args(annotation) if a is not type(None)]
-        return " or ".join(_words(branch, metadata) for branch in branches)
+        return " or ".join(dict.fromkeys(_words(branch, metadata) for branch in branches))
     if origin is Literal:
         return listed(get_args(annotation))
     if section_of(annotation) is not None:

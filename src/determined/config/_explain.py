@@ -62,7 +62,9 @@ def explain(error: ErrorDetails) -> Problem | None:
         wanted = str(error["ctx"]["expected"])
     else:
         wanted = expected(field, item=is_item) if field else str(error["msg"])
-    got = MASK if is_secret(path) else shown(value, inside=kind == "expected")
+    if is_secret(path):
+        return Problem(f"expected {wanted}, got {MASK}", path=path)
+    got = shown(value, inside=kind == "expected")
     return Problem(f"expected {wanted}, got {got}", path=path, hint=_hint(kind, value, error))
 
 
@@ -96,14 +98,20 @@ def _unknown_key(path: Path, model: type[Section] | None) -> Problem:
     if path in _KNOWN_MISTAKES:
         return Problem(_KNOWN_MISTAKES[path], path=path, points_at="key")
     own = model.known_keys() if model else frozenset()
-    if path[0] == "searcher" and len(path) == 2:
-        owners = [name for name, m in SEARCHERS.items() if key in m.known_keys()]
-        if owners:
-            words = f"this searcher does not take it; {listed(owners)} does"
-            return Problem(words, path=path, points_at="key")
+    if (owners := _relatives_with(key, model)) is not None:
+        return Problem(f"does not belong here; {owners} takes it", path=path, points_at="key")
     near = nearest(key, sorted(own))
     hint = f"did you mean {near}?" if near else _elsewhere(key, path)
     return Problem(_UNKNOWN, path=path, hint=hint, points_at="key")
+
+
+def _relatives_with(key: str, model: type[Section] | None) -> str | None:
+    """Name the searchers (storages, ranges) other than this one that take a key."""
+    for family in (SEARCHERS, STORAGES, dict(zip(TYPES, RANGES, strict=True))):
+        if model in family.values():
+            owners = [name for name, m in family.items() if key in m.known_keys()]
+            return listed(owners) if owners else None
+    return None
 
 
 def _elsewhere(key: str, path: Path) -> str | None:
@@ -147,6 +155,8 @@ def _hint(kind: str, value: Any, error: ErrorDetails) -> str | None:
     if kind == "bool_type" and str(value).lower() in ("yes", "no", "on", "off", "y", "n"):
         meant = "true" if str(value).lower() in ("yes", "on", "y") else "false"
         return f"in YAML 1.2 this is text; write {meant}"
+    if kind == "bool_type" and value in ("true", "false"):
+        return "it is text; remove the quotes"
     if kind == "string_type" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return f'quote it: "{value}"'
     if kind == "string_type" and isinstance(value, dict) and len(value) == 1:
@@ -158,7 +168,7 @@ def _hint(kind: str, value: Any, error: ErrorDetails) -> str | None:
         near = nearest(value, known)
         return f"did you mean {near}?" if near else None
     if kind in ("int_type", "float_type") and isinstance(value, str):
-        return "it is text, not a number" if _looks_numeric(value) else None
+        return "it is text; write digits without quotes" if _looks_numeric(value) else None
     return None
 
 

@@ -92,7 +92,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that was probably meant, if one is close."""
     import difflib
 
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.65)
     return found[0] if found else None
 
 

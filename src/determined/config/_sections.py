@@ -132,7 +132,9 @@ class VariablesByDevice(Section):
 class Environment(Section):
     """What trials run in: the creator's interpreter and environment, unless told otherwise."""
 
-    environment_variables: VariablesByDevice = Field(
+    environment_variables: Annotated[
+        VariablesByDevice, Expected("a list of NAME=VALUE, or such lists by device")
+    ] = Field(
         default=VariablesByDevice(),
         description="Variables as a list of NAME=VALUE, or such lists by device (cpu, cuda, rocm).",
     )

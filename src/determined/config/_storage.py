@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from determined.config._types import AtLeast0, Section, Text, matching
+from determined.config._types import AtLeast0, Expected, Section, Text, matching
 
 _absolute = matching(lambda path: PurePath(path).is_absolute(), "an absolute path")
-AbsolutePath = Annotated[Text, _absolute]
+AbsolutePath = Annotated[Text, _absolute, Expected("an absolute path")]
 Prefix = Annotated[
     Text, matching(lambda prefix: ".." not in prefix.split("/"), "a prefix without `..`")
 ]
