@@ -16,7 +16,7 @@ _ROOT = Path(determined.__file__).parent
 _LINES = (
     "errors _info _version _user_code _trial_code _distributed_backend _experiment_config _hparams "
     "_import_from_path gpu",
-    "common.check",
+    "common.check config",
     "util",
     "storage tensorboard",
     "common",
@@ -26,6 +26,7 @@ _LINES = (
     "__init__",
     "pytorch",
     "launch exec experimental",
+    "cli",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")
 
