@@ -16,7 +16,7 @@ _ROOT = Path(determined.__file__).parent
 _LINES = (
     "errors _info _version _log_format _user_code _trial_code _distributed_backend "
     "_experiment_config _hparams _import_from_path gpu",
-    "common.check",
+    "common.check config",
     "util",
     "storage tensorboard journal",
     "store",
@@ -28,6 +28,7 @@ _LINES = (
     "pytorch",
     "launch exec experimental",
     "platform",
+    "cli",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")
 

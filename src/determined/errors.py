@@ -6,6 +6,7 @@ Wrong arguments are plain `ValueError` and `TypeError`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -49,6 +50,18 @@ class InvalidConfigurationException(InvalidExperimentException):
 
     def __str__(self) -> str:
         return f"{self.message or 'this configuration cannot be used'} (in {self.config!r})"
+
+
+class ConfigurationError(InvalidConfigurationException):
+    """A configuration cannot be used; `problems` tells everything that is wrong with it at once."""
+
+    def __init__(self, config: str, problems: Sequence[Any]) -> None:
+        super().__init__(config, "")
+        self.args = (config, problems)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
 
 
 class InvalidModelException(InvalidExperimentException):
