@@ -81,6 +81,7 @@ class Bracket:
             passed = f"goes on at {time} {self.unit}: {_rank(place, rung, keep)}"
         if passed:
             desk.go_on(trial, passed)
+            self._release(desk)
 
     def _end_at_top(self, desk: Desk, trial: Trial, time: int, place: int) -> None:
         rung = self.rungs[-1]
@@ -254,5 +255,5 @@ class Bracket:
 
 
 def _rank(place: int, rung: Rung, keep: int) -> str:
-    go_on = "the best 1 goes on" if keep == 1 else f"the best {keep} go on"
+    go_on = {0: "none goes on yet", 1: "the best 1 goes on"}.get(keep, f"the best {keep} go on")
     return f"rank {place + 1} of {len(rung.values)}, {go_on}"
