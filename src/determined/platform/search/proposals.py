@@ -17,7 +17,7 @@ from determined.platform.search.trials import Trial
 _RANDOM_EVERY = (
     4  # every fourth trial is drawn at random: a model alone may never leave a bad region
 )
-_MOST_PENDING = 32
+_MOST_PENDING = 16
 
 
 @dataclass(frozen=True, slots=True)

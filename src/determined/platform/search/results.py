@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from determined.platform.search.trials import WORST
 
 ENOUGH = 12  # results at one length before a model is asked
-MOST_BEST, MOST_NEWEST = 24, 72  # what a model sees of more
+MOST_BEST, MOST_NEWEST = 24, 40  # what a model sees of more
 
 
 class Level:
