@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from determined._version import __version__
 
 if TYPE_CHECKING:
-    from determined import core, errors, load, tensorboard, util
+    from determined import core, errors, util
+    from determined import load as load
+    from determined import tensorboard as tensorboard
     from determined._distributed_backend import _DistributedBackend
     from determined._experiment_config import ExperimentConfig
     from determined._import_from_path import import_from_path
