@@ -14,8 +14,9 @@ _ROOT = Path(determined.__file__).parent
 
 # From the ground up. A module imports from lines above its own, and from its own package.
 _LINES = (
+    "_ignore_rules",
     "errors _info _version _user_code _trial_code _distributed_backend _experiment_config _hparams "
-    "_import_from_path gpu",
+    "_import_from_path _keeper_watch gpu",
     "common.check",
     "util",
     "storage tensorboard",
@@ -25,6 +26,7 @@ _LINES = (
     "_local_execution load",
     "__init__",
     "pytorch",
+    "platform",
     "launch exec experimental",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")
