@@ -14,8 +14,9 @@ _ROOT = Path(determined.__file__).parent
 
 # From the ground up. A module imports from lines above its own, and from its own package.
 _LINES = (
+    "_ignore_rules",
     "errors _info _version _log_format _user_code _trial_code _distributed_backend "
-    "_experiment_config _hparams _import_from_path gpu",
+    "_experiment_config _hparams _import_from_path _keeper_watch gpu",
     "common.check config",
     "util",
     "storage tensorboard journal",
@@ -26,8 +27,8 @@ _LINES = (
     "_local_execution load",
     "__init__",
     "pytorch",
-    "launch exec experimental",
     "platform",
+    "launch exec experimental",
     "cli",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")

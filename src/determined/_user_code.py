@@ -19,37 +19,14 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+from determined._ignore_rules import IGNORE_FILE, Rules, read_root_rules
 
 logger = logging.getLogger("determined")
 
-IGNORE_FILE = ".detignore"
 SIZE_VARIABLE = "DET_CODE_MAX_BYTES"
 _DEFAULT_MAX_BYTES = 100 * 2**20
-_BUILT_IN_RULES = (
-    "__pycache__/",
-    "*.py[co]",
-    "*$py.class",
-    "terraform",
-    "terraform_data",
-    "terraform.tfstate*",
-    "terraform.tfvars*",
-    ".terraform*",
-    ".git/",
-    ".vscode/",
-    ".idea/",
-    ".mypy_cache/",
-    "/shared_fs",
-    # Ours: never code, often huge.
-    ".venv/",
-    ".pytest_cache/",
-    ".ruff_cache/",
-    ".ipynb_checkpoints/",
-    "*.tfevents.*",
-)
 
 
 @dataclass(frozen=True)
@@ -57,22 +34,6 @@ class _File:
     path: Path
     target: Path
     size: int
-
-
-@dataclass(frozen=True)
-class _Rules:
-    """The rules of one directory, over those of the directory above."""
-
-    spec: GitIgnoreSpec
-    directory: str
-    above: _Rules | None = None
-
-    def ignore(self, relative: str) -> bool:
-        """Decide on a path relative to the source (directories end in `/`)."""
-        verdict = self.spec.check_file(relative.removeprefix(self.directory)).include
-        if verdict is None and self.above is not None:
-            return self.above.ignore(relative)
-        return bool(verdict)
 
 
 def copy_user_code(source: Path, destination: Path, exclude: Iterable[Path] = ()) -> None:
@@ -116,8 +77,7 @@ def unpack_user_code(archive: IO[bytes], destination: Path) -> None:
 def _select(source: Path, exclude: Iterable[Path]) -> list[_File]:
     source = source.resolve()
     excluded = {_real(directory) for directory in exclude}
-    root_rules = _read_rules(source, "", None, _BUILT_IN_RULES)
-    assert root_rules is not None
+    root_rules = read_root_rules(source)
     files = list(_collect(source, "", root_rules, excluded, frozenset({_real(source)})))
     return _within_limit(files, source)
 
@@ -138,7 +98,7 @@ def _write(reader: IO[bytes], target: Path, mode: int) -> None:
 
 
 def _collect(
-    directory: Path, prefix: str, rules: _Rules, excluded: set[str], parents: frozenset[str]
+    directory: Path, prefix: str, rules: Rules, excluded: set[str], parents: frozenset[str]
 ) -> Iterator[_File]:
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
@@ -161,7 +121,7 @@ def _collect(
             if real in parents:
                 logger.warning("Left out of the code copy: %s links back to %s.", path, real)
                 continue
-            inner = _read_rules(path, f"{relative}/", rules) or rules
+            inner = rules.read_below(path, f"{relative}/")
             yield from _collect(path, f"{relative}/", inner, excluded, parents | {real})
         elif rules.ignore(relative):
             continue
@@ -169,19 +129,6 @@ def _collect(
             logger.warning("Left out of the code copy: %s is no regular file.", path)
         else:
             yield _File(path, Path(relative), status.st_size)
-
-
-def _read_rules(
-    directory: Path, prefix: str, above: _Rules | None, built_in: Iterable[str] = ()
-) -> _Rules | None:
-    from pathspec import GitIgnoreSpec
-
-    try:
-        lines = (directory / IGNORE_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    lines = [*built_in, *lines]
-    return _Rules(GitIgnoreSpec.from_lines(lines), prefix, above) if lines else None
 
 
 def _within_limit(files: list[_File], source: Path) -> list[_File]:
