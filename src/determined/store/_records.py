@@ -11,6 +11,7 @@ from typing import Any
 from determined.store._rows import Table
 
 TERMINAL_STATES = ("COMPLETED", "CANCELED", "ERROR")
+OVER_STATES = (*TERMINAL_STATES, "DELETED", "DELETE_FAILED")
 PROFILER_GROUPS = ("gpu", "cpu", "memory", "disk", "network")
 
 
@@ -64,6 +65,7 @@ class Experiment:
     started: float | None
     ended: float | None
     num_trials: int
+    gc_is_due: bool
     checkpoint_count: int
     checkpoint_size: int
     best_validation: float | None
@@ -93,6 +95,9 @@ class Trial:
     latest_validation_steps: int | None
     warm_start_checkpoint: str | None
     metadata: dict[str, Any]
+    is_held: bool
+    last_error: str
+    not_before: float
     checkpoint_count: int
     checkpoint_size: int
     created: float
@@ -111,6 +116,7 @@ class Run:
     steps_completed: int
     from_checkpoint: str | None
     acknowledged: bool
+    preempted: str
     exit_code: int | None
     reason: str
     created: float

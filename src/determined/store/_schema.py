@@ -32,9 +32,10 @@ CREATE TABLE experiment(
   searcher_metric TEXT, smaller_is_better INTEGER NOT NULL DEFAULT 1,
   searcher_state TEXT, priority INTEGER, max_slots INTEGER, weight REAL,
   created REAL NOT NULL, started REAL, ended REAL,
-  num_trials INTEGER NOT NULL DEFAULT 0,
+  num_trials INTEGER NOT NULL DEFAULT 0, gc_is_due INTEGER NOT NULL DEFAULT 0,
   checkpoint_count INTEGER NOT NULL DEFAULT 0, checkpoint_size INTEGER NOT NULL DEFAULT 0,
   best_validation REAL, best_trial_id INTEGER);
+CREATE INDEX experiment_with_garbage ON experiment(id) WHERE gc_is_due;
 CREATE INDEX experiment_by_state ON experiment(state);
 CREATE INDEX experiment_by_project ON experiment(project_id, id);
 
@@ -49,6 +50,8 @@ CREATE TABLE trial(
   best_validation REAL, best_validation_steps INTEGER,
   latest_validation REAL, latest_validation_steps INTEGER,
   warm_start_checkpoint TEXT, metadata TEXT NOT NULL DEFAULT '{}',
+  is_held INTEGER NOT NULL DEFAULT 0, last_error TEXT NOT NULL DEFAULT '',
+  not_before REAL NOT NULL DEFAULT 0,
   checkpoint_count INTEGER NOT NULL DEFAULT 0, checkpoint_size INTEGER NOT NULL DEFAULT 0,
   created REAL NOT NULL, started REAL, ended REAL,
   UNIQUE(experiment_id, request_id));
@@ -61,6 +64,7 @@ CREATE TABLE run(
   allocation_id TEXT NOT NULL UNIQUE, folder TEXT NOT NULL, host TEXT NOT NULL DEFAULT '',
   slots TEXT NOT NULL DEFAULT '[]', steps_completed INTEGER NOT NULL DEFAULT 0,
   from_checkpoint TEXT, acknowledged INTEGER NOT NULL DEFAULT 0, exit_code INTEGER,
+  preempted TEXT NOT NULL DEFAULT '',
   reason TEXT NOT NULL DEFAULT '', created REAL NOT NULL, started REAL, ended REAL,
   heartbeat REAL, PRIMARY KEY(trial_id, run_id)) WITHOUT ROWID;
 CREATE INDEX run_unfinished ON run(trial_id) WHERE ended IS NULL;

@@ -17,6 +17,7 @@ from determined.store._records import (
     COMMANDS,
     EVENTS,
     EXPERIMENTS,
+    OVER_STATES,
     RUNS,
     SEARCH_STEPS,
     TERMINAL_STATES,
@@ -27,6 +28,7 @@ from determined.store._records import (
     NewExperiment,
     NewTrial,
     Run,
+    SearchStep,
     Trial,
 )
 from determined.store._registry import Registry
@@ -138,6 +140,22 @@ class Transaction:
                 self._connection, experiment_id, self.experiment(experiment_id).smaller_is_better
             )
 
+    def unfinished_experiments(self) -> list[Experiment]:
+        """The experiments that are neither over nor deleted, by id."""
+        over = ",".join("?" * len(OVER_STATES))
+        where = f"WHERE state NOT IN ({over}) AND unmanaged=0 ORDER BY id"
+        return EXPERIMENTS.select(self._connection, where, *OVER_STATES)
+
+    def with_garbage(self) -> list[int]:
+        """The experiments whose checkpoints are to be collected."""
+        rows = self._connection.execute("SELECT id FROM experiment WHERE gc_is_due ORDER BY id")
+        return [row[0] for row in rows]
+
+    def search_steps(self, experiment_id: int, after: int = 0) -> list[SearchStep]:
+        """What the searcher was told and decided, from a number on."""
+        where = "WHERE experiment_id=? AND number>? ORDER BY number"
+        return SEARCH_STEPS.select(self._connection, where, experiment_id, after)
+
     def searcher_state(self, experiment_id: int) -> dict[str, Any] | None:
         """The state that the searcher had after its last event."""
         row = self._connection.execute(
@@ -149,12 +167,16 @@ class Transaction:
     def record_search(
         self,
         experiment_id: int,
-        state: dict[str, Any],
+        state: dict[str, Any] | None,
         event: dict[str, Any],
         actions: list[dict[str, Any]],
         sentence: str = "",
     ) -> int:
-        """Keep an event, what was decided, why, and the searcher's new state; return its number."""
+        """Keep an event, what was decided and why; return its number.
+
+        With a `state`, the search goes on from it after a restart; else from an older one, with
+        the events since then.
+        """
         self._decide()
         (number,) = self._connection.execute(
             "SELECT coalesce(max(number), 0) + 1 FROM search_step WHERE experiment_id=?",
@@ -169,9 +191,11 @@ class Transaction:
             "sentence": sentence,
         }
         SEARCH_STEPS.insert(self._connection, values)
-        self._connection.execute(
-            "UPDATE experiment SET searcher_state=? WHERE id=?", (json.dumps(state), experiment_id)
-        )
+        if state is not None:
+            self._connection.execute(
+                "UPDATE experiment SET searcher_state=? WHERE id=?",
+                (json.dumps(state), experiment_id),
+            )
         return int(number)
 
     def delete_experiment(self, experiment_id: int) -> None:
@@ -255,6 +279,12 @@ class Transaction:
     def unfinished_runs(self) -> list[Run]:
         """The runs whose end is not recorded."""
         return RUNS.select(self._connection, "WHERE ended IS NULL ORDER BY trial_id, run_id")
+
+    def preempt_run(self, trial_id: int, run_id: int, reason: str) -> None:
+        """Record that a run is to make room for others."""
+        self._decide()
+        values = {"preempted": reason}
+        RUNS.update(self._connection, "trial_id=? AND run_id=?", [trial_id, run_id], values)
 
     def end_run(self, trial_id: int, run_id: int, exit_code: int | None, reason: str = "") -> None:
         """Record how a run ended."""
