@@ -38,14 +38,15 @@ class Writer:
     def __init__(self, home: Path) -> None:
         prepare(home)
         self._path = home / FILE_NAME
-        self._lock = _take_lock(home / _LOCK_NAME)
+        lock = _take_lock(home / _LOCK_NAME)
+        self._lock: int | None = lock
         try:
             self._connection = open_writable(home)
             self._connection.execute("PRAGMA wal_autocheckpoint=10000")
             self._connection.execute("PRAGMA cache_size=-65536")
             migrate(self._connection)
         except BaseException:
-            os.close(self._lock)
+            os.close(lock)
             raise
         self._ingest = Ingest(self._connection)
         self._is_durable = True
@@ -83,9 +84,11 @@ class Writer:
         return {position.path: position for position in found}
 
     def close(self) -> None:
-        """Close the store and let another writer in."""
+        """Close the store and let another writer in; does nothing the second time."""
         self._connection.close()
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def send_command(
