@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from determined import LOG_FORMAT
 from determined._experiment_config import ExperimentConfig
-from determined._info import ClusterInfo, get_cluster_info
+from determined._info import ClusterInfo, get_cluster_info, trial_of
 from determined.load import trial_class_from_entrypoint
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def main(entrypoint: str) -> int:
 
 def _trial_info() -> ClusterInfo:
     info = get_cluster_info()
-    if info is None or info.task_type != "TRIAL":
+    if info is None or trial_of(info) is None:
         raise AssertionError(
             "`module:Class` needs the platform's description of a trial, and there is none here. "
             "Write a script that calls determined.pytorch.init and Trainer.fit, and launch that."

@@ -224,7 +224,11 @@ class Transaction:
         from_checkpoint: str | None = None,
         host: str = "",
     ) -> Run:
-        """Add the next run of a trial. Call it when the journals of the last one are drained."""
+        """Add the next run of a trial. Call it when the journals of the last one are drained.
+
+        What older runs reported beyond `steps_completed` is hidden from now on, so that the best
+        validation which the run is told is one that it can beat.
+        """
         trial = self.trial(trial_id)
         run_id = trial.run_id + 1
         now = time.time()
@@ -245,6 +249,7 @@ class Transaction:
             "created": now,
         }
         RUNS.insert(self._connection, values)
+        self._ingest.roll_back(trial_id, run_id, steps_completed)
         return self.run(trial_id, run_id)
 
     def run(self, trial_id: int, run_id: int) -> Run:
