@@ -359,6 +359,7 @@ class TrainLoop:
             configured_policy(context, plan),
             opened.run.run_id,
             opened.started_from,
+            is_managed=self._core._backend.restarts_trials,
         )
         if opened.continues is not None:
             self._tracker.latest_checkpoint = checkpoint_address(context, opened.continues)

@@ -175,8 +175,10 @@ def _series(
     level: int,
 ) -> Buckets:
     """The buckets of one run: whole chunks from the pyramid, the ends and the tail exactly."""
-    whole = [chunk.number for chunk in chunks if level and _is_inside(chunk, bounds)]
-    exact = [chunk.number for chunk in chunks if not level or not _is_inside(chunk, bounds)]
+    whole: list[int] = []
+    exact: list[int] = []
+    for chunk in chunks:
+        (whole if level and _is_inside(chunk, bounds) else exact).append(chunk.number)
     points = [
         _seen(unpack_chunk(data), bounds)
         for number in exact

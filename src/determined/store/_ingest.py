@@ -67,6 +67,11 @@ class Ingest:
                 heard.append(Heard(tally.experiment_id, trial_id, run_id, record, is_repeat))
         return heard
 
+    def roll_back(self, trial_id: int, run_id: int, steps_completed: int) -> None:
+        """Hide what older runs of a trial reported beyond the step at which a new one begins."""
+        self._touched.add(trial_id)
+        self._tally(trial_id).roll_back(run_id, lambda group, per_batch: steps_completed)
+
     def flush(self) -> None:
         """Write what was collected; call it before the commit."""
         self._series.flush()
@@ -181,7 +186,7 @@ class Ingest:
 
     def run_started(self, tally: TrialTally, run_id: int, record: journal.RunStarted) -> bool:
         """Hide what older runs reported beyond the step at which this one begins."""
-        tally.roll_back(run_id, lambda group, per_batch: record.steps_completed)
+        self.roll_back(tally.trial_id, run_id, record.steps_completed)
         self._connection.execute(
             "UPDATE run SET started=coalesce(started, ?), steps_completed=? "
             "WHERE trial_id=? AND run_id=?",

@@ -6,7 +6,9 @@ level 3 for all; a bucket keeps minimum and maximum, so no spike is lost at any 
 
 from __future__ import annotations
 
+import functools
 import zlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -48,9 +50,6 @@ class Buckets(NamedTuple):
         return Buckets(*(column[mask] for column in self))
 
 
-_DTYPES = ("i8", "i8", "f8", "f8", "f8", "f8", "f8", "f8", "i8", "i8")
-
-
 def pack_points(points: Points) -> bytes:
     """The columns, one behind the other."""
     return b"".join(column.tobytes() for column in points)
@@ -79,23 +78,29 @@ def unpack_chunk(data: bytes) -> Points:
 
 
 def pack_buckets(buckets: Buckets) -> bytes:
-    """The columns, one behind the other."""
-    return b"".join(
-        column.astype(f"<{kind}").tobytes() for column, kind in zip(buckets, _DTYPES, strict=True)
-    )
+    """The buckets, one behind the other, so that rows of them can be joined as bytes."""
+    import numpy as np
+
+    table = np.empty(len(buckets.counts), _bucket_type())
+    for name, column in zip(Buckets._fields, buckets, strict=True):
+        table[name] = column
+    return table.tobytes()
 
 
-def unpack_buckets(rows: list[bytes]) -> Buckets:
+def unpack_buckets(rows: Iterable[bytes]) -> Buckets:
     """The buckets of many rows, in their order."""
     import numpy as np
 
-    columns: list[list[np.ndarray]] = [[] for _ in _DTYPES]
-    for data in rows:
-        count = len(data) // (8 * len(_DTYPES))
-        for number, kind in enumerate(_DTYPES):
-            columns[number].append(np.frombuffer(data, f"<{kind}", count, 8 * count * number))
-    empty = np.empty(0)
-    return Buckets(*(np.concatenate(parts) if parts else empty for parts in columns))
+    table = np.frombuffer(b"".join(rows), _bucket_type())
+    return Buckets(*(table[name] for name in Buckets._fields))
+
+
+@functools.cache
+def _bucket_type() -> np.dtype[np.void]:
+    import numpy as np
+
+    whole = {"first_steps", "last_steps", "counts", "nans"}
+    return np.dtype([(name, "<i8" if name in whole else "<f8") for name in Buckets._fields])
 
 
 def join_points(parts: list[Points]) -> Points:

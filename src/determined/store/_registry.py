@@ -37,6 +37,14 @@ class Registry:
             number = WORKSPACES.insert(self._connection, values)
         return _found(WORKSPACES.find(self._connection, "id=?", number))
 
+    def find_workspace(self, name: str) -> Workspace | None:
+        """The workspace of a name."""
+        return WORKSPACES.find(self._connection, "name=?", name)
+
+    def find_project(self, workspace_id: int, name: str) -> Project | None:
+        """The project of a name in a workspace."""
+        return PROJECTS.find(self._connection, "workspace_id=? AND name=?", workspace_id, name)
+
     def update_workspace(self, workspace_id: int, **changes: Any) -> None:
         """Set fields of a workspace."""
         with _unique(f"A workspace named {changes.get('name')!r}"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -24,17 +24,18 @@ class Table(Generic[T]):
         self.fields = tuple(field.name for field in fields)
         self.columns = ", ".join(f"{name}.{field}" for field in self.fields)
         self._json = {f.name for f in fields if str(f.type).startswith(("dict[", "list["))}
-        self._decoders = [
+        decoders: list[Callable[[Any], Any] | None] = [
             json.loads if f.name in self._json else bool if str(f.type).startswith("bool") else None
             for f in fields
         ]
+        self._decoders = [(i, decode) for i, decode in enumerate(decoders) if decode is not None]
 
-    def record(self, row: tuple[Any, ...]) -> T:
+    def record(self, row: Sequence[Any]) -> T:
         """The record of a row that was selected with `columns`."""
-        values = [
-            value if decode is None or value is None else decode(value)
-            for decode, value in zip(self._decoders, row, strict=True)
-        ]
+        values = list(row)
+        for position, decode in self._decoders:
+            if values[position] is not None:
+                values[position] = decode(values[position])
         return self._record(*values)
 
     def find(self, connection: sqlite3.Connection, where: str, *parameters: Any) -> T | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +38,22 @@ class Summary:
         if kind != "number":
             return cls(kind, value)
         return cls(kind, value, 1, value, value, value)
+
+    def with_values(self, values: Sequence[Any]) -> Summary:
+        """The summary with many values more, in their order."""
+        if self.count is None or self.sum is None or set(map(type, values)) != {float}:
+            return functools.reduce(Summary.with_value, values, self)
+        total = sum(values)
+        if math.isnan(total):
+            return functools.reduce(Summary.with_value, values, self)
+        return Summary(
+            self.type,
+            values[-1],
+            self.count + len(values),
+            self.sum + total,
+            _pick(min, self.min, min(values)),
+            _pick(max, self.max, max(values)),
+        )
 
     def with_value(self, value: Any) -> Summary:
         """The summary with one value more; another type than before makes it a string."""

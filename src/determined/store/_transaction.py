@@ -248,7 +248,11 @@ class Transaction:
         from_checkpoint: str | None = None,
         host: str = "",
     ) -> Run:
-        """Add the next run of a trial. Call it when the journals of the last one are drained."""
+        """Add the next run of a trial. Call it when the journals of the last one are drained.
+
+        What older runs reported beyond `steps_completed` is hidden from now on, so that the best
+        validation which the run is told is one that it can beat.
+        """
         trial = self.trial(trial_id)
         run_id = trial.run_id + 1
         now = time.time()
@@ -269,12 +273,18 @@ class Transaction:
             "created": now,
         }
         RUNS.insert(self._connection, values)
+        self._ingest.roll_back(trial_id, run_id, steps_completed)
         return self.run(trial_id, run_id)
 
     def run(self, trial_id: int, run_id: int) -> Run:
         """The run as it is within this transaction."""
         found = RUNS.find(self._connection, "trial_id=? AND run_id=?", trial_id, run_id)
         return _existing(found, "run", f"{trial_id}.{run_id}")
+
+    def seconds_run(self, trial_id: int) -> float:
+        """How long the runs of a trial took that have ended."""
+        query = "SELECT total(ended - created) FROM run WHERE trial_id=? AND ended IS NOT NULL"
+        return float(self._connection.execute(query, (trial_id,)).fetchone()[0])
 
     def unfinished_runs(self) -> list[Run]:
         """The runs whose end is not recorded."""

@@ -37,7 +37,7 @@ class TrialTally:
         self._metric, self._smaller_is_better = row[8], bool(row[9])
         self.storage = json.loads(row[10]).get("checkpoint_storage") or {}
         self._summaries: dict[tuple[str, str], Summary] | None = None
-        self._changed: set[tuple[str, str]] = set()
+        self._new_values: dict[tuple[str, str], list[Any]] = {}
         self._columns: dict[str, Any] = {}
         self._older: dict[_Hidden, int] | None = None
         self._older_than = 0
@@ -99,12 +99,8 @@ class TrialTally:
 
     def count(self, group: str, steps: int, metrics: dict[str, Any]) -> None:
         """Take new values into the totals."""
-        summaries = self._load_summaries()
         for name, value in metrics.items():
-            key = (group, name)
-            old = summaries.get(key)
-            summaries[key] = Summary.of(value) if old is None else old.with_value(value)
-            self._changed.add(key)
+            self._new_values.setdefault((group, name), []).append(value)
         self._total = max(self._total, steps)
         if group == VALIDATION and self._metric in metrics:
             self._count_validation(steps, metrics[self._metric])
@@ -129,7 +125,7 @@ class TrialTally:
 
     def flush(self) -> None:
         """Write the totals that changed."""
-        if self._changed:
+        if self._new_values:
             self._write_summaries()
         self._write_trial()
 
@@ -180,7 +176,7 @@ class TrialTally:
     def _recount(self) -> None:
         """Count the visible reports from the beginning."""
         self._connection.execute("DELETE FROM summary WHERE trial_id=?", (self.trial_id,))
-        self._summaries, self._changed = {}, set()
+        self._summaries, self._new_values = {}, {}
         self._total, self._best, self._latest = 0, None, None
         rows = self._connection.execute(
             "SELECT grp, steps, metrics FROM report WHERE trial_id=? AND archived=0 ORDER BY id",
@@ -197,15 +193,19 @@ class TrialTally:
     def _write_summaries(self) -> None:
         summaries = self._load_summaries()
         rows = []
-        for key in self._changed:
-            summary = summaries[key]
+        for key, values in self._new_values.items():
+            old = summaries.get(key)
+            summary = (
+                old.with_values(values) if old else Summary.of(values[0]).with_values(values[1:])
+            )
+            summaries[key] = summary
             numbers = map(_stored, (summary.sum, summary.min, summary.max))
             last = json.dumps(summary.last)
             rows.append((self.trial_id, *key, summary.type, last, summary.count, *numbers))
         self._connection.executemany(
             "INSERT OR REPLACE INTO summary VALUES (?,?,?,?,?,?,?,?,?)", rows
         )
-        self._changed.clear()
+        self._new_values.clear()
 
     def _write_trial(self) -> None:
         best, best_steps = self._best or (None, None)

@@ -38,14 +38,15 @@ class Writer:
     def __init__(self, home: Path) -> None:
         prepare(home)
         self._path = home / FILE_NAME
-        self._lock = _take_lock(home / _LOCK_NAME)
+        lock = _take_lock(home / _LOCK_NAME)
+        self._lock: int | None = lock
         try:
             self._connection = open_writable(home)
             self._connection.execute("PRAGMA wal_autocheckpoint=10000")
             self._connection.execute("PRAGMA cache_size=-65536")
             migrate(self._connection)
         except BaseException:
-            os.close(self._lock)
+            os.close(lock)
             raise
         self._ingest = Ingest(self._connection)
         self._is_durable = True
@@ -82,10 +83,17 @@ class Writer:
         )
         return {position.path: position for position in found}
 
+    def has_commands(self) -> bool:
+        """Whether a door waits for an answer."""
+        query = "SELECT 1 FROM command WHERE answered IS NULL LIMIT 1"
+        return self._connection.execute(query).fetchone() is not None
+
     def close(self) -> None:
-        """Close the store and let another writer in."""
+        """Close the store and let another writer in; does nothing the second time."""
         self._connection.close()
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def send_command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from determined.journal import Control
 from determined.platform.home import Home
 from determined.platform.run_folder import RunExit, RunFolder
 from determined.platform.search.searcher import Searcher
@@ -24,6 +25,9 @@ class LiveRun:
     slots: tuple[int, ...]
     steps_completed: int
     from_checkpoint: str | None
+    created: float
+    seconds_before: float
+    """How long earlier runs of the trial took."""
     preempted: str = ""
     """Why it has to make room for others, if it has."""
     offsets: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -34,7 +38,7 @@ class LiveRun:
     """Whether somebody starts it, or waits for its end."""
     end: RunExit | None = None
     """How its processes ended; its journals may not have been read to their end."""
-    told: dict[str, object] | None = None
+    told: Control | None = None
     """The content of its control file."""
     asked_since: float | None = None
     """When it was first asked to stop, by the monotonic clock."""
@@ -42,7 +46,7 @@ class LiveRun:
     """The strongest thing done so far to end it."""
 
     @classmethod
-    def of(cls, run: Run, experiment_id: int) -> LiveRun:
+    def of(cls, run: Run, experiment_id: int, seconds_before: float) -> LiveRun:
         return cls(
             experiment_id,
             run.trial_id,
@@ -52,6 +56,8 @@ class LiveRun:
             tuple(run.slots),
             run.steps_completed,
             run.from_checkpoint,
+            run.created,
+            seconds_before,
             run.preempted,
         )
 
@@ -93,7 +99,9 @@ class Board:
             trial_id: live.id for live in self.experiments.values() for trial_id in live.trials
         }
         self.runs = {
-            run.trial_id: LiveRun.of(run, owners[run.trial_id])
+            run.trial_id: LiveRun.of(
+                run, owners[run.trial_id], transaction.seconds_run(run.trial_id)
+            )
             for run in transaction.unfinished_runs()
             if run.trial_id in owners
         }

@@ -96,6 +96,16 @@ class Decisions:
         if trial.progress >= min(1.0, known + 0.01):
             self._feed(live, search.Progress(trial.request_id, trial.progress))
 
+    def exits_early(self, live: LiveExperiment, trial_id: int) -> None:
+        """A trial said that it ends early: it has a moment to leave by itself."""
+        live.trials[trial_id] = self._transaction.trial(trial_id)
+
+    def refresh(self, experiment_id: int) -> None:
+        """Read an experiment again whose fields were set."""
+        live = self._board.experiments.get(experiment_id)
+        if live is not None:
+            live.record = self._transaction.experiment(experiment_id)
+
     # Runs
 
     def run_ended(self, run: LiveRun, end: RunExit) -> None:

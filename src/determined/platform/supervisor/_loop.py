@@ -18,13 +18,13 @@ from determined.platform.home import Home
 from determined.platform.launchers.protocol import Launcher
 from determined.platform.slots import Machine
 from determined.platform.states import State
-from determined.platform.supervisor._board import Board, LiveRun
+from determined.platform.supervisor._board import Board, LiveExperiment, LiveRun
 from determined.platform.supervisor._commands import carry_out
 from determined.platform.supervisor._decisions import Decisions
 from determined.platform.supervisor._garbage import GarbageCollection
 from determined.platform.supervisor._runs import Runs
 from determined.platform.supervisor._scheduling import Scheduling
-from determined.store import Heard, Transaction, Writer, is_decisive
+from determined.store import Heard, Transaction, Trial, Writer, is_decisive
 
 logger = logging.getLogger("determined.supervisor")
 
@@ -87,8 +87,11 @@ class Supervisor:
     async def _wait(self, idle_since: float | None) -> None:
         """Sleep until something happened, may have happened, or is due."""
         now, monotonic = time.time(), time.monotonic()
-        seconds = [self._idle_seconds if idle_since is None else
-                   idle_since + self._idle_seconds - monotonic]
+        seconds = [
+            self._idle_seconds
+            if idle_since is None
+            else idle_since + self._idle_seconds - monotonic
+        ]
         if self._board.runs:
             seconds.append(_JOURNAL_SECONDS)
         if (start := self._scheduling.next_start(now)) is not None:
@@ -152,11 +155,11 @@ class Supervisor:
             run.has_reported = True
             self._hear(decisions, heard, run, records, is_durable)
         for run in ended:
-            if run.trial_id in self._board.runs and not self._has_more(run):
+            if run.end is not None and not self._has_more(run):
                 decisions.run_ended(run, run.end)
         if is_durable:
-            for experiment_id, trial_id, limit in self._overdue(now):
-                decisions.end_for_time(experiment_id, trial_id, limit)
+            for live, trial, limit in self._overdue(now):
+                decisions.end_for_time(live, trial, limit)
             self._garbage.record(transaction)
             self._scheduling.run(transaction, now)
             self._garbage.load(transaction)
@@ -193,7 +196,7 @@ class Supervisor:
                 run.has_reported = run.has_reported or bool(known)
             for path in _journals(run):
                 offset = run.offsets.get(path, 0)
-                if os.stat(path).st_size > offset:
+                if Path(path).stat().st_size > offset:
                     reader = journal.JournalReader(Path(path), offset)
                     records = list(reader.records(_MOST_BYTES_OF_A_JOURNAL))
                     if records:
@@ -211,23 +214,26 @@ class Supervisor:
     def _has_commands(self) -> bool:
         return self._writer.has_commands()
 
-    def _overdue(self, now: float) -> list[tuple[object, object, str]]:
+    def _overdue(self, now: float) -> list[_Overdue]:
         """Experiments and trials that have run longer than their limit."""
-        found: list[tuple[object, object, str]] = []
+        found: list[_Overdue] = []
         for live in self._board.experiments.values():
             limit, started = live.record.config["max_wall_time"], live.record.started
-            is_active = live.state in (State.ACTIVE, State.PAUSED)
-            if limit is not None and started is not None and is_active and now - started >= limit:
+            is_running = started is not None and live.state in (State.ACTIVE, State.PAUSED)
+            if limit is not None and is_running and now - (started or now) >= limit:
                 found.append((live, None, f"max_wall_time ({limit:g} s)"))
+        for run in self._board.runs.values():
+            live = self._board.experiments[run.experiment_id]
+            trial = live.trials[run.trial_id]
             limit = live.record.config["max_trial_wall_time"]
-            for trial in live.trials.values() if limit is not None else ():
-                if trial.state == State.ACTIVE.value and trial.started is not None:
-                    if now - trial.started >= limit:
-                        found.append((live, trial, f"max_trial_wall_time ({limit:g} s)"))
+            if limit is not None and trial.state == State.ACTIVE.value:
+                if run.seconds_before + now - run.created >= limit:  # its runs, without pauses
+                    found.append((live, trial, f"max_trial_wall_time ({limit:g} s)"))
         return found
 
 
 _Said = tuple[LiveRun, str, list[journal.Record], int]
+_Overdue = tuple[LiveExperiment, Trial | None, str]
 
 
 def _journals(run: LiveRun) -> list[str]:

@@ -14,12 +14,13 @@ import shutil
 import time
 from typing import Any
 
+from determined.journal import Control
 from determined.platform.entrypoint import command_for
 from determined.platform.environment import load_environment
 from determined.platform.home import Home
 from determined.platform.launchers.protocol import Launcher, RunStartedBefore, RunState
 from determined.platform.run_environment import run_environment, variables_for_device
-from determined.platform.run_folder import NOT_STARTED, LogPolicy, RunExit, RunSpec, write_json
+from determined.platform.run_folder import NOT_STARTED, LogPolicy, RunExit, RunSpec
 from determined.platform.slots import Machine, device_variables, free_ports, port_variables
 from determined.platform.snapshot import load_snapshot, working_copy
 from determined.platform.states import State
@@ -170,7 +171,7 @@ class Runs:
         wanted = self._wanted(run)
         if run.folder.was_started and wanted != run.told:
             self._write_control(run, wanted)
-        if not wanted["preempt"]:
+        if not wanted.preempt:
             return
         now = time.monotonic()
         if run.asked_since is None:
@@ -183,18 +184,20 @@ class Runs:
             logger.info("run %s did not stop in time: terminating it", run.allocation_id)
             self._spawn(self._launcher.terminate(run.folder))
 
-    def _wanted(self, run: LiveRun) -> dict[str, object]:
+    def _wanted(self, run: LiveRun) -> Control:
         """What the control file of a run should say."""
         live = self._board.experiments[run.experiment_id]
         trial = live.trials[run.trial_id]
         reason = run.preempted
         if trial.state != State.ACTIVE.value or trial.is_held:
             reason = trial.reason or trial.state.lower()
-        return {
-            "preempt": bool(reason) or trial.state != State.ACTIVE.value,
-            "reason": reason,
-            "best_validation": live.record.best_validation,
-        }
+        return Control(
+            preempt=bool(reason),
+            reason=reason,
+            best_validation=live.record.best_validation,
+            last_validation=trial.latest_validation_steps,
+            metadata=trial.metadata,
+        )
 
     def _must_die(self, run: LiveRun) -> bool:
         """Whether to end it by force: it was killed, failed, or cannot hear a request yet."""
@@ -213,8 +216,8 @@ class Runs:
             await asyncio.sleep(0.05)  # it is being prepared
         await self._launcher.kill(run.folder)
 
-    def _write_control(self, run: LiveRun, content: dict[str, object]) -> None:
-        write_json(run.folder.control, {"version": 1, **content})
+    def _write_control(self, run: LiveRun, content: Control) -> None:
+        content.write(run.folder.path)
         run.told = content
 
     def _spawn(self, work: Any) -> None:

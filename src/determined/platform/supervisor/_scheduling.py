@@ -59,7 +59,9 @@ class Scheduling:
             from_checkpoint=trial.warm_start_checkpoint if checkpoint is None else checkpoint.uuid,
         )
         live.trials[trial.id] = transaction.trial(trial.id)
-        self._board.runs[trial.id] = LiveRun.of(recorded, live.id)
+        self._board.runs[trial.id] = LiveRun.of(
+            recorded, live.id, transaction.seconds_run(trial.id)
+        )
 
     def _running(self) -> list[Running]:
         found = []
