@@ -13,10 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from determined.platform.log_index import LONGEST_LINE_BYTES
-from determined.platform.run_folder import LogMatch, LogPolicy
-
-CONFIGURATION_MARK = "Experiment configuration: "
-"""Lines with this text show the configuration itself, patterns and all: they never match."""
+from determined.platform.run_folder import CONFIGURATION_MARK, LogMatch, LogPolicy
 
 _LONGEST_SEARCH_SECONDS = 2.0
 _SHOWN_CHARACTERS = 1000
