@@ -28,7 +28,8 @@ _LINES = (
     "__init__",
     "pytorch",
     "platform",
-    "launch exec experimental",
+    "launch",
+    "exec experimental",
     "cli",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")

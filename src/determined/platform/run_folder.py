@@ -27,6 +27,9 @@ from typing import Any, NamedTuple
 
 from determined.platform.processes import Identity
 
+CONFIGURATION_MARK = "Experiment configuration: "
+"""Lines with this text show the configuration itself, patterns and all: no log policy applies."""
+
 _VERSION = 1
 
 

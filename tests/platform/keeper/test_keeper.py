@@ -14,7 +14,7 @@ import pytest
 
 from determined.platform import processes
 from determined.platform.launchers.local import LocalLauncher
-from determined.platform.log_index import LogReader
+from determined.platform.log_reader import LogReader
 from determined.platform.run_folder import (
     EXITED,
     NOT_STARTED,

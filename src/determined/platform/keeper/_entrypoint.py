@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -29,7 +28,9 @@ def with_startup_hook(
     """Return the command that sources the code's startup hook first, if there is one."""
     if not (cwd / _HOOK).is_file():
         return argv
-    shell = shutil.which("bash", path=environment.get("PATH")) or "/bin/sh"
+    folders = os.get_exec_path(environment)
+    shells = (Path(folder, "bash") for folder in folders)
+    shell = next((str(shell) for shell in shells if os.access(shell, os.X_OK)), "/bin/sh")
     return (shell, "-c", _SOURCE_HOOK, _HOOK, *argv)
 
 

@@ -17,7 +17,7 @@ import time
 from types import FrameType
 
 from determined.platform import processes
-from determined.platform.keeper import _entrypoint, _last_words
+from determined.platform.keeper import _entrypoint
 from determined.platform.keeper._log import FollowedLog
 from determined.platform.run_folder import (
     EXITED,
@@ -162,6 +162,8 @@ class Keeper:
         )
         if code == 0:
             return end
+        from determined.platform.keeper import _last_words  # most runs end well
+
         text = _last_words.read_end(self._folder.log)
         return end._replace(
             traceback=_last_words.find_traceback(text), last_lines=_last_words.last_lines(text)

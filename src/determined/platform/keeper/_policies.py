@@ -13,15 +13,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 from determined.platform.log_index import LONGEST_LINE_BYTES
-from determined.platform.run_folder import LogMatch, LogPolicy
-
-CONFIGURATION_MARK = "Experiment configuration: "
-"""Lines with this text show the configuration itself, patterns and all: they never match."""
+from determined.platform.run_folder import CONFIGURATION_MARK, LogMatch, LogPolicy
 
 _LONGEST_SEARCH_SECONDS = 2.0
 _SHOWN_CHARACTERS = 1000
 # Whatever these do could depend on where a text begins or ends, so lines are searched one by one.
-_NEEDS_SINGLE_LINES = re.compile(r"\\[AZ]|\(\?(?!:|P<|i\))|[*+?}]\+|\\n|\\s|\\W|\\D|\[\^")
+_NEEDS_SINGLE_LINES = r"\\[AZ]|\(\?(?!:|P<|i\))|[*+?}]\+|\\n|\\s|\\W|\\D|\[\^"
 
 
 class _TooSlowError(Exception):
@@ -36,7 +33,7 @@ class Pattern:
         core = re.sub(r"^(\.\*\??)+(?![+?{])", "", pattern)
         core = re.sub(r"(?<!\\)(\.\*)+$", "", core)
         self._line = re.compile(core)
-        together = not _NEEDS_SINGLE_LINES.search(core)
+        together = not re.search(_NEEDS_SINGLE_LINES, core)
         self._lines = re.compile(core, re.MULTILINE) if together else None
 
     def first(self, lines: str) -> int | None:

@@ -6,6 +6,7 @@
     _commands.py   the verbs that doors may send
     _scheduling.py who runs next, from the board
     _runs.py       acts on runs: prepare, start, tell, stop
+    presence.py    whether one is at work, how to start and wake it (for doors)
     _garbage.py    acts on checkpoints: delete what nothing keeps
 
 All that it does in the world follows from what is committed, and may be done again after a crash.

@@ -12,7 +12,7 @@ from determined.platform.home import Home
 from determined.platform.launchers.local import LocalLauncher
 from determined.platform.slots import find_slots
 from determined.platform.supervisor._loop import Supervisor
-from determined.platform.supervisor._presence import Presence
+from determined.platform.supervisor.presence import Presence
 from determined.store import Writer
 
 _IDLE_VARIABLE = "DET_SUPERVISOR_IDLE_SECONDS"

@@ -226,9 +226,9 @@ class Supervisor:
             live = self._board.experiments[run.experiment_id]
             trial = live.trials[run.trial_id]
             limit = live.record.config["max_trial_wall_time"]
-            if limit is not None and trial.state == State.ACTIVE.value:
-                if run.seconds_before + now - run.created >= limit:  # its runs, without pauses
-                    found.append((live, trial, f"max_trial_wall_time ({limit:g} s)"))
+            seconds = run.seconds_before + now - run.created  # of its runs, without pauses
+            if limit is not None and trial.state == State.ACTIVE.value and seconds >= limit:
+                found.append((live, trial, f"max_trial_wall_time ({limit:g} s)"))
         return found
 
 
