@@ -114,7 +114,7 @@ class Decisions:
         trial = self._transaction.trial(run.trial_id)
         recorded = self._transaction.run(run.trial_id, run.run_id)
         checkpoint = self._transaction.latest_checkpoint(trial.id)
-        error = _error_of(end)
+        error = _error_of(end, run)
         facts = TrialFacts(
             State(trial.state),
             trial.restarts,
@@ -254,6 +254,8 @@ class Decisions:
 
     def _show_progress(self, live: LiveExperiment) -> None:
         progress = live.searcher.progress()
+        if live.searcher.is_over:
+            return  # how it ended decides
         if abs(progress - live.record.progress) >= _SMALLEST_PROGRESS:
             self._set_experiment(live, live.state, live.record.reason, progress=progress)
 
@@ -349,9 +351,10 @@ def _named(record: Experiment) -> str:
     return f"experiment {record.id}"
 
 
-def _error_of(end: RunExit) -> str:
-    """The last line of the traceback, or of what the process said last."""
+def _error_of(end: RunExit, run: LiveRun) -> str:
+    """The last line of the traceback, or of what the process said last, alike for each run."""
     if end.exit_code == 0:
         return ""
     lines = end.traceback.text.strip().splitlines() if end.traceback else list(end.last_lines)
-    return lines[-1].strip()[:500] if lines else (end.message or "")
+    error = lines[-1].strip()[:500] if lines else (end.message or "")
+    return error.replace(f"{run.folder.workdir}/", "").replace(run.allocation_id, "this run")
