@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -160,3 +163,25 @@ def test_a_backup_is_a_whole_store(home: Home, tmp_path: Path) -> None:
     assert check(tmp_path / "copy") == []
     with pytest.raises(StoreError, match="exists already"):
         backup(home.path, tmp_path / "copy" / "store.db")
+
+
+_VISITOR = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT * FROM trial")
+connection.close()
+"""
+
+
+def test_a_command_leaves_the_locks_of_this_process_alone(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with contextlib.closing(Writer(home)):
+        pass
+    reader = Reader(home)
+    reader.experiments()
+    send_command(home, "pause", {})
+    # The last process to leave removes the log: it must see that this one still reads.
+    command = [sys.executable, "-c", _VISITOR, str(home / "store.db")]
+    subprocess.run(command, check=True, timeout=60)
+    assert (home / "store.db-wal").exists()
+    reader.close()

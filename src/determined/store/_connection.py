@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import sys
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,7 +43,8 @@ def prepare(home: Path) -> None:
     refuse_network(home)
     path = home / FILE_NAME
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not path.exists():
+            _create(path)
     except OSError as error:
         raise StoreError(
             f"Cannot write {path}: {error.strerror}. Set DET_HOME to a folder of yours."
@@ -55,6 +58,21 @@ def prepare(home: Path) -> None:
         raise explained(error, path) from error
     finally:
         connection.close()
+
+
+def _create(path: Path) -> None:
+    """Put an empty file in place, for its owner only, unless somebody was quicker.
+
+    The store itself is never opened except by SQLite: to close a file drops all locks that this
+    process has on it, also those of SQLite's connections, whose files then go while they are used.
+    """
+    draft = path.with_name(f".{path.name}.{uuid.uuid4()}")
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()
 
 
 def open_writable(home: Path) -> sqlite3.Connection:

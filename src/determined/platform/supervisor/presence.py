@@ -12,6 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -119,7 +120,7 @@ def start(home: Home) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     log = os.open(home.supervisor_log, flags, 0o600)
     try:
-        subprocess.Popen(
+        supervisor = subprocess.Popen(
             [sys.executable, "-m", "determined.platform.supervisor", str(home.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -130,6 +131,8 @@ def start(home: Home) -> None:
         )
     finally:
         os.close(log)
+    # It outlives us; but if it ends first, somebody has to take note.
+    threading.Thread(target=supervisor.wait, name="supervisor", daemon=True).start()
 
 
 def stop(home: Home, timeout_seconds: float = 30.0) -> bool:
