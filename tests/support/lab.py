@@ -115,16 +115,24 @@ class Lab:
 
     def close(self) -> None:
         """End everything; fails if runs outlived their experiments."""
-        facts = presence.find(self.home)
-        presence.stop(self.home)
-        if facts is not None:
-            _wait_gone(facts.pid)
-        left = self.processes()
+        deadline = time.monotonic() + 30
+        while presence.stop(self.home) or (left := self._others()):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)  # one that was just started finds nothing to do, or is stopped next
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         self.service.close()
-        assert left == [], "processes were left running"
+        assert left == [], f"processes were left running: {left}"
+
+    def _others(self) -> list[psutil.Process]:
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
 
 
 def _wait_gone(pid: int) -> None:

@@ -86,7 +86,7 @@ def test_a_trial_paused_again_and_again_ends_as_an_unbroken_one(lab: Lab) -> Non
 
 def _values(lab: Lab, experiment_id: int) -> list[tuple[int, float]]:
     (trial,) = lab.trials(experiment_id)
-    reports = lab.service.reader.iter_metrics([trial.id], "training")
+    reports = lab.service.reader.iter_metrics(trial.id, "training")
     return [(report.steps_completed, report.metrics["value"]) for report in reports]
 
 
