@@ -116,6 +116,7 @@ class _Room:
         self._used: dict[int, int] = {}
         self._without_slots = 0
         self._staying = [run for run in running if not run.is_ending]
+        self._least_urgent = max((run.request.priority for run in self._staying), default=0)
         for run in running:
             self._count(run.request)
             self._now.take(run)
@@ -147,6 +148,8 @@ class _Room:
 
     def preempt_for(self, request: Request) -> list[Running]:
         """Choose whom to preempt for a trial, nobody unless it fits then; reserve their slots."""
+        if request.priority >= self._least_urgent:
+            return []
         candidates = [run for run in self._staying if _may_preempt(request, run)]
         candidates.sort(key=lambda run: run.request.place, reverse=True)
         victims: list[Running] = []
