@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -202,3 +203,60 @@ def test_waiting_costs_no_threads_and_serves_many_runs(tmp_path: Path) -> None:
     assert asyncio.run(asyncio.wait_for(everything(), 60)) == list(range(6))
     for run in runs:
         assert_nothing_left(run)
+
+
+_STARTS_MANY = """
+import asyncio, sys
+from pathlib import Path
+from random import Random
+from determined.platform.launchers.local import LocalLauncher
+from determined.platform.run_folder import RunFolder
+
+async def main():
+    launcher = LocalLauncher()
+    print("ready", flush=True)
+    for folder in sys.argv[1:]:
+        await launcher.start(RunFolder(folder))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_launcher_killed_at_any_instant_starts_nothing_twice(seed: int, tmp_path: Path) -> None:
+    """The next one finds each run live, ended, lost or never started, and gets all to their end."""
+    random = Random(seed)
+    marks = [tmp_path / f"marks {n}" for n in range(12)]
+    runs = [
+        make_run(tmp_path / f"run {n}", "sh", "-c", f"echo x >> '{mark}'; sleep 0.1")
+        for n, mark in enumerate(marks)
+    ]
+    starter = subprocess.Popen(
+        [sys.executable, "-c", _STARTS_MANY, *(str(run.path) for run in runs)],
+        stdout=subprocess.PIPE,
+    )
+    assert starter.stdout is not None
+    starter.stdout.readline()
+    time.sleep(random.uniform(0, 0.1))
+    starter.kill()
+    starter.wait()
+    starter.stdout.close()
+
+    async def finish() -> list[bool]:
+        launcher = LocalLauncher()
+        lost = []
+        for run, found in zip(runs, await launcher.states(runs), strict=True):
+            if found is RunState.NOT_STARTED:
+                await launcher.start(run)
+            end = await launcher.wait(run)
+            lost.append(end is None)
+            if end is None:
+                await launcher.declare_dead(run, "Its launcher was killed.")
+        return lost
+
+    lost = asyncio.run(asyncio.wait_for(finish(), 100))
+    for run, mark, is_lost in zip(runs, marks, lost, strict=True):
+        assert_nothing_left(run)
+        assert run.exit is not None
+        assert (mark.read_text() if mark.exists() else "") == ("" if is_lost else "x\n")
+    assert sum(lost) <= 1  # only the one whose start was cut in half

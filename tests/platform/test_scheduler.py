@@ -18,6 +18,11 @@ def request(key: int, **changes: object) -> Request:
     )
 
 
+def share(request: Request) -> Fraction:
+    """The part of each of its slots that a trial takes."""
+    return Fraction(1, request.trials_per_slot)
+
+
 @st.composite
 def queues(draw: st.DrawFn) -> tuple[list[Request], list[Running], list[int]]:
     """Waiting trials, running ones that were placed by the scheduler itself, and slots."""
@@ -49,13 +54,13 @@ def taken(runs: list[Running]) -> dict[int, Fraction]:
     sums: dict[int, Fraction] = {}
     for run in runs:
         for slot in run.slot_ids:
-            sums[slot] = sums.get(slot, Fraction(0)) + run.request.share
+            sums[slot] = sums.get(slot, Fraction(0)) + share(run.request)
     return sums
 
 
 def used(runs: list[Running], experiment: int) -> Fraction:
     return sum(
-        (r.request.slots * r.request.share for r in runs if r.request.experiment == experiment),
+        (r.request.slots * share(r.request) for r in runs if r.request.experiment == experiment),
         Fraction(0),
     )
 
@@ -123,9 +128,9 @@ def test_no_slot_idles_that_a_trial_could_use(
     everything = running + list(decision.starts)
     sums = taken(everything)
     for r in left:
-        room = [s for s in slot_ids if sums.get(s, Fraction(0)) + r.share <= 1]
+        room = [s for s in slot_ids if sums.get(s, Fraction(0)) + share(r) <= 1]
         within = r.max_slots is None or (
-            used(everything, r.experiment) + r.slots * r.share <= r.max_slots
+            used(everything, r.experiment) + r.slots * share(r) <= r.max_slots
         )
         assert not (within and len(room) >= r.slots)
 
@@ -212,3 +217,15 @@ def test_slots_of_a_preempted_trial_are_kept_for_whom_it_was_preempted() -> None
 
 def test_equals_do_not_preempt_each_other() -> None:
     assert decide([request(2)], [Running(request(1), (0,))], [0]) == Decision()
+
+
+def test_a_long_queue_on_a_large_machine_is_decided_in_one_go() -> None:
+    """Ten thousand trials in line for a thousand slots, half of them taken."""
+    slot_ids = list(range(1000))
+    running = [Running(request(-n - 1, priority=50), (n,)) for n in range(500)]
+    waiting = [request(n, slots=1 + n % 4, experiment=n % 20) for n in range(10_000)]
+    decision = decide(waiting, running, slot_ids)
+    assert sum(len(run.slot_ids) for run in decision.starts) == 500
+    # Those of priority 50 make room for the first in line.
+    assert len(decision.preemptions) == 500
+    assert all(count <= 1000 for count in decision.overtaken.values())

@@ -154,17 +154,16 @@ def with_variable(name: str, value: str) -> list[Process]:
 def end_all(
     find_them: Callable[[], Iterable[Process]],
     deadline: Callable[[], float],
-    asked: set[tuple[int, int]] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> int:
     """Ask processes to end with SIGTERM, kill them after the deadline, return when none is left.
 
     Only those whose parent is not among them are asked: a trial that stops its own loader workers
-    must not find them dead. Each is asked once, `asked` tells who was before: a second SIGTERM
-    means "at once". `deadline` is read again and again, on the monotonic clock, so that the wait
-    can be cut short. Returns how many there were.
+    must not find them dead. Each is asked once, as a second SIGTERM may mean "at once".
+    `deadline` is read again and again, on the monotonic clock, so that the wait can be cut short.
+    Returns how many there were.
     """
-    asked = set() if asked is None else asked
+    asked: set[tuple[int, int]] = set()
     seen: set[int] = set()
     pause, stubborn_at = _SHORTEST_PAUSE_SECONDS, None
     while True:

@@ -15,9 +15,9 @@ The rules, in this order:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 DEFAULT_PRIORITY = 42
 _MOST_TRIALS_WITHOUT_SLOTS = 100
@@ -49,11 +49,6 @@ class Request:
     def place(self) -> tuple[int, int]:
         return self.priority, self.submitted
 
-    @property
-    def share(self) -> Fraction:
-        """The part of each of its slots that it takes."""
-        return Fraction(1, self.trials_per_slot)
-
 
 @dataclass(frozen=True)
 class Running:
@@ -77,29 +72,30 @@ def decide(
     waiting: Iterable[Request], running: Sequence[Running], slot_ids: Sequence[int]
 ) -> Decision:
     """Apply the rules of this module."""
-    room = _Room(slot_ids, running)
+    queue = sorted(waiting, key=lambda request: request.place)
+    room = _Room(queue, running, slot_ids)
     starts: list[Running] = []
     preemptions: list[int] = []
-    overtaken: dict[int, int] = {}
     passed_over: list[Request] = []
-    for request in sorted(waiting, key=lambda r: r.place):
+    overtaken: dict[int, int] = {}
+    is_kept_free = False  # for one that was overtaken often enough
+    for request in queue:
         if request.slots > len(slot_ids) or not room.allows(request):
             continue  # it cannot run here, or not now by its own limit: it holds up nobody
-        is_held = request.slots > 0 and any(
-            overtaken.get(other.key, other.overtaken) >= len(slot_ids) for other in passed_over
-        )
-        if is_held:
+        if is_kept_free and request.slots:
             continue
         placed = room.place(request)
         if placed is not None:
             starts.append(Running(request, placed))
             for other in passed_over if request.slots else ():
-                overtaken[other.key] = overtaken.get(other.key, other.overtaken) + 1
+                overtaken[other.key] = count = overtaken.get(other.key, other.overtaken) + 1
+                is_kept_free = is_kept_free or count >= len(slot_ids)
         elif request.slots and not room.reserve(request):
             victims = room.preempt_for(request)
             preemptions += [victim.request.key for victim in victims]
             if not victims:
                 passed_over.append(request)
+                is_kept_free = request.overtaken >= len(slot_ids)
     return Decision(tuple(starts), tuple(preemptions), overtaken)
 
 
@@ -107,96 +103,120 @@ class _Room:
     """What is free of each slot: now, and once those that were told to stop are gone.
 
     A trial that waits for these has its slots reserved, so that nobody starts on them meanwhile.
+    Shares of slots are whole numbers here, of which `_unit` make a slot.
     """
 
-    def __init__(self, slot_ids: Sequence[int], running: Sequence[Running]) -> None:
-        self._now = {slot: Fraction(1) for slot in slot_ids}
-        self._later = dict(self._now)
-        self._used: dict[int, Fraction] = {}
+    def __init__(
+        self, waiting: Sequence[Request], running: Sequence[Running], slot_ids: Sequence[int]
+    ) -> None:
+        requests = [*waiting, *(run.request for run in running)]
+        self._unit = math.lcm(*{request.trials_per_slot for request in requests})
+        self._now = _Free(slot_ids, self._unit)
+        self._later = _Free(slot_ids, self._unit)
+        self._used: dict[int, int] = {}
         self._without_slots = 0
         self._staying = [run for run in running if not run.is_ending]
+        self._least_urgent = max((run.request.priority for run in self._staying), default=0)
         for run in running:
             self._count(run.request)
-            _take(self._now, run)
+            self._now.take(run)
         for run in self._staying:
-            _take(self._later, run)
+            self._later.take(run)
 
     def allows(self, request: Request) -> bool:
         """Whether the experiment's own limit, or that of trials without slots, leaves room."""
         if not request.slots:
             return self._without_slots < _MOST_TRIALS_WITHOUT_SLOTS
-        used = self._used.get(request.experiment, Fraction(0))
-        return request.max_slots is None or used + _cost(request) <= request.max_slots
+        used = self._used.get(request.experiment, 0) + self._cost(request)
+        return request.max_slots is None or used <= request.max_slots * self._unit
 
     def place(self, request: Request) -> tuple[int, ...] | None:
         """Take slots for a trial now, if enough are free and not reserved."""
-        both = {slot: min(free, self._later[slot]) for slot, free in self._now.items()}
-        chosen = _choose(request, both)
+        chosen = self._now.choose(request, self._later)
         if chosen is not None:
             self._count(request)
-            _take(self._now, Running(request, chosen))
-            _take(self._later, Running(request, chosen))
+            self._now.take(Running(request, chosen))
+            self._later.take(Running(request, chosen))
         return chosen
 
     def reserve(self, request: Request) -> bool:
         """Keep slots for a trial that has enough once others are gone."""
-        chosen = _choose(request, self._later)
+        chosen = self._later.choose(request)
         if chosen is not None:
-            _take(self._later, Running(request, chosen))
+            self._later.take(Running(request, chosen))
         return chosen is not None
 
     def preempt_for(self, request: Request) -> list[Running]:
         """Choose whom to preempt for a trial, nobody unless it fits then; reserve their slots."""
-        candidates = [
-            run
-            for run in self._staying
-            if run.request.priority > request.priority and run.request.slots
-        ]
-        candidates.sort(key=lambda run: run.request.place, reverse=True)
-        later = dict(self._later)
-        victims: list[Running] = []
-        while candidates and _choose(request, later) is None:
-            victims.append(candidates.pop(0))
-            _give_back(later, victims[-1])
-        if _choose(request, later) is None:
+        if request.priority >= self._least_urgent:
             return []
+        candidates = [run for run in self._staying if _may_preempt(request, run)]
+        candidates.sort(key=lambda run: run.request.place, reverse=True)
+        victims: list[Running] = []
+        while candidates and self._later.choose(request) is None:
+            victims.append(candidates.pop(0))
+            self._later.give_back(victims[-1])
+        enough = self._later.choose(request) is not None
         for run in list(victims):  # with those that came after, it may not be needed any more
-            _take(later, run)
-            if _choose(request, later) is not None:
-                victims.remove(run)
+            self._later.take(run)
+            if enough and self._later.choose(request) is None:
+                self._later.give_back(run)
             else:
-                _give_back(later, run)
-        self._later = later
-        self._staying = [run for run in self._staying if run not in victims]
-        self.reserve(request)
+                victims.remove(run)
+        if victims:
+            self._staying = [run for run in self._staying if run not in victims]
+            self.reserve(request)
         return victims
 
     def _count(self, request: Request) -> None:
         if not request.slots:
             self._without_slots += 1
-        used = self._used.get(request.experiment, Fraction(0))
-        self._used[request.experiment] = used + _cost(request)
+        used = self._used.get(request.experiment, 0)
+        self._used[request.experiment] = used + self._cost(request)
+
+    def _cost(self, request: Request) -> int:
+        return request.slots * (self._unit // request.trials_per_slot)
 
 
-def _cost(request: Request) -> Fraction:
-    return request.slots * request.share
+class _Free:
+    """How many units of each slot are free."""
+
+    def __init__(self, slot_ids: Sequence[int], unit: int) -> None:
+        self._unit = unit
+        self._units = dict.fromkeys(slot_ids, unit)
+        self._open = set(slot_ids)  # those that are not full: most questions end here
+
+    def choose(self, request: Request, other: _Free | None = None) -> tuple[int, ...] | None:
+        """Return slots that are free enough, here and in `other`; the fullest of them first."""
+        if len(self._open) < request.slots:
+            return None
+        share = self._unit // request.trials_per_slot
+        free = {slot: self._units[slot] for slot in self._open}
+        if other is not None:
+            free = {slot: min(units, other._units[slot]) for slot, units in free.items()}
+        fitting = [slot for slot, units in free.items() if units >= share]
+        if len(fitting) < request.slots:
+            return None
+        fitting.sort(key=lambda slot: (slot in request.avoid, free[slot], slot))
+        return tuple(sorted(fitting[: request.slots]))
+
+    def take(self, run: Running) -> None:
+        self._change(run, -1)
+
+    def give_back(self, run: Running) -> None:
+        self._change(run, 1)
+
+    def _change(self, run: Running, sign: int) -> None:
+        units = sign * (self._unit // run.request.trials_per_slot)
+        for slot in run.slot_ids:
+            if slot not in self._units:
+                continue  # it was there when the run started
+            self._units[slot] += units
+            if self._units[slot] > 0:
+                self._open.add(slot)
+            else:
+                self._open.discard(slot)
 
 
-def _choose(request: Request, free: dict[int, Fraction]) -> tuple[int, ...] | None:
-    fitting = [slot for slot, left in free.items() if left >= request.share]
-    if len(fitting) < request.slots:
-        return None
-    fitting.sort(key=lambda slot: (slot in request.avoid, free[slot], slot))
-    return tuple(sorted(fitting[: request.slots]))
-
-
-def _give_back(free: dict[int, Fraction], run: Running) -> None:
-    for slot in run.slot_ids:
-        if slot in free:
-            free[slot] += run.request.share
-
-
-def _take(free: dict[int, Fraction], run: Running) -> None:
-    for slot in run.slot_ids:
-        if slot in free:  # else one that was there when the run started
-            free[slot] -= run.request.share
+def _may_preempt(request: Request, run: Running) -> bool:
+    return run.request.slots > 0 and run.request.priority > request.priority

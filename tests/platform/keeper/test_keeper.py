@@ -94,6 +94,28 @@ def test_a_file_that_is_no_program_is_told(tmp_path: Path) -> None:
     assert (end.exit_code, end.reason) == (126, NOT_STARTED)
 
 
+def test_variables_that_cannot_be_set_are_told(tmp_path: Path) -> None:
+    for number, value in enumerate(("a\0b", "x" * 10_000_000)):
+        end = keep(make_run(tmp_path / f"run {number}", "true", env={"BAD": value}))
+        assert (end.exit_code, end.reason) == (126, NOT_STARTED)
+        assert end.message is not None
+        assert end.message.startswith("The entrypoint could not be started: true: ")
+
+
+def test_a_stop_while_leftovers_are_ended_changes_nothing(tmp_path: Path) -> None:
+    """It does not prolong their grace, and reaches no process that got the entrypoint's pid."""
+    left = "import signal, time; signal.signal(15, lambda *_: print('asked')); print('up')"
+    left += "\nwhile True: time.sleep(0.1)"
+    script = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {left!r}])\n"
+    script += "import time; time.sleep(1); print('leaving')"
+    run = make_run(tmp_path / "run", script=script, leftover_grace_seconds=1)
+    keeper = begin(run, "asked")
+    processes.send(keeper, signal.SIGTERM)
+    end = collect(run)
+    assert (end.exit_code, end.leftover_processes) == (0, 1)
+    assert run.log.read_text().count("asked") == 1
+
+
 def test_output_of_both_streams_is_in_the_log_in_order(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "sh", "-c", "echo 1; echo 2 >&2; echo 3", prologue="0\n")
     keep(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import sys
@@ -82,8 +83,9 @@ def _become(
         os.dup2(output, 2)
         name = argv[0]
         os.execvpe(name, argv, environment)
-    except OSError as error:
-        os.write(complain, f"{error.errno or 0} {name}".encode(errors="surrogateescape"))
+    except (OSError, ValueError) as error:  # a null byte in a word or a variable is a ValueError
+        number = getattr(error, "errno", errno.EINVAL)
+        os.write(complain, f"{number} {name}".encode(errors="surrogateescape"))
     finally:
         os._exit(127)
 

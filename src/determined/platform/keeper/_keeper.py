@@ -81,7 +81,9 @@ class Keeper:
         while True:
             statuses = processes.reap()
             if self._pid in statuses:
-                return statuses[self._pid]
+                status = statuses[self._pid]
+                self._pid = None  # from now on the number may be somebody else's
+                return status
             self._pass_on()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._kill_everything()
@@ -97,7 +99,7 @@ class Keeper:
         if seconds is None and growth is None:
             seconds = _POLL_SECONDS
         if self._kill_at is not None:
-            left = max(0.0, self._kill_at - time.monotonic())
+            left = max(_REST_SECONDS, self._kill_at - time.monotonic())
             seconds = left if seconds is None else min(seconds, left)
         sources = [self._wake_up] if growth is None else [self._wake_up, growth]
         select.select(sources, [], [], seconds)
@@ -130,15 +132,13 @@ class Keeper:
             processes.send(process, signal.SIGKILL)
 
     def _end_the_rest(self) -> int:
-        grace_over = time.monotonic() + self._spec.leftover_grace_seconds
+        # They may be saving what the entrypoint was asked to save: as long as it would have.
+        grace_over = max(time.monotonic() + self._spec.leftover_grace_seconds, self._kill_at or 0.0)
 
         def deadline() -> float:
             self._pass_on()
             self._log.follow()
-            if self._stopped_by == "SIGKILL":
-                return 0.0
-            # They may be saving what the entrypoint was asked to save: as long as it would have.
-            return max(grace_over, self._kill_at or 0.0)
+            return 0.0 if self._stopped_by == "SIGKILL" else grace_over
 
         def find_them() -> list[processes.Process]:
             processes.reap()

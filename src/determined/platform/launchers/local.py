@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from determined.platform import processes
@@ -19,6 +19,7 @@ from determined.platform.run_folder import LOST, RunExit, RunFolder
 _KEEPER = Path(__file__).parents[1] / "keeper" / "__main__.py"
 _KEEPERS_LOCK = 3  # the descriptor under which a keeper finds its lock
 _POLL_SECONDS = 0.2
+_MOMENT_SECONDS = 0.5
 _UNRESPONSIVE_AFTER_SECONDS = 30.0
 _ORPHAN_GRACE_SECONDS = 10.0
 
@@ -31,9 +32,10 @@ class LocalLauncher:
         self._children: dict[Path, int] = {}
 
     async def start(self, run: RunFolder) -> None:
-        alive = run.try_lock()
-        if alive is None:
-            raise RunStartedBefore(f"{run.path} is kept by another process already.")
+        try:
+            alive = await self._take_lock(run, give_up=lambda: run.was_started)
+        except TimeoutError:
+            raise RunStartedBefore(f"{run.path} is kept by another process already.") from None
         try:
             try:
                 run.mark_started()
@@ -73,7 +75,10 @@ class LocalLauncher:
         return await self.declare_dead(run, "Its keeper did not answer, so it was killed.")
 
     async def declare_dead(self, run: RunFolder, why: str) -> RunExit:
-        alive = await self._take_over(run)
+        try:
+            alive = await self._take_lock(run, give_up=lambda: False)
+        except TimeoutError:
+            raise RunStillLive(f"The keeper of {run.path} lives: stop the run first.") from None
         try:
             self._reap(run)
             end = run.exit
@@ -85,14 +90,17 @@ class LocalLauncher:
         finally:
             os.close(alive)
 
-    async def _take_over(self, run: RunFolder) -> int:
-        # Training processes that wait for the end of the keeper hold the lock for a moment.
-        for _ in range(10):
-            alive = run.try_lock()
-            if alive is not None:
-                return alive
+    async def _take_lock(self, run: RunFolder, give_up: Callable[[], bool]) -> int:
+        """Return the lock; TimeoutError if somebody keeps it.
+
+        Those who only look whether it is free hold it for a moment: they are waited for.
+        """
+        deadline = time.monotonic() + _MOMENT_SECONDS
+        while (alive := run.try_lock()) is None:
+            if give_up() or time.monotonic() > deadline:
+                raise TimeoutError
             await asyncio.sleep(_POLL_SECONDS / 10)
-        raise RunStillLive(f"The keeper of {run.path} lives: stop the run first.")
+        return alive
 
     async def _reach_keeper(self, run: RunFolder, number: int) -> None:
         """Send a signal to the keeper, which may not have come so far as to say who it is."""
