@@ -41,7 +41,8 @@ def test_nan_and_infinities_survive(home: Home) -> None:
     summary = home.reader.summary_metrics(trial.id)["avg_metrics"]
     assert summary["b"] == Summary("number", math.inf, 1, math.inf, math.inf, math.inf)
     assert summary["a"].type == "number"
-    assert all(math.isnan(v) for v in (summary["a"].last, summary["a"].sum, summary["a"].min))
+    numbers: tuple[Any, ...] = (summary["a"].last, summary["a"].sum, summary["a"].min)
+    assert all(map(math.isnan, numbers))
 
 
 def test_a_second_report_adds_new_names(home: Home) -> None:

@@ -32,12 +32,12 @@ class Control:
         content = json.loads(text)
         if not isinstance(content, dict):
             raise ValueError(f"expected a JSON object, got {type(content).__name__}")
-        best, last = content.get("best_validation"), content.get("last_validation")
-        is_number = isinstance(best, (int, float)) and not math.isnan(best)
+        best: Any = content.get("best_validation")
+        last = content.get("last_validation")
         return cls(
             preempt=content.get("preempt") is True,
             reason=str(content.get("reason") or ""),
-            best_validation=float(best) if is_number else None,
+            best_validation=float(best) if _is_number(best) else None,
             last_validation=last if isinstance(last, int) else None,
             metadata=dict(content.get("metadata") or {}),
         )
@@ -47,3 +47,7 @@ class Control:
         new = folder / f".{CONTROL_FILE}.{os.getpid()}"
         new.write_text(json.dumps(vars(self)), encoding="utf-8")
         new.replace(folder / CONTROL_FILE)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not math.isnan(value)

@@ -226,6 +226,7 @@ class TrainLoop:
                 # The resumed run validates first, as if this attempt had never been.
                 set_rng_state(random_state)
                 self._run.validation_pending = True
+                self._core.preempt.should_preempt()  # acknowledges, else it looks like the end
                 raise _ShouldExit from None
             if self._hooks.of("on_validation_end"):
                 metrics = context.distributed.broadcast(metrics)
