@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from determined.config._hyperparameters import RANGES
 from determined.config._model import Configuration
 
 _FILLED_IN = ("name", "checkpoint_storage", "reproducibility")
@@ -20,6 +21,8 @@ def schema() -> dict[str, Any]:
         _allow_null(definition)
     lowered["required"] = ["entrypoint", "searcher"]
     definitions["Reproducibility"]["required"] = []
+    definitions["Hyperparameter"] = _hyperparameter()
+    _allow_storage_without_type(lowered)
     _allow_old_forms(lowered)
     lowered["title"] = "Experiment configuration"
     return {"$schema": "http://json-schema.org/draft-07/schema#", **lowered}
@@ -58,6 +61,24 @@ def _allow_null(definition: dict[str, Any]) -> None:
         definition["properties"][key] = {"anyOf": [inner, {"type": "null"}], **words}
 
 
+def _hyperparameter() -> dict[str, Any]:
+    """A mapping with `type` is a range, one without is a group, the rest are constants."""
+    group = {
+        "type": "object",
+        "not": {"required": ["type"]},
+        "additionalProperties": {"$ref": "#/definitions/Hyperparameter"},
+    }
+    constant = {"type": ["null", "boolean", "number", "string", "array"]}
+    ranges = [{"$ref": f"#/definitions/{model.__name__}"} for model in RANGES]
+    return {"anyOf": [*ranges, group, constant]}
+
+
+def _allow_storage_without_type(lowered: dict[str, Any]) -> None:
+    """Keys without a `type` change the platform's own storage."""
+    without = {"type": "object", "not": {"required": ["type"]}}
+    lowered["properties"]["checkpoint_storage"]["anyOf"].append(without)
+
+
 def _allow_old_forms(lowered: dict[str, Any]) -> None:
     definitions = lowered["definitions"]
     variables = definitions["Environment"]["properties"]["environment_variables"]
@@ -75,5 +96,3 @@ def _allow_old_forms(lowered: dict[str, Any]) -> None:
             "additionalProperties": False,
         }
     )
-    for name in ("SharedFS", "Directory", "S3", "GCS", "Azure"):
-        definitions[name].setdefault("required", ["type"])
