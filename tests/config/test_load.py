@@ -31,7 +31,7 @@ def test_defaults_are_those_of_the_specification() -> None:
     found = effective(_MINIMAL, created=1234, name="Experiment (a-b-c)")
     assert found["name"] == "Experiment (a-b-c)"
     assert found["reproducibility"] == {"experiment_seed": 1234}
-    expected = {
+    expected: dict[str, Any] = {
         "description": None,
         "labels": [],
         "data": {},

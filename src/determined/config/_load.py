@@ -164,7 +164,7 @@ class _Loader:
         complete: dict[str, Any] = merged(config, platform)
         if complete.get("log_policies") is None or isinstance(complete["log_policies"], list):
             complete["log_policies"] = _with_default_policies(complete.get("log_policies") or [])
-        return {k: v for k, v in complete.items() if not (k in ("workspace", "project") and not v)}
+        return {k: v for k, v in complete.items() if v != "" or k not in ("workspace", "project")}
 
     def _validated(
         self, config: dict[str, Any], moved: Mapping[Path, Path]

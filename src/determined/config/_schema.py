@@ -7,6 +7,7 @@ from typing import Any
 
 from determined.config._hyperparameters import RANGES
 from determined.config._model import Configuration
+from determined.config._storage import Storage
 
 _FILLED_IN = ("name", "checkpoint_storage", "reproducibility")
 _VARIABLES = {"type": "array", "items": {"type": "string"}}
@@ -75,8 +76,14 @@ def _hyperparameter() -> dict[str, Any]:
 
 def _allow_storage_without_type(lowered: dict[str, Any]) -> None:
     """Keys without a `type` change the platform's own storage."""
-    without = {"type": "object", "not": {"required": ["type"]}}
-    lowered["properties"]["checkpoint_storage"]["anyOf"].append(without)
+    shared = lowered["definitions"]["Directory"]["properties"]
+    lowered["properties"]["checkpoint_storage"]["anyOf"].append(
+        {
+            "type": "object",
+            "properties": {key: copy.deepcopy(shared[key]) for key in Storage.model_fields},
+            "not": {"required": ["type"]},
+        }
+    )
 
 
 def _allow_old_forms(lowered: dict[str, Any]) -> None:
