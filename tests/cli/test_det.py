@@ -235,7 +235,7 @@ def test_group_runs_its_default_and_knows_aliases() -> None:
 
 
 def test_every_lazy_command_can_be_loaded_and_has_its_line_of_help() -> None:
-    lazy: dict[str, Lazy] = det._lazy  # type: ignore[attr-defined]  # our own class of groups
+    lazy: dict[str, Lazy] = det._lazy
     for command in lazy.values():
         loaded = command.load()
         assert loaded.name == command.name
