@@ -75,8 +75,8 @@ def _walk(loc: tuple[int | str, ...]) -> tuple[Path, type[Section] | None, Field
     field: FieldInfo | None = None
     is_item = False
     for position, step in enumerate(loc):
-        if isinstance(step, str) and step in _BRANCHES:
-            model, field = _BRANCHES[step], None
+        if _is_branch(loc, position):
+            model, field = _BRANCHES[str(step)], None
             continue
         path.append(step)
         is_item = isinstance(step, int)
@@ -86,6 +86,15 @@ def _walk(loc: tuple[int | str, ...]) -> tuple[Path, type[Section] | None, Field
         last = position == len(loc) - 1
         model = model if last or field is None else section_of(field.annotation)
     return tuple(path), model, field, is_item
+
+
+def _is_branch(loc: tuple[int | str, ...], position: int) -> bool:
+    """Whether a step names the branch of a union; keys may look like that, so its place decides."""
+    if loc[position] not in _BRANCHES:
+        return False
+    if loc[0] == "hyperparameters":  # a name, its branch, within a group a name, its branch, ...
+        return position % 2 == 0
+    return position == 1 and loc[0] in ("searcher", "checkpoint_storage")
 
 
 def _field(model: type[Section], key: str) -> FieldInfo | None:

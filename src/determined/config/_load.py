@@ -164,7 +164,7 @@ class _Loader:
         complete: dict[str, Any] = merged(config, platform)
         if complete.get("log_policies") is None or isinstance(complete["log_policies"], list):
             complete["log_policies"] = _with_default_policies(complete.get("log_policies") or [])
-        return {k: v for k, v in complete.items() if not (k in ("workspace", "project") and not v)}
+        return {k: v for k, v in complete.items() if v != "" or k not in ("workspace", "project")}
 
     def _validated(
         self, config: dict[str, Any], moved: Mapping[Path, Path]
@@ -188,7 +188,7 @@ class _Loader:
 def _with_default_policies(own: list[Any]) -> list[Any]:
     """Complete the author's policies from the default ones of their name, and add the others."""
     defaults = {policy["name"]: policy for policy in _DEFAULT_POLICIES}
-    named = [p.get("name") if isinstance(p, dict) else None for p in own]
+    named = [str(p.get("name")) if isinstance(p, dict) else "" for p in own]
     completed = [
         {**defaults[name], **policy} if name in defaults else policy
         for name, policy in zip(named, own, strict=True)

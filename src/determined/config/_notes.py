@@ -24,12 +24,13 @@ _HARNESS_ONLY: dict[Path, str] = {
     ("perform_initial_validation",): "fit(step_zero_validation=True)",
     ("profiling", "enabled"): "fit(profiling_enabled=True)",
     ("optimizations", "aggregation_frequency"): "pytorch.init(aggregation_frequency=...)",
-    ("optimizations", "average_aggregated_gradients"): "context.step_optimizer and your loss",
-    ("optimizations", "gradient_compression"): "context.wrap_model and a DDP hook",
+    ("optimizations", "average_aggregated_gradients"): "the divided loss to backward",
+    ("optimizations", "gradient_compression"): "the model through a DDP communication hook",
 }
+_ON_BY_DEFAULT = (("optimizations", "average_aggregated_gradients"),)
 _NO_LONGER: dict[Path, str] = {
     ("records_per_epoch",): "an epoch is one pass over the data loader",
-    ("optimizations", "mixed_precision"): "wrap the model with context.configure_apex_amp or amp",
+    ("optimizations", "mixed_precision"): "use torch.autocast and context.wrap_scaler",
 }
 
 
@@ -55,11 +56,11 @@ def _note(message: str, path: Path) -> Problem:
 
 
 def _is_set(config: Any, path: Path) -> bool:
-    """Whether a file asks for something here: neither nothing, nor an empty or false value."""
+    """Whether a file asks for something here: more than nothing, or than what holds anyway."""
     value = config
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
-    return bool(value)
+    return value is False if path in _ON_BY_DEFAULT else bool(value)
 
 
 def _drawn(entry: Any, path: Path) -> Iterator[Problem]:

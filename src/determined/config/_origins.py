@@ -36,6 +36,8 @@ class Origins:
         while around not in self._found and around:
             around = around[:-1]
         source, marks = self._found.get(around, (self._default, None))
+        if not around and path:
+            marks = None  # nothing around it but the file
         place = self._place(marks, problem, exact=around == path)
         return dataclasses.replace(problem, path=path, source=source, place=place)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from determined.config._hyperparameters import RANGES
 from determined.config._model import Configuration
+from determined.config._storage import Storage
 
 _FILLED_IN = ("name", "checkpoint_storage", "reproducibility")
 _VARIABLES = {"type": "array", "items": {"type": "string"}}
@@ -20,6 +22,8 @@ def schema() -> dict[str, Any]:
         _allow_null(definition)
     lowered["required"] = ["entrypoint", "searcher"]
     definitions["Reproducibility"]["required"] = []
+    definitions["Hyperparameter"] = _hyperparameter()
+    _allow_storage_without_type(lowered)
     _allow_old_forms(lowered)
     lowered["title"] = "Experiment configuration"
     return {"$schema": "http://json-schema.org/draft-07/schema#", **lowered}
@@ -58,6 +62,30 @@ def _allow_null(definition: dict[str, Any]) -> None:
         definition["properties"][key] = {"anyOf": [inner, {"type": "null"}], **words}
 
 
+def _hyperparameter() -> dict[str, Any]:
+    """A mapping with `type` is a range, one without is a group, the rest are constants."""
+    group = {
+        "type": "object",
+        "not": {"required": ["type"]},
+        "additionalProperties": {"$ref": "#/definitions/Hyperparameter"},
+    }
+    constant = {"type": ["null", "boolean", "number", "string", "array"]}
+    ranges = [{"$ref": f"#/definitions/{model.__name__}"} for model in RANGES]
+    return {"anyOf": [*ranges, group, constant]}
+
+
+def _allow_storage_without_type(lowered: dict[str, Any]) -> None:
+    """Keys without a `type` change the platform's own storage."""
+    shared = lowered["definitions"]["Directory"]["properties"]
+    lowered["properties"]["checkpoint_storage"]["anyOf"].append(
+        {
+            "type": "object",
+            "properties": {key: copy.deepcopy(shared[key]) for key in Storage.model_fields},
+            "not": {"required": ["type"]},
+        }
+    )
+
+
 def _allow_old_forms(lowered: dict[str, Any]) -> None:
     definitions = lowered["definitions"]
     variables = definitions["Environment"]["properties"]["environment_variables"]
@@ -75,5 +103,3 @@ def _allow_old_forms(lowered: dict[str, Any]) -> None:
             "additionalProperties": False,
         }
     )
-    for name in ("SharedFS", "Directory", "S3", "GCS", "Azure"):
-        definitions[name].setdefault("required", ["type"])

@@ -12,13 +12,16 @@ from determined.config._types import (
     AtLeast0,
     AtLeast1,
     Command,
+    Days,
     Expected,
     Flag,
     Free,
     FreeMap,
     Items,
     Number,
+    Priority,
     Section,
+    Seed,
     Size,
     Text,
     matching,
@@ -59,9 +62,7 @@ class Resources(Section):
     max_slots: AtLeast0 | None = Field(
         default=None, description="The most slots that the experiment uses at once; null: no limit."
     )
-    priority: Annotated[AtLeast1, Field(le=99)] | None = Field(
-        default=None, description="From 1 to 99; lower runs first."
-    )
+    priority: Priority | None = Field(default=None, description="From 1 to 99; lower runs first.")
     resource_pool: Text = Field(
         default="", description="A name that lists show; no effect on placement."
     )
@@ -205,7 +206,7 @@ class LogPolicy(Section):
 class RetentionPolicy(Section):
     """How long records stay."""
 
-    log_retention_days: Annotated[int, Field(strict=True, ge=-1, le=32767)] | None = Field(
+    log_retention_days: Days | None = Field(
         default=None, description="Days that logs stay: -1 for ever, 0 until the next cleanup."
     )
 
@@ -213,7 +214,7 @@ class RetentionPolicy(Section):
 class Reproducibility(Section):
     """What makes a second run the same."""
 
-    experiment_seed: Annotated[AtLeast0, Field(le=2**32 - 1)] = Field(
+    experiment_seed: Seed = Field(
         description="The seed of the search and of all trials; the time of creation by default."
     )
 

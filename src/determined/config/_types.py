@@ -67,6 +67,9 @@ _WHOLE = BeforeValidator(_whole)
 Whole = Annotated[int, Field(strict=True), _WHOLE]
 AtLeast0 = Annotated[int, Field(strict=True, ge=0), _WHOLE]
 AtLeast1 = Annotated[int, Field(strict=True, ge=1), _WHOLE]
+Priority = Annotated[int, Field(strict=True, ge=1, le=99), _WHOLE]
+Seed = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1), _WHOLE]
+Days = Annotated[int, Field(strict=True, ge=-1, le=32767), _WHOLE]
 Number = Annotated[StrictFloat, Field(allow_inf_nan=False)]
 Flag = StrictBool
 Text = StrictStr
@@ -105,7 +108,11 @@ def _seconds(value: Any) -> Any:
 
 Duration = Annotated[
     float,
-    BeforeValidator(_seconds, json_schema_input_type=float | str),
+    BeforeValidator(
+        _seconds,
+        json_schema_input_type=Annotated[float, Field(gt=0)]
+        | Annotated[str, Field(pattern=r"^\s*([0-9]+(\.[0-9]+)?\s*[smhd]\s*)+$")],
+    ),
     Expected("seconds (> 0), or a duration such as 90s, 30m, 12h or 1d12h"),
 ]
 
@@ -118,7 +125,13 @@ def _size(value: Any) -> Any:
 
 
 Size = Annotated[
-    int | Text, BeforeValidator(_size), Expected("bytes, or a size such as 4G, 128M or 1.5GiB")
+    int | Text,
+    BeforeValidator(
+        _size,
+        json_schema_input_type=Annotated[int, Field(ge=0)]
+        | Annotated[str, Field(pattern=f"^{_SIZE.pattern}$")],
+    ),
+    Expected("bytes, or a size such as 4G, 128M or 1.5GiB"),
 ]
 
 

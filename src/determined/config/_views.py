@@ -49,9 +49,8 @@ def to_yaml(config: Mapping[str, Any]) -> str:
             return True
 
     def represent_str(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar(
-            "tag:yaml.org,2002:str", text, '"' if _as_other(text) else None
-        )
+        style = '"' if _needs_quotes(text) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
     def represent_float(dumper: yaml.SafeDumper, number: float) -> yaml.ScalarNode:
         text = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(repr(number), repr(number))
@@ -65,10 +64,12 @@ def to_yaml(config: Mapping[str, Any]) -> str:
     return text
 
 
-def _as_other(text: str) -> bool:
-    """Whether YAML 1.2 would read unquoted text as something else, such as a number."""
+def _needs_quotes(text: str) -> bool:
+    """Whether YAML 1.2 would read unquoted text as something else, or not at all."""
     from determined.config import _yaml
 
+    if not text.replace("\n", "").isprintable():
+        return True
     try:
         return not isinstance(_yaml.plain_scalar(text), str)
     except ValueError:
