@@ -25,6 +25,8 @@ _LINES = (
     "_local_execution load",
     "__init__",
     "pytorch",
+    "platform.search",
+    "platform",
     "launch exec experimental",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")
