@@ -16,7 +16,7 @@ _ROOT = Path(determined.__file__).parent
 _LINES = (
     "errors _info _version _user_code _trial_code _distributed_backend _experiment_config _hparams "
     "_import_from_path gpu",
-    "common.check",
+    "common.check platform.search",
     "util",
     "storage tensorboard",
     "common",
@@ -25,7 +25,6 @@ _LINES = (
     "_local_execution load",
     "__init__",
     "pytorch",
-    "platform.search",
     "platform",
     "launch exec experimental",
 )

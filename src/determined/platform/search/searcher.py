@@ -198,6 +198,7 @@ class Searcher:
         self, method: Custom, event: e.Event, record: dict[str, Any] | None
     ) -> list[dict[str, Any]]:
         """Ask the user's method and carry out its orders; its failure ends the search."""
+        orders: list[dict[str, Any]]
         if record is not None:
             orders = record["orders"]
             if self._oracle is not None and not _is_failure(orders):
