@@ -21,7 +21,7 @@ from benchmarks.search.contenders import WORKERS, Run, contenders
 from benchmarks.search.tasks import EPOCHS, all_tasks
 
 _RESULTS = tables.PATH.parent
-_BUDGET = 40 * EPOCHS
+_BUDGET = 30 * EPOCHS
 _GRID = [round(_BUDGET * share / 40) for share in range(2, 41)]
 
 

@@ -136,7 +136,10 @@ class _Optuna:
             warnings.simplefilter("ignore")
             samplers = optuna.samplers
             chosen = samplers.TPESampler if sampler == "tpe" else samplers.RandomSampler
-            self._study = optuna.create_study(sampler=chosen(seed=seed), pruner=built)
+            # Hyperband chooses brackets by the name of the study.
+            self._study = optuna.create_study(
+                sampler=chosen(seed=seed), pruner=built, study_name=f"race-{seed}"
+            )
         self._optuna = optuna
 
     def new(self) -> tuple[Any, dict[str, Any]]:
