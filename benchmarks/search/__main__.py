@@ -18,11 +18,11 @@ from typing import Any
 
 from benchmarks.search import report, tables
 from benchmarks.search.contenders import WORKERS, Run, contenders
-from benchmarks.search.tasks import EPOCHS, all_tasks
+from benchmarks.search.race import BUDGET, one_round
+from benchmarks.search.tasks import all_tasks
 
 _RESULTS = tables.PATH.parent
-_BUDGET = 30 * EPOCHS
-_GRID = [round(_BUDGET * share / 40) for share in range(2, 41)]
+_GRID = [round(BUDGET * share / 40) for share in range(2, 41)]
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     }
     tasks = [t for t in all_tasks() if not options.synthetic or t.name.startswith("synthetic")]
     results: dict[str, Any] = {
-        "budget": _BUDGET,
+        "budget": BUDGET,
         "seeds": options.seeds,
         "workers": WORKERS,
         "grid": _GRID,
@@ -56,7 +56,7 @@ def main() -> None:
         for task in tasks:
             began = time.monotonic()
             jobs = [(task.name, seed, list(players)) for seed in range(options.seeds)]
-            rounds = pool.map(_one_round, jobs, chunksize=1)
+            rounds = pool.map(one_round, jobs, chunksize=1)
             runs = {name: [turn[name] for turn in rounds] for name in players}
             for name, found in runs.items():
                 thought[name] += found
@@ -76,18 +76,10 @@ def main() -> None:
     print(f"Written to {options.output}")
 
 
-def _one_round(job: tuple[str, int, list[str]]) -> dict[str, Run]:
-    """Let everyone play with one seed, one after the other: a busy minute hurts all alike."""
-    task_name, seed, names = job
-    (task,) = (task for task in all_tasks() if task.name == task_name)
-    players = contenders()
-    return {name: players[name](task, seed, _BUDGET) for name in names}
-
-
 def _summary(found: list[Run]) -> dict[str, Any]:
     return {
-        "25%": [run.at(_BUDGET / 4) for run in found],
-        "100%": [run.at(_BUDGET) for run in found],
+        "25%": [run.at(BUDGET / 4) for run in found],
+        "100%": [run.at(BUDGET) for run in found],
         "path": [statistics.median(run.at(units) for run in found) for units in _GRID],
         "trials": [run.num_trials for run in found],
     }

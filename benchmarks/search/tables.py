@@ -70,7 +70,8 @@ def curves(task: str, chosen: list[dict[str, Any]]) -> Any:
         for epoch in range(EPOCHS):
             for batch in torch.randperm(len(labels), generator=generator).split(size):
                 nets.train(inputs[batch], labels[batch])
-            losses[rows, epoch] = nets.losses(more_inputs, more_labels)
+            with torch.no_grad():
+                losses[rows, epoch] = nets.losses(more_inputs, more_labels)
     return losses.nan_to_num(_WORST).clamp(max=_WORST).numpy()
 
 

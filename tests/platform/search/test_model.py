@@ -12,7 +12,6 @@ from determined.platform.search.proposals import Proposals
 from determined.platform.search.results import ENOUGH, MOST_BEST, MOST_NEWEST, Level, Results
 from determined.platform.search.searcher import Searcher
 from determined.platform.search.simulator import Simulator
-from determined.platform.search.space import Space
 from determined.platform.search.trials import WORST
 from tests.platform.search.scripted import halving
 
@@ -155,7 +154,19 @@ def test_the_highest_rung_with_enough_real_results_counts() -> None:
 
 def test_without_optuna_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    from determined.platform.search.optuna_model import OptunaModel
-
     with pytest.raises(ImportError, match=r"determined-pytorch\[optuna\]"):
-        OptunaModel("tpe", Space(SPACE))
+        Searcher(search("tpe"), SPACE, 1).handle(e.InitialTrials())
+
+
+def test_a_model_that_fails_is_replaced_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Proposals, question: object) -> list[float]:
+        raise FloatingPointError("singular")
+
+    monkeypatch.setattr(Proposals, "_propose", fail)
+    searcher = Searcher(search("tpe"), SPACE, 1)
+    steps = play(searcher).steps
+    reasons = [trial.reason for trial in created(steps)]
+    assert len(reasons) == 60
+    assert any("because tpe failed: FloatingPointError('singular')" in reason for reason in reasons)
+    again = Searcher.restore(search("tpe"), SPACE, 1, records=[step.record for step in steps])
+    assert e.dump(again.snapshot()) == e.dump(searcher.snapshot())

@@ -91,7 +91,12 @@ class Searcher:
             self._method = Plain(self.settings, self.desk)
 
     def handle(self, event: e.Event) -> Step:
-        """Take in an event; models and custom methods are asked if their turn has come."""
+        """Take in an event; models and custom methods are asked if their turn has come.
+
+        An exception means that the platform sent what cannot be; restore the search to go on.
+        """
+        if isinstance(event, e.InitialTrials):
+            self.desk.proposals.check_installed()
         return self._take(event, None)
 
     def replay(self, record: dict[str, Any]) -> Step:
