@@ -5,6 +5,7 @@ All have 8 workers, rungs at 3, 9 and 27 epochs and the same budget of epochs.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import time
 import warnings
@@ -127,11 +128,12 @@ class _Optuna:
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         pruners = optuna.pruners
-        built = {
+        pruner_builders: dict[str, Any] = {
             "none": pruners.NopPruner,
             "halving": lambda: pruners.SuccessiveHalvingPruner(FIRST_RUNG, DIVISOR),
             "hyperband": lambda: pruners.HyperbandPruner(FIRST_RUNG, EPOCHS, DIVISOR),
-        }[pruner]()
+        }
+        built = pruner_builders[pruner]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             samplers = optuna.samplers
@@ -172,10 +174,9 @@ class _RayAsha:
     """Ray Tune's asynchronous halving on our samples: only its decisions differ."""
 
     def __init__(self, seed: int) -> None:
-        from ray.tune.schedulers import AsyncHyperBandScheduler
-
+        schedulers = importlib.import_module("ray.tune.schedulers")
         self._space, self._stream = Space(SPACE), Stream(seed)
-        self._scheduler = AsyncHyperBandScheduler(
+        self._scheduler = schedulers.AsyncHyperBandScheduler(
             time_attr="epochs",
             metric="loss",
             mode="min",

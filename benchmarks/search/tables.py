@@ -68,7 +68,9 @@ def curves(task: str, chosen: list[dict[str, Any]]) -> Any:
         nets = _Nets([chosen[i] for i in rows], inputs.shape[1], int(labels.max()) + 1)
         generator = torch.Generator().manual_seed(0)
         for epoch in range(EPOCHS):
-            for batch in torch.randperm(len(labels), generator=generator).split(size):
+            order = torch.randperm(len(labels), generator=generator)
+            for start in range(0, len(labels), size):
+                batch = order[start : start + size]
                 nets.train(inputs[batch], labels[batch])
             with torch.no_grad():
                 losses[rows, epoch] = nets.losses(more_inputs, more_labels)
