@@ -17,7 +17,7 @@ _LINES = (
     "_ignore_rules",
     "errors _info _version _log_format _user_code _trial_code _distributed_backend "
     "_experiment_config _hparams _import_from_path _keeper_watch gpu",
-    "common.check config",
+    "common.check config platform.search",
     "util",
     "storage tensorboard journal",
     "store",

@@ -25,7 +25,7 @@ class SyntheticCurves:
     def value(self, hparams: dict[str, Any], seed: int, units: int) -> float:
         level, speed, _ = self._traits(hparams, seed)
         noise = self._noise * (_fraction(f"{seed}:{units}") - 0.5)
-        return level + (1.0 - level) * units**-speed + noise
+        return level + (1.0 - level) * math.pow(units, -speed) + noise
 
     def seconds(self, hparams: dict[str, Any], seed: int) -> float:
         return self._traits(hparams, seed)[2]

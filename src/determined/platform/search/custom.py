@@ -14,9 +14,10 @@ class CustomMethodError(Exception):
 
 
 class Oracle(Protocol):
-    """Where the user's method runs; asked once per event."""
+    """Where the user's method runs; asked once per event, or told of it again to be restored."""
 
     def ask(self, message: dict[str, Any]) -> list[dict[str, Any]]: ...
+    def repeat(self, message: dict[str, Any], orders: list[dict[str, Any]]) -> None: ...
 
 
 class Custom:

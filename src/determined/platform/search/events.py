@@ -194,7 +194,8 @@ class Shutdown(Action):
 
 def to_json(item: Event | Action) -> dict[str, Any]:
     """Return an event or action as a dictionary that `event_from_json` understands."""
-    return {"kind": item.kind, **{name: getattr(item, name) for name in item.__slots__}}
+    slots: tuple[str, ...] = item.__slots__  # those of the class itself: its fields
+    return {"kind": item.kind, **{name: getattr(item, name) for name in slots}}
 
 
 _EVENTS: dict[str, type[Event]] = {kind.kind: kind for kind in Event.__subclasses__()}

@@ -57,6 +57,11 @@ class Proposals:
         self._space, self._seed, self._unit = space, seed, unit
         self._model: Model | None = None
 
+    def check_installed(self) -> None:
+        """Raise ImportError with what to install if the model cannot be asked."""
+        if self.needs_points:
+            self._built_model()
+
     def begin(self, recorded: list[Any] | None = None) -> None:
         """Start an event; `recorded` is what was proposed when it happened before."""
         self.made, self._recorded = [], None if recorded is None else list(recorded)
@@ -65,7 +70,13 @@ class Proposals:
         """Return the point of a new trial; `drawn` is the next sample of the random stream."""
         if not self.needs_points:
             return Choice(drawn, "a random sample")
-        answer = self._ask(number, live) if self._recorded is None else self._recorded.pop(0)
+        if self._recorded is not None:
+            answer = self._recorded.pop(0)
+        else:
+            try:
+                answer = self._ask(number, live)
+            except Exception as error:  # the search is worth more than a proposal
+                answer = [drawn, f"a random sample, because {self.sampler} failed: {error!r}"]
         self.made.append(answer)
         choice = Choice(drawn, "a random sample") if answer is None else Choice(*answer)
         self.points[number] = choice.point
@@ -88,8 +99,11 @@ class Proposals:
         return [self._propose(Question(seed, number, observed, pending)), reason]
 
     def _propose(self, question: Question) -> Point:
+        return self._built_model().propose(question)
+
+    def _built_model(self) -> Model:
         if self._model is None:
             from determined.platform.search.optuna_model import OptunaModel
 
             self._model = OptunaModel(self.sampler, self._space)
-        return self._model.propose(question)
+        return self._model

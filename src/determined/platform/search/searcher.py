@@ -91,7 +91,12 @@ class Searcher:
             self._method = Plain(self.settings, self.desk)
 
     def handle(self, event: e.Event) -> Step:
-        """Take in an event; models and custom methods are asked if their turn has come."""
+        """Take in an event; models and custom methods are asked if their turn has come.
+
+        An exception means that the platform sent what cannot be; restore the search to go on.
+        """
+        if isinstance(event, e.InitialTrials):
+            self.desk.proposals.check_installed()
         return self._take(event, None)
 
     def replay(self, record: dict[str, Any]) -> Step:
@@ -198,8 +203,11 @@ class Searcher:
         self, method: Custom, event: e.Event, record: dict[str, Any] | None
     ) -> list[dict[str, Any]]:
         """Ask the user's method and carry out its orders; its failure ends the search."""
+        orders: list[dict[str, Any]]
         if record is not None:
             orders = record["orders"]
+            if self._oracle is not None and not _is_failure(orders):
+                self._oracle.repeat(self._message(event), orders)
         else:
             if self._oracle is None:
                 raise ValueError("A custom search needs an `oracle`, where its method runs.")
@@ -208,7 +216,7 @@ class Searcher:
             except CustomMethodError as error:
                 orders = [{"order": "fail", "reason": str(error)}]
         try:
-            if orders and orders[0].get("order") == "fail":
+            if _is_failure(orders):
                 raise CustomMethodError(orders[0]["reason"])
             method.carry_out(self.desk, orders)
         except CustomMethodError as error:
@@ -271,7 +279,12 @@ class Searcher:
         records: Iterable[dict[str, Any]] = (),
         oracle: Oracle | None = None,
     ) -> Searcher:
-        """Return the search as it was after `records`, which follow `snapshot` (or are all)."""
+        """Return the search as it was after `records`, which follow `snapshot` (or are all).
+
+        With an `oracle`, a new process of a custom method, all records are needed: it hears them.
+        """
+        if snapshot is not None and oracle is not None:
+            raise ValueError("A custom method is restored from all its records, not a snapshot.")
         restored = cls(searcher, hyperparameters, seed, oracle)
         if snapshot is not None:
             restored._load(snapshot)
@@ -291,3 +304,7 @@ class Searcher:
         self.desk.load(snapshot["desk"])
         self._method.load(snapshot["method"])
         self._method.load_results(self.desk)
+
+
+def _is_failure(orders: list[dict[str, Any]]) -> bool:
+    return bool(orders) and orders[0].get("order") == "fail"
