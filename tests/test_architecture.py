@@ -14,19 +14,23 @@ _ROOT = Path(determined.__file__).parent
 
 # From the ground up. A module imports from lines above its own, and from its own package.
 _LINES = (
-    "_source_files",
+    "_ignore_rules _source_files",
     "errors _info _version _log_format _user_code _trial_code _distributed_backend "
-    "_experiment_config _hparams _import_from_path gpu",
-    "common.check common._logging common.util",
+    "_experiment_config _hparams _import_from_path _keeper_watch gpu",
+    "common.check common._logging common.util config platform.search",
     "util",
-    "storage tensorboard",
+    "storage tensorboard journal",
+    "store",
     "common",
     "core",
     "_trial_context",
     "_local_execution load",
     "__init__",
     "pytorch",
-    "launch exec experimental horovod",
+    "platform",
+    "launch",
+    "exec experimental horovod",
+    "cli",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")
 

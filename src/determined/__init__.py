@@ -3,25 +3,29 @@
 `core` holds the services of a training process, `errors` what can go wrong.
 """
 
-import importlib
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from determined import core, errors, util
-from determined._distributed_backend import _DistributedBackend
-from determined._experiment_config import ExperimentConfig
-from determined._import_from_path import import_from_path
-from determined._info import (
-    ClusterInfo,
-    RendezvousInfo,
-    ResourcesInfo,
-    TrialInfo,
-    get_cluster_info,
-)
-from determined._local_execution import _local_execution_manager, _make_local_execution_env
-from determined._log_format import LOG_FORMAT
-from determined._trial_context import EnvContext, LegacyTrial, TrialContext, TrialController
 from determined._version import __version__
-from determined.errors import InvalidHP
+
+if TYPE_CHECKING:
+    from determined import core, errors, util
+    from determined import load as load
+    from determined import tensorboard as tensorboard
+    from determined._distributed_backend import _DistributedBackend
+    from determined._experiment_config import ExperimentConfig
+    from determined._import_from_path import import_from_path
+    from determined._info import (
+        ClusterInfo,
+        RendezvousInfo,
+        ResourcesInfo,
+        TrialInfo,
+        get_cluster_info,
+    )
+    from determined._local_execution import _local_execution_manager, _make_local_execution_env
+    from determined._log_format import LOG_FORMAT
+    from determined._trial_context import EnvContext, LegacyTrial, TrialContext, TrialController
+    from determined.errors import InvalidHP
 
 if TYPE_CHECKING:
     from determined import load as load
@@ -50,15 +54,38 @@ __all__ = [
     "util",
 ]
 
-_MODULES = ("load", "tensorboard")
+# Imported when first asked for: `det` and the processes that it starts come through here and need
+# next to nothing of it.
+_HOMES = {
+    "ClusterInfo": "_info",
+    "EnvContext": "_trial_context",
+    "ExperimentConfig": "_experiment_config",
+    "InvalidHP": "errors",
+    "LOG_FORMAT": "_log_format",
+    "LegacyTrial": "_trial_context",
+    "RendezvousInfo": "_info",
+    "ResourcesInfo": "_info",
+    "TrialContext": "_trial_context",
+    "TrialController": "_trial_context",
+    "TrialInfo": "_info",
+    "_DistributedBackend": "_distributed_backend",
+    "_local_execution_manager": "_local_execution",
+    "_make_local_execution_env": "_local_execution",
+    "get_cluster_info": "_info",
+    "import_from_path": "_import_from_path",
+}
+_MODULES = ("core", "errors", "load", "tensorboard", "util")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module when it is first asked for: `det.tensorboard` after `import determined`."""
     if name in _MODULES:
-        return importlib.import_module(f"determined.{name}")
-    raise AttributeError(f"module 'determined' has no attribute {name!r}")
+        return import_module(f"determined.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'determined' has no attribute {name!r}")
+    value = getattr(import_module(f"determined.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+    return sorted({*globals(), *__all__, *_MODULES})

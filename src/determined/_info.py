@@ -194,6 +194,11 @@ class ClusterInfo:
 _found: dict[str, ClusterInfo] = {}
 
 
+def trial_of(info: ClusterInfo | None) -> TrialInfo | None:
+    """The trial that a task trains, None if it is no trial or there is no task."""
+    return info.trial if info is not None and info.task_type == "TRIAL" else None
+
+
 def get_cluster_info() -> ClusterInfo | None:
     """Return what the platform told this process, or None when no platform started it.
 

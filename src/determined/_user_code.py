@@ -20,39 +20,15 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
+from determined._ignore_rules import IGNORE_FILE, Rules, read_root_rules
 from determined._source_files import INCLUDE_FILE, source_rule
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 logger = logging.getLogger("determined")
 
-IGNORE_FILE = ".detignore"
 SIZE_VARIABLE = "DET_CODE_MAX_BYTES"
 _DEFAULT_MAX_BYTES = 100 * 2**20
-_BUILT_IN_RULES = (
-    "__pycache__/",
-    "*.py[co]",
-    "*$py.class",
-    "terraform",
-    "terraform_data",
-    "terraform.tfstate*",
-    "terraform.tfvars*",
-    ".terraform*",
-    ".git/",
-    ".vscode/",
-    ".idea/",
-    ".mypy_cache/",
-    "/shared_fs",
-    # Ours: never code, often huge.
-    ".venv/",
-    ".pytest_cache/",
-    ".ruff_cache/",
-    ".ipynb_checkpoints/",
-    "*.tfevents.*",
-)
 
 
 @dataclass(frozen=True)
@@ -60,22 +36,6 @@ class _File:
     path: Path
     target: Path
     size: int
-
-
-@dataclass(frozen=True)
-class _Rules:
-    """The rules of one directory, over those of the directory above."""
-
-    spec: GitIgnoreSpec
-    directory: str
-    above: _Rules | None = None
-
-    def ignore(self, relative: str) -> bool:
-        """Decide on a path relative to the source (directories end in `/`)."""
-        verdict = self.spec.check_file(relative.removeprefix(self.directory)).include
-        if verdict is None and self.above is not None:
-            return self.above.ignore(relative)
-        return bool(verdict)
 
 
 def copy_user_code(source: Path, destination: Path, exclude: Iterable[Path] = ()) -> None:
@@ -141,8 +101,7 @@ def _link(twin: Path, target: Path, entry: tarfile.TarInfo) -> bool:
 def _select(source: Path, exclude: Iterable[Path], only_source: bool = False) -> list[_File]:
     source = source.resolve()
     excluded = {_real(directory) for directory in exclude}
-    root_rules = _read_rules(source, "", None, _BUILT_IN_RULES)
-    assert root_rules is not None
+    root_rules = read_root_rules(source)
     files = list(_collect(source, "", root_rules, excluded, frozenset({_real(source)})))
     if only_source:
         files = _only_source(files, source)
@@ -181,7 +140,7 @@ def _write(reader: IO[bytes], target: Path, mode: int) -> None:
 
 
 def _collect(
-    directory: Path, prefix: str, rules: _Rules, excluded: set[str], parents: frozenset[str]
+    directory: Path, prefix: str, rules: Rules, excluded: set[str], parents: frozenset[str]
 ) -> Iterator[_File]:
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
@@ -204,7 +163,7 @@ def _collect(
             if real in parents:
                 logger.warning("Left out of the code copy: %s links back to %s.", path, real)
                 continue
-            inner = _read_rules(path, f"{relative}/", rules) or rules
+            inner = rules.read_below(path, f"{relative}/")
             yield from _collect(path, f"{relative}/", inner, excluded, parents | {real})
         elif rules.ignore(relative):
             continue
@@ -212,19 +171,6 @@ def _collect(
             logger.warning("Left out of the code copy: %s is no regular file.", path)
         else:
             yield _File(path, Path(relative), status.st_size)
-
-
-def _read_rules(
-    directory: Path, prefix: str, above: _Rules | None, built_in: Iterable[str] = ()
-) -> _Rules | None:
-    from pathspec import GitIgnoreSpec
-
-    try:
-        lines = (directory / IGNORE_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    lines = [*built_in, *lines]
-    return _Rules(GitIgnoreSpec.from_lines(lines), prefix, above) if lines else None
 
 
 def _within_limit(files: list[_File], source: Path) -> list[_File]:

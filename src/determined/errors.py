@@ -6,6 +6,7 @@ Wrong arguments are plain `ValueError` and `TypeError`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -49,6 +50,18 @@ class InvalidConfigurationException(InvalidExperimentException):
 
     def __str__(self) -> str:
         return f"{self.message or 'this configuration cannot be used'} (in {self.config!r})"
+
+
+class ConfigurationError(InvalidConfigurationException):
+    """A configuration cannot be used; `problems` tells everything that is wrong with it at once."""
+
+    def __init__(self, config: str, problems: Sequence[Any]) -> None:
+        super().__init__(config, "")
+        self.args = (config, problems)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
 
 
 class InvalidModelException(InvalidExperimentException):
@@ -140,3 +153,19 @@ class SkipWorkloadException(DeterminedError):
 
 class EnterpriseOnlyError(DeterminedError):
     """The feature does not exist in this edition."""
+
+
+class JournalError(DeterminedError):
+    """The journal of a run cannot be written or read."""
+
+
+class StoreError(DeterminedError):
+    """The store of the platform cannot be opened, or holds something that cannot be right."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written by another version of this package."""
+
+
+class MetricConflictError(DeterminedError):
+    """A second, different value was reported for the same metric at the same step."""

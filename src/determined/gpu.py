@@ -27,6 +27,19 @@ def get_gpu_uuids() -> list[str]:
     return _visible(uuids, os.environ.get("ROCR_VISIBLE_DEVICES"))
 
 
+def get_gpu_processes() -> dict[str, list[int]]:
+    """Return the pids that compute on each NVIDIA GPU, by its id; idle GPUs are left out.
+
+    In a container these are pids of the machine, or none at all.
+    """
+    found: dict[str, list[int]] = {}
+    for line in _lines("nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"):
+        uuid, _, pid = line.partition(",")
+        if pid.strip().isdigit():
+            found.setdefault(uuid.strip(), []).append(int(pid))
+    return found
+
+
 def _lines(tool: str, *arguments: str) -> list[str]:
     executable = shutil.which(tool)
     if executable is None:

@@ -129,8 +129,8 @@ def test_preemption_can_be_requested(backend: LocalBackend) -> None:
 def test_recent_system_metrics_are_kept(backend: LocalBackend) -> None:
     for number in range(1500):
         backend.report_system_metrics("cpu", {"n": number})
-    assert len(backend.system_metrics) == 1000
-    assert backend.system_metrics[-1] == ("cpu", {"n": 1499})
+    assert len(backend.recent_system_metrics()) == 1000
+    assert backend.recent_system_metrics()[-1] == ("cpu", {"n": 1499})
 
 
 def test_checkpoints_alerts_and_links_are_logged(

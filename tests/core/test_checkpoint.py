@@ -23,7 +23,12 @@ from determined.core._checkpoint import (
     merge_resources,
 )
 from determined.core._distributed import DistributedContext, DummyDistributedContext
-from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
+from determined.errors import (
+    CheckpointError,
+    CheckpointNotFound,
+    InvalidCheckpointException,
+    JournalError,
+)
 from determined.storage import (
     FileDigest,
     HashingFile,
@@ -39,6 +44,12 @@ class Recorder:
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
         self.deleted: list[str] = []
+        self.on_save: Callable[[], None] = lambda: None
+        self.saves = 0
+
+    def before_save(self) -> None:
+        self.saves += 1
+        self.on_save()
 
     def report_checkpoint(self, record: dict[str, Any]) -> None:
         self.records.append(record)
@@ -78,6 +89,15 @@ def outcome(action: Callable[[], Any]) -> Any:
         return error
 
 
+def save_somehow(context: CheckpointContext, way: str, folder: Path, *, shard: bool = False) -> str:
+    name = f"file_{context._distributed.rank}"
+    if way == "upload":
+        return context.upload(tree(folder, **{name: "x"}), {"steps_completed": 1}, shard=shard)
+    with context.store_path({"steps_completed": 1}, shard=shard) as (path, storage_id):
+        (path / name).write_text("x")
+    return storage_id
+
+
 def tree(folder: Path, **files: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -86,6 +106,29 @@ def tree(folder: Path, **files: str) -> Path:
 
 
 class TestOneRank:
+    @pytest.mark.parametrize("way", ["upload", "store_path"])
+    def test_reports_reach_the_disk_before_a_checkpoint_is_seen(
+        self, context: CheckpointContext, recorder: Recorder, tmp_path: Path, way: str
+    ) -> None:
+        seen: list[int] = []
+        recorder.on_save = lambda: seen.append(len(context._storage.list()))
+        save_somehow(context, way, tmp_path)
+        assert seen == [0]
+        assert len(context._storage.list()) == 1
+
+    @pytest.mark.parametrize("way", ["upload", "store_path"])
+    def test_no_checkpoint_without_the_reports_before_it(
+        self, context: CheckpointContext, recorder: Recorder, tmp_path: Path, way: str
+    ) -> None:
+        def fail() -> None:
+            raise JournalError("The disk is full.")
+
+        recorder.on_save = fail
+        with pytest.raises(CheckpointError, match="The disk is full"):
+            save_somehow(context, way, tmp_path)
+        assert context._storage.list() == []
+        assert recorder.records == []
+
     def test_upload_reports_and_leaves_the_directory_alone(
         self, context: CheckpointContext, recorder: Recorder, tmp_path: Path
     ) -> None:
@@ -271,6 +314,25 @@ OnRanks = Callable[..., list[Any]]
 
 
 class TestManyRanks:
+    @pytest.mark.parametrize("way", ["upload", "store_path"])
+    def test_the_chief_brings_reports_to_disk_first(
+        self, on_ranks: OnRanks, recorder: Recorder, tmp_path: Path, way: str
+    ) -> None:
+        def fail() -> None:
+            raise JournalError("The disk is full.")
+
+        def save(distributed: DistributedContext, context: CheckpointContext) -> str:
+            return save_somehow(context, way, tmp_path / str(distributed.rank), shard=True)
+
+        first = on_ranks((2, 1), save)
+        assert first[0] == first[1]
+        assert recorder.saves == 1
+        recorder.on_save = fail
+        failed = on_ranks((2, 1), save)
+        assert "The disk is full" in str(failed[0])
+        assert all(isinstance(error, Exception) for error in failed)
+        assert len(recorder.records) == 1
+
     def test_only_the_chief_saves_alone(self, on_ranks: OnRanks, tmp_path: Path) -> None:
         folder = tree(tmp_path / "mine", a="a")
 

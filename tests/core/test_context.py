@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from determined import InvalidHP, core
+from determined import InvalidHP, core, journal
 from determined.core._backend import LocalBackend
 from determined.errors import DistributedError
 from tests.support.workers import collect_workers, run_threads, run_workers
@@ -310,3 +310,37 @@ def test_a_task_takes_shared_storage_as_a_path_only(
     become_a_task(tmp_path / "info", monkeypatch, {})
     with pytest.raises(ValueError, match="shared_fs must be given as a path"):
         core.init(checkpoint_storage={"type": "shared_fs", "host_path": str(tmp_path)})
+
+
+def test_a_trial_of_the_platform_reports_to_its_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    become_a_task(tmp_path / "info", monkeypatch, {}, task_type="TRIAL")
+    monkeypatch.setenv("DET_RUN_DIR", str(tmp_path))
+
+    def train() -> None:
+        with core.init(checkpoint_storage=str(tmp_path / "checkpoints")) as context:
+            context.train.report_training_metrics(1, {"loss": 1.0})
+            assert context.train.get_tensorboard_path().parts[-4:] == (
+                "experiment", "3", "trial", "7",
+            )  # fmt: skip
+            context.profiler.on(sampling_interval=60)
+            raise InvalidHP("too large")
+
+    with pytest.raises(SystemExit) as leaving:
+        train()
+    assert leaving.value.code == 0
+    (path,) = tmp_path.glob("journal-*")
+    kinds = [type(record).__name__ for record in journal.JournalReader(path).records()]
+    assert kinds[:3] == ["RunStarted", "Metrics", "EarlyExit"]
+    assert "SystemSamples" in kinds, "the profiler's last report comes before the end"
+
+
+def test_a_task_without_a_run_folder_is_on_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    become_a_task(tmp_path / "info", monkeypatch, {}, task_type="TRIAL")
+    monkeypatch.delenv("DET_RUN_DIR", raising=False)
+    with core.init(checkpoint_storage=str(tmp_path / "checkpoints")) as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+    assert not list(tmp_path.rglob("journal-*"))

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import determined
-from determined import core, pytorch
+from determined import _info, core, pytorch
 from determined.errors import CheckpointNotFound, InvalidExperimentException
 from determined.pytorch import (
     Batch,
@@ -428,12 +428,19 @@ def test_time_metric_that_disagrees_is_a_warning(
     assert warns == any("max_time" in r.getMessage() for r in caplog.records)
 
 
-def test_forgotten_checkpoint_on_the_cluster_is_a_warning(
-    on_cluster: Callable[..., None], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("given", [None, "latest"])
+def test_a_trial_of_the_platform_goes_on_from_its_checkpoint(
+    on_cluster: Callable[..., None], caplog: pytest.LogCaptureFixture, given: str | None
 ) -> None:
-    on_cluster(latest_checkpoint="some-uuid")
-    train()
-    assert any("latest_checkpoint" in r.getMessage() for r in caplog.records)
+    caplog.set_level(logging.INFO, logger="determined.pytorch")
+    on_cluster()
+    train(max_length=Batch(2), latest_checkpoint=given)
+    on_cluster(latest_checkpoint=the_checkpoint(2))
+    _info._found.clear()
+    trial = train(recording(), max_length=Batch(4), latest_checkpoint=given)
+    assert trial.batches == [2, 3]
+    said = any("which fit was not given" in r.getMessage() for r in caplog.records)
+    assert said == (given is None)
 
 
 @pytest.mark.parametrize("missing", ["metric", "smaller_is_better"])

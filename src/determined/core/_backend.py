@@ -40,6 +40,9 @@ class Backend(Protocol):
 
     def report_system_metrics(self, group: str, metrics: dict[str, Any]) -> None: ...
 
+    def recent_system_metrics(self) -> list[tuple[str, dict[str, Any]]]:
+        """The newest of these reports, with their groups."""
+
     def report_progress(self, progress: float) -> None: ...
 
     def set_status(self, status: str) -> None: ...
@@ -57,6 +60,9 @@ class Backend(Protocol):
     def last_validation(self) -> int | None:
         """`steps_completed` of the newest validation."""
 
+    def before_save(self) -> None:
+        """Return when all that was reported is on disk: a run that resumes does not repeat it."""
+
     def report_checkpoint(self, record: dict[str, Any]) -> None: ...
 
     def checkpoint_deleted(self, storage_id: str) -> None: ...
@@ -64,6 +70,9 @@ class Backend(Protocol):
     def upload_tensorboard_files(
         self, directory: Path, selector: Selector, mangler: Mangler
     ) -> None: ...
+
+    def request_preemption(self) -> None:
+        """Ask the training of this process to stop as soon as it can; any thread may."""
 
     def should_preempt(self) -> bool:
         """Cheap: called for every batch."""
@@ -89,7 +98,7 @@ class LocalBackend:
     restarts_trials = False
 
     def __init__(self) -> None:
-        self.system_metrics: deque[tuple[str, dict[str, Any]]] = deque(maxlen=1000)
+        self._system_metrics: deque[tuple[str, dict[str, Any]]] = deque(maxlen=1000)
         self._is_preemption_requested = False
         self._metadata: dict[str, Any] = {}
         self._early_exit: EarlyExitReason | None = None
@@ -116,7 +125,10 @@ class LocalBackend:
 
     def report_system_metrics(self, group: str, metrics: dict[str, Any]) -> None:
         logger.debug("%s: %s", group, metrics)
-        self.system_metrics.append((group, metrics))
+        self._system_metrics.append((group, metrics))
+
+    def recent_system_metrics(self) -> list[tuple[str, dict[str, Any]]]:
+        return list(self._system_metrics)
 
     def report_progress(self, progress: float) -> None:
         logger.info("report_progress(progress=%.6g)", progress)
@@ -143,6 +155,9 @@ class LocalBackend:
     def last_validation(self) -> int | None:
         return self._last_validation
 
+    def before_save(self) -> None:
+        pass
+
     def report_checkpoint(self, record: dict[str, Any]) -> None:
         logger.debug("report_checkpoint(%s)", record)
 
@@ -155,7 +170,6 @@ class LocalBackend:
         logger.debug("upload_tensorboard_files: the files stay in %s", directory)
 
     def request_preemption(self) -> None:
-        """Ask the training of this process to stop as soon as it can; any thread may."""
         self._is_preemption_requested = True
 
     def should_preempt(self) -> bool:
@@ -183,13 +197,17 @@ class LocalBackend:
 
     def _remember_best(self, metrics: dict[str, Any]) -> None:
         value: Any = None if self._metric is None else metrics.get(self._metric)
-        if not is_numerical_scalar(value) or math.isnan(value):
-            return
-        number = float(value)
-        if self._best is None or (
-            number < self._best if self._smaller_is_better else number > self._best
-        ):
-            self._best = number
+        if is_better(value, self._best, self._smaller_is_better):
+            self._best = float(value)
+
+
+def is_better(value: Any, best: float | None, smaller_is_better: bool) -> bool:
+    """Whether a value is a number, not NaN, and better than the best so far."""
+    if not is_numerical_scalar(value) or math.isnan(value):
+        return False
+    if best is None:
+        return True
+    return float(value) < best if smaller_is_better else float(value) > best
 
 
 class _Readable:

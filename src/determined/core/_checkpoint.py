@@ -24,7 +24,7 @@ from determined.core._shards import (
     merge_resources,
     select,
 )
-from determined.errors import CheckpointError, CheckpointNotFound
+from determined.errors import CheckpointError, CheckpointNotFound, JournalError
 from determined.storage import (
     FileDigest,
     RetentionPolicy,
@@ -64,6 +64,8 @@ class DownloadMode(enum.Enum):
 
 class CheckpointRecorder(Protocol):
     """Who is told about checkpoints; every `Backend` is one."""
+
+    def before_save(self) -> None: ...
 
     def report_checkpoint(self, record: dict[str, Any]) -> None: ...
 
@@ -125,6 +127,7 @@ class CheckpointContext:
             selector: says of each relative path whether to save it.
         """
         if shard:
+            self._ranks.on_first(self._before_save)
             saved = self._shards.upload(ckpt_dir, metadata, selector)
             self._ranks.on_first(lambda: self._report(saved))
             return saved.storage_id
@@ -137,6 +140,7 @@ class CheckpointContext:
         stage = self._storage.begin(storage_id)
         try:
             contents = self._storage.put(Path(ckpt_dir), stage, paths)
+            self._before_save()
             manifest = self._storage.commit(stage, storage_id, contents, checked)
         except BaseException:
             self._storage.abort(stage)
@@ -167,6 +171,8 @@ class CheckpointContext:
         if shard:
             with self._shards.store(metadata, known) as save:
                 yield save.path, save.storage_id
+                if self._distributed.rank == 0:
+                    self._before_save()
             self._ranks.on_first(lambda: self._report(save.result))
             return
         self._check_chief("store_path")
@@ -176,6 +182,7 @@ class CheckpointContext:
         try:
             yield path, storage_id
             checked = check_metadata(metadata)
+            self._before_save()
             manifest = self._storage.post_store_path(
                 path, storage_id, metadata=checked, known=known
             )
@@ -190,6 +197,17 @@ class CheckpointContext:
                 f"CheckpointContext.{method}(shard=False) was called on a non-chief rank "
                 f"({self._distributed.rank}): call it on rank 0 only, or with shard=True on all."
             )
+
+    def _before_save(self) -> None:
+        """Bring reports to disk first: whoever resumes from this checkpoint won't repeat them."""
+        if self._backend is None:
+            return
+        try:
+            self._backend.before_save()
+        except JournalError as error:
+            raise CheckpointError(
+                f"The checkpoint is not saved, as its metrics cannot be: {error}"
+            ) from error
 
     def _report(self, saved: SavedCheckpoint) -> None:
         logger.info("Saved checkpoint %s in %s.", saved.storage_id, self._storage.location)

@@ -9,12 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from determined._info import ClusterInfo, get_cluster_info
+from determined._info import ClusterInfo, TrialInfo, get_cluster_info, trial_of
 from determined.core._backend import Backend, LocalBackend
 from determined.core._checkpoint import CheckpointContext, build_local
 from determined.core._distributed import DistributedContext, DummyDistributedContext
 from determined.core._enums import EarlyExitReason, PreemptMode, TensorboardMode
 from determined.core._experimental import ExperimentalCoreContext
+from determined.core._journal_backend import JournalBackend
 from determined.core._last_resort import end_with_launcher
 from determined.core._preempt import PreemptContext
 from determined.core._profiler import ProfilerContext
@@ -60,6 +61,7 @@ class Context:
         self.train = train or TrainContext(self._backend, self.distributed)
         self.searcher = searcher or DummySearcherContext(self.distributed)
         self.info = info
+        self._trial = trial_of(info)
         self.experimental = experimental or ExperimentalCoreContext(self._backend)
         self.profiler = profiler or ProfilerContext(self._backend, self.distributed)
         self._undo_stack_dump: Callable[[], None] = lambda: None
@@ -85,8 +87,8 @@ class Context:
         parts: list[Callable[[], None]] = [
             self.preempt.close,
             lambda: self.distributed.close(failure),
+            self.profiler.close,  # it has a last report to make
             self.train.close,
-            self.profiler.close,
             self._undo_stack_dump,
             self._leave_launcher,
         ]
@@ -156,20 +158,14 @@ def init(
         tensorboard_path: where event files go. Default: beside the checkpoints.
     """
     info = get_cluster_info()
-    searcher_config: dict[str, Any] | None = None
     if info is not None:
         _check_slots(info, distributed)
         if isinstance(checkpoint_storage, dict) and checkpoint_storage.get("type") == "shared_fs":
             raise ValueError(
                 "`checkpoint_storage` of type shared_fs must be given as a path, not as a dict."
             )
-        if info.task_type == "TRIAL":
-            config = info.trial._config
-            checkpoint_storage = checkpoint_storage or config.get("checkpoint_storage")
-            searcher_config = config.get("searcher") or {}
     return _build(
         info,
-        searcher_config,
         distributed or DummyDistributedContext(),
         checkpoint_storage,
         preempt_mode,
@@ -188,7 +184,6 @@ def _dummy_init(
     """Build the services of a run on its own, whatever surrounds this process."""
     return _build(
         None,
-        None,
         distributed or DummyDistributedContext(),
         checkpoint_storage,
         preempt_mode,
@@ -199,33 +194,45 @@ def _dummy_init(
 
 def _build(
     info: ClusterInfo | None,
-    searcher_config: dict[str, Any] | None,
     distributed: DistributedContext,
     checkpoint_storage: CheckpointStorage | None,
     preempt_mode: PreemptMode,
     tensorboard_mode: TensorboardMode,
     tensorboard_path: str | os.PathLike[str] | None,
 ) -> Context:
+    trial = trial_of(info)
+    backend: Backend | None = None
     try:
-        backend = LocalBackend()
-        checkpoint = build_local(distributed, checkpoint_storage, backend)
-        directory = _agree_on_tensorboard_path(tensorboard_path, checkpoint, distributed)
+        backend = _choose_backend(trial, distributed.rank)
+        storage = checkpoint_storage or (trial and trial._config.get("checkpoint_storage")) or None
+        checkpoint = build_local(distributed, storage, backend)
+        directory = _agree_on_tensorboard_path(tensorboard_path, checkpoint, trial, distributed)
         train = TrainContext(backend, distributed, directory, tensorboard_mode)
-        if tensorboard_path is None:
+        if tensorboard_path is None and trial is None:
             train._tensorboard_parent = directory.parent
         return Context(
             checkpoint=checkpoint,
             distributed=distributed,
             preempt=PreemptContext(backend, distributed, preempt_mode),
             train=train,
-            searcher=_build_searcher(searcher_config, backend, distributed),
+            searcher=_build_searcher(trial, backend, distributed),
             info=info,
             profiler=ProfilerContext(backend, distributed, None if info is None else info.agent_id),
             backend=backend,
         )
     except BaseException as error:
+        if backend is not None:
+            backend.close()
         distributed.fail(error)  # the other ranks may already wait for this one
         raise
+
+
+def _choose_backend(trial: TrialInfo | None, rank: int) -> Backend:
+    """Ask what run this is: one that the platform started has a folder of its own."""
+    folder = os.environ.get("DET_RUN_DIR")
+    if trial is None or not folder:
+        return LocalBackend()
+    return JournalBackend(Path(folder), trial._trial_run_id, trial._steps_completed, rank)
 
 
 def _check_slots(info: ClusterInfo, distributed: DistributedContext | None) -> None:
@@ -238,11 +245,11 @@ def _check_slots(info: ClusterInfo, distributed: DistributedContext | None) -> N
 
 
 def _build_searcher(
-    config: dict[str, Any] | None, backend: Backend, distributed: DistributedContext
+    trial: TrialInfo | None, backend: Backend, distributed: DistributedContext
 ) -> SearcherContext | SearcherContextMissing:
-    if config is None:
+    if trial is None:
         return DummySearcherContext(distributed)
-    length = parse_length(config)
+    length = parse_length(trial._config.get("searcher") or {})
     if length is None:
         return SearcherContextMissing()
     return SearcherContext(backend, distributed, *length)
@@ -251,8 +258,10 @@ def _build_searcher(
 def _agree_on_tensorboard_path(
     given: str | os.PathLike[str] | None,
     checkpoint: CheckpointContext,
+    trial: TrialInfo | None,
     distributed: DistributedContext,
 ) -> Path:
     """The chief decides, so that all ranks of a run write below one directory."""
-    path = default_tensorboard_path(checkpoint.storage_base) if given is None else Path(given)
+    ids = None if trial is None else (trial.experiment_id, trial.trial_id)
+    path = Path(given) if given else default_tensorboard_path(checkpoint.storage_base, ids)
     return Path(distributed.broadcast(str(path.absolute())))

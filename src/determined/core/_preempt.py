@@ -101,6 +101,11 @@ class PreemptContext:
         )
 
     @property
+    def is_preempted(self) -> bool:
+        """Whether `should_preempt()` has said yes."""
+        return self._is_preempted
+
+    @property
     def signal_received(self) -> int | None:
         """The signal behind the stop: the one that this rank saw, else the one ranks agreed on."""
         received = self._signals.received

@@ -199,12 +199,18 @@ class DummyTrainContext(TrainContext):
         super().__init__(LocalBackend(), tensorboard_path=tensorboard_path)
 
 
-def default_tensorboard_path(storage_base: Path | None) -> Path:
-    """A new directory name for the event files of this run, beside its checkpoints."""
+def default_tensorboard_path(storage_base: Path | None, ids: tuple[int, int] | None = None) -> Path:
+    """The directory for event files, beside the checkpoints.
+
+    A trial, given by its `ids` (experiment, trial), has one for all its runs; any other run gets a
+    new one.
+    """
     if storage_base is None:
         import platformdirs
 
         storage_base = Path(platformdirs.user_data_dir("determined"))
+    if ids is not None:
+        return storage_base / "tensorboard" / f"experiment/{ids[0]}/trial/{ids[1]}"
     now = datetime.datetime.now().strftime("%Y-%m-%dT%H-%M-%S-%f")
     return storage_base / "tensorboard" / f"{now}-{os.getpid()}"
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from determined._experiment_config import ExperimentConfig
-from determined._info import ClusterInfo, get_cluster_info
+from determined._info import ClusterInfo, get_cluster_info, trial_of
 from determined._log_format import LOG_FORMAT
 from determined.load import trial_class_from_entrypoint
 
@@ -80,7 +80,7 @@ def main(entrypoint: str) -> int:
 
 def _trial_info() -> ClusterInfo:
     info = get_cluster_info()
-    if info is None or info.task_type != "TRIAL":
+    if info is None or trial_of(info) is None:
         raise AssertionError(
             "`module:Class` needs the platform's description of a trial, and there is none here. "
             "Write a script that calls determined.pytorch.init and Trainer.fit, and launch that."

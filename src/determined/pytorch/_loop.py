@@ -300,6 +300,7 @@ class TrainLoop:
             except Interrupted:
                 # The resumed run validates first, as if this attempt had never been.
                 self._run.validation_pending = True
+                self._core.preempt.should_preempt()  # acknowledges, else it looks like the end
                 raise _ShouldExit from None
             if self._hooks.of("on_validation_end"):
                 metrics = context.distributed.broadcast(metrics)
@@ -443,6 +444,7 @@ class TrainLoop:
             configured_policy(context, plan),
             opened.run.run_id,
             opened.started_from,
+            is_managed=self._core._backend.restarts_trials,
         )
         if opened.continues is not None:
             self._tracker.latest_checkpoint = checkpoint_address(context, opened.continues)

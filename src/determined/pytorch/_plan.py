@@ -148,8 +148,7 @@ def _refuse_negative(name: str, unit: TrainUnit) -> None:
 
 
 def _configured_length(context: PyTorchTrialContext) -> TrainUnit:
-    info = context._core.info
-    if info is None or info.task_type != "TRIAL":
+    if context._core._trial is None:
         raise ValueError("`max_length` is required, for example fit(max_length=pytorch.Epoch(10)).")
     searcher = (context._exp_conf or {}).get("searcher", {})
     length, unit = searcher.get("max_length"), searcher.get("unit")
@@ -201,8 +200,7 @@ def check_policy(
     """Return the policy, the metric that decides what is best, and its direction."""
     check_choice("checkpoint_policy", policy, _POLICIES)
     searcher = (context._exp_conf or {}).get("searcher") or {}
-    info = context._core.info
-    if policy == "best" and info is not None and info.task_type == "TRIAL":
+    if policy == "best" and context._core._trial is not None:
         for name, given in (("metric", metric), ("smaller_is_better", smaller_is_better)):
             if given is None and name not in searcher:
                 raise KeyError(f"searcher.{name} is missing from the experiment configuration")

@@ -13,8 +13,8 @@ from typing import Any, ParamSpec
 
 import torch
 
-from determined._info import get_cluster_info
-from determined.core import DistributedContext, PreemptMode, TensorboardMode
+from determined._info import get_cluster_info, trial_of
+from determined.core import Context, DistributedContext, PreemptMode, TensorboardMode
 from determined.core import init as init_core
 from determined.pytorch._checkpoint.averages import EXPORT
 from determined.pytorch._checkpoint.export import require_safetensors
@@ -129,7 +129,7 @@ def init(
     check_flag("allow_pickle", allow_pickle)
     check_classes(trusted_classes)
     info = get_cluster_info()
-    trial_info = info.trial if info is not None and info.task_type == "TRIAL" else None
+    trial_info = trial_of(info)
     if trial_info is not None:
         exp_conf, seed, distributed = trial_info._config, trial_info.trial_seed, None
     with contextlib.ExitStack() as stack:
@@ -170,16 +170,27 @@ def init(
             device=device,
         )
         context._run_id, context._given_seed = run_id, given_seed
-        name = run_id if run_id is not None else identity_of(context).name
-        core_context.train._name_tensorboard_run(file_name(name), is_continued=True)
+        if info is not None and trial_info is not None:
+            context._run_id = info.task_id
+        else:
+            name = run_id if run_id is not None else identity_of(context).name
+            core_context.train._name_tensorboard_run(file_name(name), is_continued=True)
         if isinstance(checkpoint_storage, dict):
             context._storage_section = checkpoint_storage
         context._allow_pickle = allow_pickle
         yield context
-        stopped_by = core_context.preempt.signal_received
-    if stopped_by is not None and not hasattr(builtins, "__IPYTHON__"):
+        status = _status_after_stop(core_context)
+    if status is not None and not hasattr(builtins, "__IPYTHON__"):
         # Stopped, not finished: what the script would do next must not take one for the other.
-        raise SystemExit(128 + stopped_by)
+        raise SystemExit(status)
+
+
+def _status_after_stop(core_context: Context) -> int | None:
+    """With what to leave after a stop; None if training came to its end."""
+    preempt = core_context.preempt
+    if preempt.signal_received is not None:
+        return 128 + preempt.signal_received
+    return 0 if preempt.is_preempted and core_context._backend.restarts_trials else None
 
 
 def _check_config(exp_conf: Any) -> None:
@@ -358,15 +369,17 @@ class Trainer:
         check_choice("export", export, (None, "safetensors", EXPORT))
         info = context._core.info
         max_length = check_max_length(max_length, context)
-        if info is not None and info.task_type == "TRIAL":
+        if info is not None and context._core._trial is not None:
             check_max_time(max_length, context._exp_conf)
             if test_mode:
                 raise ValueError("`test_mode` is for runs outside the platform.")
             if latest_checkpoint is None and info.latest_checkpoint is not None:
-                logger.warning(
-                    "This trial has a checkpoint to continue from, but fit was not given it: pass "
-                    "fit(latest_checkpoint=det.get_cluster_info().latest_checkpoint)."
+                logger.info(
+                    "Training continues from the trial's checkpoint, which fit was not given; "
+                    'fit(latest_checkpoint="latest") says so.'
                 )
+            if latest_checkpoint in (None, "latest"):
+                latest_checkpoint = info.latest_checkpoint
         if export is not None:
             require_safetensors()
         is_metric_configured = metric is None

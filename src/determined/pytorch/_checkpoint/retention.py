@@ -24,14 +24,22 @@ class Retention:
         policy: RetentionPolicy | None,
         run_id: str,
         started_from: str | None,
+        *,
+        is_managed: bool = False,
     ) -> None:
         self._checkpoint = checkpoint
+        self._is_managed = is_managed
         self._policy = policy
         self._run_id = run_id
         self._started_from = started_from
 
     def after_save(self, storage_id: str, superseded: str | None) -> None:
-        """Delete the best of before, and what the configured numbers do not keep."""
+        """Delete the best of before, and what the configured numbers do not keep.
+
+        In a trial of the platform nothing: it knows what other trials did and what is in use.
+        """
+        if self._is_managed:
+            return
         protected = {name for name in (storage_id, self._started_from) if name is not None}
         try:
             if superseded is not None and superseded not in protected:

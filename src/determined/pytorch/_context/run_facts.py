@@ -91,13 +91,11 @@ class RunFacts:
 
     def get_experiment_id(self) -> int:
         """Return the experiment's number; 0 outside the platform."""
-        info = self._core.info
-        return info.trial.experiment_id if info and info.task_type == "TRIAL" else 0
+        return self._core._trial.experiment_id if self._core._trial else 0
 
     def get_trial_id(self) -> int:
         """Return the trial's number; 0 outside the platform."""
-        info = self._core.info
-        return info.trial.trial_id if info and info.task_type == "TRIAL" else 0
+        return self._core._trial.trial_id if self._core._trial else 0
 
     def get_trial_seed(self) -> int:
         """Return the seed from which data order and augmentation derive."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from determined.core._backend import LocalBackend
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._context.learning_rates import learning_rates
 from determined.pytorch._data.endless import TrainingData
@@ -209,9 +208,7 @@ class Tracker:
         from rich.console import Console
 
         profile.stop()
-        backend = self._context._core._backend
-        samples = backend.system_metrics if isinstance(backend, LocalBackend) else ()
-        system = list(samples)
+        system = self._context._core._backend.recent_system_metrics()
         path = self._context.get_tensorboard_path() / "profile.json"
         profile.write(path, system)
         console = Console(stderr=True)

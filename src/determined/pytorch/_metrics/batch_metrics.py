@@ -161,7 +161,7 @@ class Rows(Sequence[dict[str, Any]]):
     """The dictionary of each batch, tensors as arrays; made when somebody looks at them."""
 
     def __init__(self, columns: Mapping[str, Column], length: int) -> None:
-        self._columns = columns
+        self.columns = columns
         self._length = length
 
     def __len__(self) -> int:
@@ -179,7 +179,7 @@ class Rows(Sequence[dict[str, Any]]):
 
     @functools.cached_property
     def _made(self) -> list[dict[str, Any]]:
-        values = {name: _values(column) for name, column in self._columns.items()}
+        values = {name: _values(column) for name, column in self.columns.items()}
         return [{name: column[i] for name, column in values.items()} for i in range(self._length)]
 
 

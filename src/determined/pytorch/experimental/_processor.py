@@ -45,8 +45,7 @@ class TorchBatchProcessorContext(_PyTorchReducerContext):
 
     def get_hparams(self) -> dict[str, Any]:
         """Return the hyperparameters of the trial that the platform runs; local runs have none."""
-        info = self._core.info
-        trial_info = info.trial if info is not None and info.task_type == "TRIAL" else None
+        trial_info = self._core._trial
         assert trial_info is not None, (
             "get_hparams() returns what the platform chose, and no platform runs this process: "
             "give the processor its settings yourself."

@@ -111,8 +111,7 @@ class _Last(PyTorchCallback):
     ) -> None:
         self._trace.add("on_training_batch_end", {})
         if self._stop_after == batch_idx + 1:
-            backend: Any = self._context._core._backend
-            backend.request_preemption()
+            self._context._core._backend.request_preemption()
 
     def on_validation_start(self) -> None:
         self._trace.add("on_validation_start", {})

@@ -1,0 +1,229 @@
+"""Who searches: ours through its simulator, peers through their own schedulers and samplers.
+
+All have 8 workers, rungs at 3, 9 and 27 epochs and the same budget of epochs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from benchmarks.search.space import SPACE
+from benchmarks.search.tasks import EPOCHS
+from determined.platform.search import events as e
+from determined.platform.search.randomness import Stream
+from determined.platform.search.searcher import Searcher, Step
+from determined.platform.search.simulator import simulate
+from determined.platform.search.space import Space
+
+WORKERS, DIVISOR, FIRST_RUNG = 8, 3, 3
+
+
+@dataclass
+class Run:
+    """What one contender reached with one seed."""
+
+    best: list[tuple[int, float]] = field(default_factory=list)  # (epochs used, best loss so far)
+    new_trial: list[float] = field(default_factory=list)  # seconds of processor time
+    result: list[float] = field(default_factory=list)
+    num_trials: int = 0
+
+    def at(self, units: float) -> float:
+        """Return the best loss seen within so many epochs."""
+        return min((loss for used, loss in self.best if used <= units), default=float("inf"))
+
+
+class _Timed(Searcher):
+    run: Run
+
+    def handle(self, event: e.Event) -> Step:
+        began = time.thread_time()
+        step = super().handle(event)
+        seconds = time.thread_time() - began
+        creates = any(isinstance(action, e.Create) for action in step.actions)
+        if not isinstance(event, e.InitialTrials):
+            (self.run.new_trial if creates else self.run.result).append(seconds)
+        return step
+
+
+def _ours(**settings: Any) -> Callable[[Any, int, int], Run]:
+    def play(task: Any, seed: int, budget: int) -> Run:
+        config = {
+            "metric": "loss",
+            "max_trials": 100_000 if settings["name"] != "adaptive_asha" else budget // 6,
+            "max_concurrent_trials": WORKERS,
+            "max_time": EPOCHS,
+            "time_metric": "epochs",
+            "divisor": DIVISOR,
+            "num_rungs": 3,
+            "max_rungs": 3,
+            **settings,
+        }
+        searcher = _Timed(config, SPACE, seed)
+        searcher.run = Run()
+        outcome = simulate(searcher, task, WORKERS, range(1, EPOCHS + 1), max_units=budget)
+        searcher.run.best, searcher.run.num_trials = outcome.best, outcome.num_trials
+        return searcher.run
+
+    return play
+
+
+class Peer(Protocol):
+    """A library's search: gives configurations, and says after each result whether to go on."""
+
+    def new(self) -> tuple[Any, dict[str, Any]]: ...
+    def go_on(self, trial: Any, epoch: int, loss: float) -> bool: ...
+    def end(self, trial: Any, loss: float, finished: bool) -> None: ...
+
+
+def _peer(build: Callable[[int], Peer]) -> Callable[[Any, int, int], Run]:
+    def play(task: Any, seed: int, budget: int) -> Run:
+        import heapq
+
+        run, peer = Run(), build(seed)
+        heap: list[tuple[float, int, Any, dict[str, Any], int]] = []
+        used = order = 0
+
+        def start(now: float) -> None:
+            nonlocal order
+            began = time.thread_time()
+            trial, hparams = peer.new()
+            run.new_trial.append(time.thread_time() - began)
+            run.num_trials += 1
+            order += 1
+            heapq.heappush(heap, (now + task.seconds(hparams, 0), order, trial, hparams, 1))
+
+        for _ in range(WORKERS):
+            start(0.0)
+        while used < budget:
+            now, _, trial, hparams, epoch = heapq.heappop(heap)
+            used += 1
+            loss = task.value(hparams, 0, epoch)
+            if not run.best or loss < run.best[-1][1]:
+                run.best.append((used, loss))
+            began = time.thread_time()
+            goes_on = peer.go_on(trial, epoch, loss) and epoch < EPOCHS
+            if not goes_on:
+                peer.end(trial, loss, epoch == EPOCHS)
+            run.result.append(time.thread_time() - began)
+            if goes_on:
+                order += 1
+                when = now + task.seconds(hparams, 0)
+                heapq.heappush(heap, (when, order, trial, hparams, epoch + 1))
+            else:
+                start(now)
+        return run
+
+    return play
+
+
+class _Optuna:
+    def __init__(self, sampler: str, pruner: str, seed: int) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        pruners = optuna.pruners
+        pruner_builders: dict[str, Any] = {
+            "none": pruners.NopPruner,
+            "halving": lambda: pruners.SuccessiveHalvingPruner(FIRST_RUNG, DIVISOR),
+            "hyperband": lambda: pruners.HyperbandPruner(FIRST_RUNG, EPOCHS, DIVISOR),
+        }
+        built = pruner_builders[pruner]()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            samplers = optuna.samplers
+            chosen = samplers.TPESampler if sampler == "tpe" else samplers.RandomSampler
+            # Hyperband chooses brackets by the name of the study.
+            self._study = optuna.create_study(
+                sampler=chosen(seed=seed), pruner=built, study_name=f"race-{seed}"
+            )
+        self._optuna = optuna
+
+    def new(self) -> tuple[Any, dict[str, Any]]:
+        trial = self._study.ask()
+        return trial, {name: self._suggest(trial, name, leaf) for name, leaf in SPACE.items()}
+
+    def _suggest(self, trial: Any, name: str, leaf: dict[str, Any]) -> Any:
+        if leaf["type"] == "categorical":
+            return trial.suggest_categorical(name, leaf["vals"])
+        low, high = leaf["minval"], leaf["maxval"]
+        if leaf["type"] == "int":
+            return trial.suggest_int(name, low, high)
+        if leaf["type"] == "log":
+            return trial.suggest_float(name, leaf["base"] ** low, leaf["base"] ** high, log=True)
+        return trial.suggest_float(name, low, high)
+
+    def go_on(self, trial: Any, epoch: int, loss: float) -> bool:
+        trial.report(loss, epoch)
+        return not trial.should_prune()
+
+    def end(self, trial: Any, loss: float, finished: bool) -> None:
+        states = self._optuna.trial.TrialState
+        if finished:
+            self._study.tell(trial, loss)
+        else:
+            self._study.tell(trial, state=states.PRUNED)
+
+
+class _RayAsha:
+    """Ray Tune's asynchronous halving on our samples: only its decisions differ."""
+
+    def __init__(self, seed: int) -> None:
+        schedulers = importlib.import_module("ray.tune.schedulers")
+        self._space, self._stream = Space(SPACE), Stream(seed)
+        self._scheduler = schedulers.AsyncHyperBandScheduler(
+            time_attr="epochs",
+            metric="loss",
+            mode="min",
+            max_t=EPOCHS,
+            grace_period=FIRST_RUNG,
+            reduction_factor=DIVISOR,
+        )
+
+    def new(self) -> tuple[Any, dict[str, Any]]:
+        hparams = self._space.values(self._space.draw(self._stream))
+        trial = _RayTrial(self._stream.request_id())
+        self._stream.trial_seed()
+        self._scheduler.on_trial_add(None, trial)
+        return trial, hparams
+
+    def go_on(self, trial: Any, epoch: int, loss: float) -> bool:
+        result = {"epochs": epoch, "loss": loss}
+        return bool(self._scheduler.on_trial_result(None, trial, result) == "CONTINUE")
+
+    def end(self, trial: Any, loss: float, finished: bool) -> None:
+        self._scheduler.on_trial_complete(None, trial, {"epochs": EPOCHS, "loss": loss})
+
+
+class _RayTrial:
+    def __init__(self, trial_id: str) -> None:
+        self.trial_id = trial_id
+
+
+def contenders() -> dict[str, Callable[[Any, int, int], Run]]:
+    """Return everyone who is installed, by name; a play takes task, seed and budget."""
+    found: dict[str, Callable[[Any, int, int], Run]] = {
+        "ours, random": _ours(name="random"),
+        "ours, async_halving": _ours(name="async_halving"),
+        "ours, promotion": _ours(name="async_halving", stop_once=False),
+        "ours, adaptive_asha": _ours(name="adaptive_asha"),
+    }
+    if importlib.util.find_spec("optuna"):
+        found["ours, tpe on rungs"] = _ours(name="async_halving", sampler="tpe")
+        found["ours, tpe + promotion"] = _ours(name="async_halving", sampler="tpe", stop_once=False)
+        for sampler in ("random", "tpe"):
+            for pruner in ("halving", "hyperband", "none"):
+                if (sampler, pruner) != ("random", "none"):
+                    found[f"optuna, {sampler} + {pruner}"] = _optuna(sampler, pruner)
+    if importlib.util.find_spec("ray"):
+        found["ray, ASHA"] = _peer(_RayAsha)
+    return found
+
+
+def _optuna(sampler: str, pruner: str) -> Callable[[Any, int, int], Run]:
+    return _peer(lambda seed: _Optuna(sampler, pruner, seed))

@@ -1,0 +1,66 @@
+"""What a decision costs, with few and many trials live, and with ten thousand finished.
+
+python -m benchmarks.search.decisions
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+from benchmarks.search.space import SPACE
+from determined.platform.search import events as e
+from determined.platform.search.curves import SyntheticCurves
+from determined.platform.search.searcher import Searcher, Step
+from determined.platform.search.simulator import simulate
+
+_RUNGS = [1, 4, 16, 64]
+
+
+class _Timed(Searcher):
+    seconds: list[float]
+
+    def handle(self, event: e.Event) -> Step:
+        began = time.thread_time()
+        step = super().handle(event)
+        if step.actions and not isinstance(event, e.InitialTrials):
+            self.seconds.append(time.thread_time() - began)
+        return step
+
+
+def measure(search: dict[str, Any], max_trials: int, live: int) -> str:
+    """Return median and 99th percentile of the processor time of events that led to actions."""
+    usual = {"metric": "loss", "max_time": 64, "time_metric": "epochs"}
+    if search["name"] == "async_halving":
+        usual["num_rungs"] = 4
+    config = {**usual, "max_trials": max_trials, "max_concurrent_trials": live, **search}
+    searcher = _Timed(config, SPACE, 1)
+    searcher.seconds = []
+    began = time.thread_time()
+    simulate(searcher, SyntheticCurves(), live, _RUNGS)
+    whole = time.thread_time() - began
+    last = sorted(searcher.seconds[-1000:])  # when all but the last trials are finished
+    median, late = statistics.median(last), last[int(0.99 * len(last))]
+    return f"{1e6 * median:8.1f} us median, {1e6 * late:8.1f} us 99th, simulated in {whole:.1f} s"
+
+
+def main() -> None:
+    methods: dict[str, dict[str, Any]] = {
+        "random": {"name": "random"},
+        "async_halving": {"name": "async_halving"},
+        "promotion": {"name": "async_halving", "stop_once": False},
+        "adaptive_asha": {"name": "adaptive_asha"},
+    }
+    for name, search in methods.items():
+        for max_trials, live in ((1000, 10), (10_000, 10), (10_000, 1000)):
+            found = measure(search, max_trials, live)
+            print(f"{name:<14} {max_trials:6} trials, {live:4} live {found}")
+    for sampler in ("tpe", "cmaes", "qmc"):
+        for max_trials, live in ((300, 8), (1000, 200)):
+            found = measure({"name": "async_halving", "sampler": sampler}, max_trials, live)
+            print(f"{sampler:<14} {max_trials:6} trials, {live:4} live {found}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""From runs to a table and a picture."""
+
+from __future__ import annotations
+
+import pathlib
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.report import Number
+
+_QUARTER, _FULL = "25%", "100%"
+
+
+def text(results: Mapping[str, Any]) -> str:
+    """Return tables for a terminal: losses with quartiles, ranks paired over seeds, decisions."""
+    lines = [
+        f"budget {results['budget']} epochs, {results['seeds']} seeds, {results['workers']} workers"
+    ]
+    for task, found in results["tasks"].items():
+        lines += ["", f"{task} (best of the table {found['best']:.4f}): validation loss, quartiles"]
+        for name, run in found["runs"].items():
+            cells = [_loss(Number.of(run[when])) for when in (_QUARTER, _FULL)]
+            lines.append(f"  {name:<26} {cells[0]}   {cells[1]}   {_trials(run)} trials")
+    lines += ["", "mean rank over tasks and seeds (1 is best), and processor time per decision"]
+    ranks = {when: mean_ranks(results, when) for when in (_QUARTER, _FULL)}
+    for name in sorted(ranks[_FULL], key=ranks[_FULL].__getitem__):
+        thought = results["thought"][name]
+        lines.append(
+            f"  {name:<26} {ranks[_QUARTER][name]:5.2f} {ranks[_FULL][name]:5.2f}   "
+            f"new trial {1e6 * thought['new_trial']:8.1f} us, "
+            f"result {1e6 * thought['result']:7.1f} us"
+        )
+    return "\n".join(lines)
+
+
+def _loss(number: Number) -> str:
+    return f"{number.median:.4f} ({number.low:.4f}-{number.high:.4f})"
+
+
+def _trials(run: Mapping[str, Any]) -> int:
+    return int(statistics.median(run["trials"]))
+
+
+def mean_ranks(results: Mapping[str, Any], when: str) -> dict[str, float]:
+    """Return each contender's mean rank among all with the same task and seed; ties share."""
+    ranks: dict[str, list[float]] = {}
+    for found in results["tasks"].values():
+        for seed in range(results["seeds"]):
+            losses = {name: run[when][seed] for name, run in found["runs"].items()}
+            for name, loss in losses.items():
+                better = sum(other < loss for other in losses.values())
+                equal = sum(other == loss for other in losses.values())
+                ranks.setdefault(name, []).append(better + (equal + 1) / 2)
+    return {name: statistics.mean(found) for name, found in ranks.items()}
+
+
+def paired(results: Mapping[str, Any], mine: str, theirs: str, when: str) -> tuple[int, int, int]:
+    """Return how often one beat, equalled and lost to another with the same task and seed."""
+    won = equal = lost = 0
+    for found in results["tasks"].values():
+        runs = found["runs"]
+        for ours, other in zip(runs[mine][when], runs[theirs][when], strict=True):
+            won, equal, lost = won + (ours < other), equal + (ours == other), lost + (ours > other)
+    return won, equal, lost
+
+
+def goals(results: Mapping[str, Any]) -> list[str]:
+    """Return the goals, each as reached or missed."""
+    lines = []
+    names = list(results["thought"])
+    model = "ours, tpe on rungs"
+    if model in names:
+        for when in (_QUARTER, _FULL):
+            for peer in (name for name in names if not name.startswith("ours")):
+                won, equal, lost = paired(results, model, peer, when)
+                verdict = "ahead of" if won > lost else "level with" if won == lost else "BEHIND"
+                lines.append(f"{when}: {model} is {verdict} {peer}: {won} / {equal} / {lost}")
+    won, equal, lost = paired(results, "ours, promotion", "ours, async_halving", _FULL)
+    lines.append(
+        f"{_FULL}: promotion against stopping, won / equal / lost: {won} / {equal} / {lost}"
+    )
+    if "ray, ASHA" in names:
+        _, equal, other = paired(results, "ours, async_halving", "ray, ASHA", _FULL)
+        lines.append(f"{_FULL}: our async_halving equals Ray's in {equal} runs, differs in {other}")
+    return lines
+
+
+def draw(results: Mapping[str, Any], path: pathlib.Path) -> bool:
+    """Write the median best loss over the budget, one panel per task; False without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    tasks = results["tasks"]
+    figure, panels = pyplot.subplots(
+        2, (len(tasks) + 1) // 2, figsize=(13, 7), layout="constrained", squeeze=False
+    )
+    for axes, (task, found) in zip(panels.flat, tasks.items(), strict=False):
+        for name, run in found["runs"].items():
+            ours = name.startswith("ours")
+            axes.plot(
+                results["grid"],
+                run["path"],
+                label=name,
+                linewidth=2 if ours else 1,
+                linestyle="-" if ours else "--",
+            )
+        axes.set_title(task)
+        axes.set_xlabel("epochs trained in all")
+        axes.set_ylabel("best validation loss, median")
+        axes.set_yscale("log")
+    panels.flat[0].legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+    return True

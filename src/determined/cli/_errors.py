@@ -1,0 +1,87 @@
+"""From exceptions to exit codes: 0 fine, 1 error, 2 wrong usage, 3 interrupted."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import IO, Any
+
+import click
+
+from determined.errors import ConfigurationError, DeterminedError
+
+OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
+
+
+def exit_code_of(command: click.Command, arguments: list[str]) -> int:
+    """Run a command; whatever it raises is told on stderr and becomes an exit code."""
+    try:
+        code = _run(command, arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        _discard_output()
+        return OK
+
+
+def _run(command: click.Command, arguments: list[str]) -> int:
+    try:
+        result = command.main(arguments, prog_name="det", standalone_mode=False)
+        return result if isinstance(result, int) else OK
+    except click.UsageError as error:
+        _show_usage(error)
+        return USAGE
+    except (click.Abort, KeyboardInterrupt):
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except ConfigurationError as error:
+        for problem in error.problems:
+            click.echo(problem.render(), err=True, color=use_colour(sys.stderr))
+        return ERROR
+    except (DeterminedError, OSError, click.ClickException) as error:
+        if wants_traceback():
+            traceback.print_exc()
+        complain(error.format_message() if isinstance(error, click.ClickException) else str(error))
+        return ERROR
+    except Exception:
+        traceback.print_exc()
+        complain("this is a fault of `det` itself; the lines above tell where")
+        return ERROR
+
+
+def complain(message: str) -> None:
+    """Write an error to stderr, in red on terminals."""
+    text = click.style(f"det: {message}", fg="red")
+    click.echo(text, err=True, color=use_colour(sys.stderr))
+
+
+def wants_traceback() -> bool:
+    """Whether DET_DEBUG asks for tracebacks of expected errors too."""
+    return os.environ.get("DET_DEBUG", "").lower() in ("1", "true")
+
+
+def use_colour(stream: IO[Any]) -> bool:
+    """Whether to colour: on terminals, unless NO_COLOR or a dumb terminal says otherwise."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not plain and stream.isatty()
+
+
+def _show_usage(error: click.UsageError) -> None:
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help already
+        click.echo(error.format_message(), err=True)
+        return
+    if error.ctx is not None:
+        path = error.ctx.command_path
+        click.echo(error.ctx.get_usage(), err=True)
+        click.echo(f"`{path} --help` tells more.\n", err=True)
+    complain(error.format_message())
+
+
+def _discard_output() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush does not fail again."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)

@@ -1,0 +1,33 @@
+"""The nouns of `det`. A new one is a module with a command of its name, and a line here."""
+
+from __future__ import annotations
+
+import click
+
+from determined._version import __version__
+from determined.cli._group import Group, Lazy
+
+_NOUNS = (
+    Lazy(
+        "experiment", "determined.cli.experiment", "Create, check and follow experiments.", ("e",)
+    ),
+    Lazy("version", "determined.cli.version", "Show the versions of what `det` runs with."),
+)
+
+
+@click.group(cls=Group, lazy=_NOUNS, name="det")
+@click.version_option(
+    __version__, "-v", "--version", prog_name="det", message="%(prog)s %(version)s"
+)
+@click.option("-u", "--user", hidden=True, help="Accepted and ignored: there is one user.")
+@click.option("-m", "--master", hidden=True, help="There is no server to talk to.")
+def det(user: str | None, master: str | None) -> None:
+    """Train PyTorch models: experiments on this machine, with no server.
+
+    `det help COMMAND` or `det COMMAND --help` tells more.
+    """
+    if master:
+        raise click.UsageError(
+            f"--master {master}: experiments run on this machine, there is no server to talk to. "
+            "Leave the option out."
+        )

@@ -1,0 +1,134 @@
+"""Tables on the terminal, and the same rows as CSV or JSON."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any, Literal, TypeVar
+
+import click
+
+Output = Literal["table", "csv", "json"]
+_NARROWEST = 8
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def output_options(function: _Function) -> _Function:
+    """Give a command `--csv` and `--json`; it gets the argument `output`."""
+    for name in ("json", "csv"):
+        function = click.option(
+            f"--{name}",
+            "output",
+            flag_value=name,
+            type=click.Choice(["table", "csv", "json"]),
+            default="table" if name == "csv" else None,
+            help=f"Print {name.upper()}.",
+        )(function)
+    return function
+
+
+def show(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    output: Output = "table",
+    data: object = None,
+) -> None:
+    """Print rows in one of the forms; `data` is what JSON shows instead of the rows."""
+    if output == "csv":
+        show_csv(headers, rows)
+    elif output == "json":
+        keyed = [dict(zip(headers, row, strict=True)) for row in rows]
+        show_json(keyed if data is None else data)
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        click.echo(table(headers, rows, width))
+
+
+def show_csv(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows as CSV; nothing is cut."""
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(headers)
+    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+
+
+def show_json(data: object) -> None:
+    """Print JSON: sorted, indented by two."""
+    import json
+
+    click.echo(json.dumps(data, indent=2, sort_keys=True, default=str, ensure_ascii=False))
+
+
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = None
+) -> str:
+    """Lay out a table; with `width`, the widest columns are cut until it fits."""
+    cells = [[_text(cell) for cell in row] for row in rows]
+    numeric = [
+        bool(rows) and all(isinstance(row[i], (int, float)) or row[i] is None for row in rows)
+        for i in range(len(headers))
+    ]
+    lines = [list(map(_text, headers)), *cells]
+    widths = [max(columns_of(line[i]) for line in lines) for i in range(len(headers))]
+    if width is not None:
+        widths = _fitting(widths, width - 3 * len(widths) + 1)
+    laid_out = [
+        " | ".join(
+            _padded(cell, size, right)
+            for cell, size, right in zip(line, widths, numeric, strict=True)
+        )
+        for line in lines
+    ]
+    rule = "+".join("-" * (size + 2) for size in widths)
+    return "\n".join([f" {laid_out[0]}", rule, *(f" {line}".rstrip() for line in laid_out[1:])])
+
+
+def _fitting(widths: list[int], room: int) -> list[int]:
+    """Narrow the widest column, again and again, until all fit or all are narrow."""
+    widths = list(widths)
+    while sum(widths) > room and max(widths, default=0) > _NARROWEST:
+        widest = widths.index(max(widths))
+        second = max([w for w in widths if w < widths[widest]], default=_NARROWEST)
+        excess = sum(widths) - room
+        widths[widest] = max(widths[widest] - excess, min(second, widths[widest] - 1), _NARROWEST)
+    return widths
+
+
+def _text(cell: object) -> str:
+    """One line of printable text: a name in a list must not steer the terminal."""
+    if cell is None:
+        return ""
+    text = f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal a text takes: wide characters two, combining ones none."""
+    wide = (2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return sum(0 if unicodedata.combining(c) else w for c, w in zip(text, wide, strict=True))
+
+
+def _padded(text: str, size: int, right: bool) -> str:
+    if columns_of(text) > size:
+        while columns_of(text) > size - 1:
+            text = text[:-1]
+        text += "…"
+    space = " " * (size - columns_of(text))
+    return space + text if right else text + space
+
+
+def time_text(seconds: float | None, *, utc: bool = False) -> str:
+    """Write a moment: local time, or UTC."""
+    if seconds is None:
+        return ""
+    moment = datetime.fromtimestamp(seconds, timezone.utc)
+    return (moment if utc else moment.astimezone()).strftime("%Y-%m-%d %H:%M:%S%z")
+
+
+def percent(share: float | None) -> str:
+    """Write progress from 0 to 1 as `12.3%`."""
+    return "" if share is None else f"{100 * share:.1f}%"

@@ -1,0 +1,35 @@
+"""Experiment configurations: YAML in, a complete and typed value or all problems at once out.
+
+No files but the one that is loaded, no clock, no randomness: they are arguments. Start with `_load`
+(the order of things), then `_model` (every key). Importing this brings neither pydantic nor yaml.
+"""
+
+from determined.config._load import Completion, Loaded, load, load_file
+from determined.config._mask import MASK, masked
+from determined.config._names import random_name
+from determined.config._old_forms import is_trial_class, uses_harness
+from determined.config._problems import Place, Problem
+from determined.config._views import (
+    environment_variables,
+    schema,
+    to_yaml,
+    typed_hyperparameters,
+)
+
+__all__ = [
+    "MASK",
+    "Completion",
+    "Loaded",
+    "Place",
+    "Problem",
+    "environment_variables",
+    "is_trial_class",
+    "load",
+    "load_file",
+    "masked",
+    "random_name",
+    "schema",
+    "to_yaml",
+    "typed_hyperparameters",
+    "uses_harness",
+]

@@ -1,0 +1,177 @@
+"""What must hold between keys; each check looks at plain values and skips those that are wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, TypeGuard
+
+from determined.config._old_forms import uses_harness
+from determined.config._problems import Path, Problem, shown
+from determined.config._searcher import REMOVED
+from determined.config._storage import is_below
+
+
+def check(config: dict[str, Any], *, managed: bool) -> Iterator[Problem]:
+    """Yield every problem that takes more than one key to see."""
+    yield from _entrypoint(config, managed)
+    yield from _workspace(config)
+    yield from _searcher(config, _section(config, "searcher"))
+    yield from _resources(_section(config, "resources"))
+    yield from _storage(_section(config, "checkpoint_storage"))
+    yield from _profiling(_section(config, "profiling"))
+    yield from _environment(_section(config, "environment"))
+    yield from _log_policies(config.get("log_policies"))
+    is_grid = _section(config, "searcher").get("name") == "grid"
+    yield from _group(_section(config, "hyperparameters"), ("hyperparameters",), is_grid)
+
+
+def _section(config: dict[str, Any], name: str) -> dict[str, Any]:
+    section = config.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _entrypoint(config: dict[str, Any], managed: bool) -> Iterator[Problem]:
+    if managed and config.get("entrypoint") is None:
+        hint = "for example `entrypoint: python3 train.py`"
+        yield Problem("missing; expected a command", ("entrypoint",), hint, points_at="key")
+
+
+def _workspace(config: dict[str, Any]) -> Iterator[Problem]:
+    given = [key for key in ("workspace", "project") if config.get(key) not in (None, "")]
+    if len(given) == 1:
+        other = "project" if given == ["workspace"] else "workspace"
+        yield Problem(f"needs `{other}` as well: both or neither", (given[0],), points_at="key")
+
+
+def _searcher(config: dict[str, Any], searcher: dict[str, Any]) -> Iterator[Problem]:
+    name = str(searcher.get("name"))
+    if name in REMOVED:
+        yield Problem(
+            f"`{name}` was removed and is not valid for new experiments",
+            ("searcher", "name"),
+            f"use {REMOVED[name]}",
+        )
+    sources = ("source_trial_id", "source_checkpoint_uuid")
+    if all(searcher.get(key) is not None for key in sources):
+        words = "give source_trial_id or source_checkpoint_uuid, not both"
+        yield Problem(words, ("searcher", "source_checkpoint_uuid"), points_at="key")
+    no_length = searcher.get("max_length") is None and searcher.get("max_time") is None
+    if searcher and no_length and name not in REMOVED and uses_harness(config.get("entrypoint")):
+        yield Problem(
+            "missing; a trial class trains to this length",
+            ("searcher", "max_length"),
+            "for example `max_length: {batches: 1000}`",
+            points_at="key",
+        )
+
+
+def _resources(resources: dict[str, Any]) -> Iterator[Problem]:
+    slots = resources.get("slots_per_trial")
+    slots = 1 if slots is None else slots
+    most, shared = resources.get("max_slots"), resources.get("trials_per_slot")
+    if _is_number(slots) and _is_number(most) and most < slots:
+        words = f"expected at least slots_per_trial ({slots}), got {most}"
+        yield Problem(words, ("resources", "max_slots"), "no trial could ever start")
+    if _is_number(slots) and _is_number(shared) and shared > 1 and slots > 1:
+        words = f"trials of {slots} slots cannot share a slot"
+        yield Problem(words, ("resources", "trials_per_slot"), "set slots_per_trial to 1")
+
+
+def _storage(storage: dict[str, Any]) -> Iterator[Problem]:
+    here = "checkpoint_storage"
+    if storage.get("type") == "azure":
+        ways = [k for k in ("connection_string", "account_url") if storage.get(k) is not None]
+        if len(ways) != 1:
+            words = "expected connection_string or account_url, got "
+            words += "both" if ways else "neither"
+            yield Problem(words, (here, *ways[1:]), points_at="key")
+    root = storage.get("host_path")
+    for key in ("storage_path", "checkpoint_path", "tensorboard_path"):
+        inner = storage.get(key)
+        if isinstance(root, str) and isinstance(inner, str) and not is_below(inner, root):
+            words = f"expected a subdirectory of host_path ({root}), got {shown(inner)}"
+            yield Problem(words, (here, key))
+
+
+def _profiling(profiling: dict[str, Any]) -> Iterator[Problem]:
+    begin, end = profiling.get("begin_on_batch") or 0, profiling.get("end_after_batch")
+    if _is_number(begin) and _is_number(end) and end < begin:
+        words = f"expected at least begin_on_batch ({begin}), got {end}"
+        yield Problem(words, ("profiling", "end_after_batch"))
+
+
+def _environment(environment: dict[str, Any]) -> Iterator[Problem]:
+    if environment.get("python") is not None and environment.get("virtualenv") is not None:
+        words = "give python or virtualenv, not both"
+        yield Problem(words, ("environment", "virtualenv"), points_at="key")
+
+
+def _log_policies(policies: Any) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, policy in enumerate(policies if isinstance(policies, list) else []):
+        name = policy.get("name") if isinstance(policy, dict) else None
+        if isinstance(name, str) and name in seen:
+            words = f"another policy has the name {shown(name)}"
+            yield Problem(words, ("log_policies", index, "name"))
+        elif isinstance(name, str):
+            seen.add(name)
+
+
+def _group(group: dict[str, Any], path: Path, is_grid: bool) -> Iterator[Problem]:
+    if is_grid and path == ("hyperparameters",) and not group:
+        words = "a grid needs hyperparameters, and there are none"
+        yield Problem(words, path, points_at="key")
+    for name, entry in group.items():
+        here = (*path, name)
+        if isinstance(entry, dict) and "type" not in entry:
+            yield from _group(entry, here, is_grid)
+        elif isinstance(entry, dict):
+            yield from _range(entry, here, is_grid)
+
+
+def _range(entry: dict[str, Any], path: Path, is_grid: bool) -> Iterator[Problem]:
+    kind = entry.get("type")
+    if kind == "categorical" and is_grid and isinstance(entry.get("vals"), list):
+        yield from _repeated(entry["vals"], (*path, "vals"))
+    if kind not in ("int", "double", "log"):
+        return
+    low, high = entry.get("minval"), entry.get("maxval")
+    if _is_number(low) and _is_number(high) and math.isfinite(low) and math.isfinite(high):
+        if low >= high:
+            words = f"expected less than maxval ({shown(high)}), got {shown(low)}"
+            yield Problem(words, (*path, "minval"))
+        elif kind == "log":
+            yield from _overflow(entry, path)
+    if is_grid and entry.get("count") is None:
+        words = "missing; a grid needs the number of points in this range"
+        yield Problem(words, (*path, "count"), points_at="key")
+
+
+def _overflow(entry: dict[str, Any], path: Path) -> Iterator[Problem]:
+    base = entry.get("base")
+    base = 10.0 if base is None else base
+    if not _is_number(base) or base <= 0:
+        return
+    try:
+        values = [float(base) ** float(entry[key]) for key in ("minval", "maxval")]
+    except OverflowError:
+        values = [float("inf")]
+    if not all(0 < value < float("inf") for value in values):
+        yield Problem(
+            f"{shown(base)} to the power of {shown(entry['maxval'])} is out of range",
+            (*path, "maxval"),
+            "minval and maxval are exponents",
+        )
+
+
+def _repeated(values: list[Any], path: Path) -> Iterator[Problem]:
+    for index, value in enumerate(values):
+        same = (type(value), value)
+        if any((type(earlier), earlier) == same for earlier in values[:index]):
+            words = f"{shown(value)} is listed twice: the grid would have equal trials"
+            yield Problem(words, (*path, index))

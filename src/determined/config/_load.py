@@ -1,0 +1,224 @@
+"""From a file, text or dictionary to a complete configuration, or to all of its problems."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
+
+from determined.config._problems import Path, Problem, dotted, shown
+from determined.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from determined.config._model import Configuration
+    from determined.config._origins import Origins
+
+_DEFAULT_POLICIES = [
+    {"name": "CUDA OOM", "pattern": ".*CUDA out of memory.*"},
+    {"name": "ECC Error", "pattern": ".*uncorrectable ECC error encountered.*"},
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Completion:
+    """What fills the gaps of a configuration: values of the moment and of the platform."""
+
+    created: int = 0
+    """Unix seconds; the experiment's seed unless the configuration has one."""
+    name: str = "Experiment"
+    template: Mapping[str, Any] | str | None = None
+    """Another configuration (a dictionary, or YAML) that gives what this one leaves open."""
+    checkpoint_storage: Mapping[str, Any] | None = None
+    """The platform's own storage."""
+    managed: bool = True
+    """Whether the platform starts the trials, so that an entrypoint is needed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A configuration without errors."""
+
+    configuration: Configuration
+    effective: dict[str, Any]
+    """All of it as plain values, every default filled in: what a trial sees."""
+    notes: tuple[Problem, ...]
+
+
+def load_file(
+    path: str | FilePath, overrides: Sequence[str] = (), completion: Completion | None = None
+) -> Loaded:
+    """Load a YAML file. Raises `ConfigurationError`, which holds all problems at once."""
+    source = str(path)
+    try:
+        with FilePath(path).open("rb") as file:
+            data = file.read(_max_bytes() + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(
+            source, [Problem(f"cannot be read: {reason}", source=source)]
+        ) from None
+    return load(data, source, overrides, completion)
+
+
+def load(
+    config: Mapping[str, Any] | str | bytes,
+    source: str = "configuration",
+    overrides: Sequence[str] = (),
+    completion: Completion | None = None,
+) -> Loaded:
+    """Load a dictionary, or the text of a YAML file.
+
+    In this order: the configuration, `overrides` (`a.b=value`), the template, the platform's
+    storage, the defaults. Raises `ConfigurationError`, which holds all problems at once.
+    """
+    loader = _Loader(source, completion or Completion())
+    return loader.load(config, overrides)
+
+
+class _Loader:
+    """One load: the problems that were found so far, and the origins of values."""
+
+    def __init__(self, source: str, completion: Completion) -> None:
+        from determined.config._origins import Origins
+
+        self._source = source
+        self._completion = completion
+        self._origins: Origins = Origins(source)
+        self._problems: list[Problem] = []
+
+    def load(self, config: Mapping[str, Any] | str | bytes, overrides: Sequence[str]) -> Loaded:
+        from determined.config._merge import merged
+        from determined.config._notes import notes
+        from determined.config._old_forms import modern
+
+        written = self._read(config, self._source)
+        if written is None:
+            raise self._error()
+        written = self._overridden(written, overrides)
+        if self._completion.template is not None:
+            template = self._read(self._completion.template, "template")
+            written = merged(written, template or {})
+        new = modern(written)
+        complete = self._completed(new.config)
+        validated = self._validated(complete, new.moved)
+        told = [*new.notes, *notes(written)]
+        self._problems += [self._origins.located(note, {}) for note in told]
+        if validated is None or any(problem.severity == "error" for problem in self._problems):
+            raise self._error()
+        return Loaded(validated, _effective(validated, complete), tuple(_ordered(self._problems)))
+
+    def _error(self) -> ConfigurationError:
+        return ConfigurationError(self._source, _ordered(self._problems))
+
+    def _read(self, config: Mapping[str, Any] | str | bytes, source: str) -> dict[str, Any] | None:
+        """Return the mapping that a source holds; None, and a problem, if it holds none."""
+        from determined.config import _plain, _yaml
+
+        if isinstance(config, (str, bytes)):
+            document = _yaml.read(config, source)
+            self._problems += document.problems
+            self._origins.add(source, document.marks)
+            value, unreadable = document.value, not document.marks and bool(document.problems)
+        else:
+            value, problems = _plain.copied(config, source)
+            self._problems += problems
+            unreadable = bool(problems)
+        if isinstance(value, dict) and value and not unreadable:
+            return value
+        if not unreadable:
+            got = "an empty file" if value is None else shown(value)
+            problem = Problem(f"expected a mapping of keys to values, got {got}")
+            self._problems.append(self._origins.located(problem, {}))
+        return None
+
+    def _overridden(self, config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+        from determined.config import _overrides
+
+        for text in overrides:
+            parsed = _overrides.parse(text)
+            if isinstance(parsed, Problem):
+                self._problems.append(parsed)
+                continue
+            path, value = parsed
+            changed = _overrides.with_value(config, path, value)
+            source = f"--config {text}"
+            if isinstance(changed, tuple):
+                words = f"`{dotted(changed)}` is not a mapping, so nothing in it can be set"
+                self._problems.append(Problem(words, path=path, source=source))
+                continue
+            config = changed
+            self._origins.override(path, source)
+        return config
+
+    def _completed(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Fill in what comes from the platform and from the moment."""
+        from determined.config._merge import merged
+
+        platform: dict[str, Any] = {
+            "name": self._completion.name,
+            "reproducibility": {"experiment_seed": self._completion.created},
+        }
+        if self._completion.checkpoint_storage is not None:
+            platform["checkpoint_storage"] = dict(self._completion.checkpoint_storage)
+        complete: dict[str, Any] = merged(config, platform)
+        if complete.get("log_policies") is None or isinstance(complete["log_policies"], list):
+            complete["log_policies"] = _with_default_policies(complete.get("log_policies") or [])
+        return {k: v for k, v in complete.items() if v != "" or k not in ("workspace", "project")}
+
+    def _validated(
+        self, config: dict[str, Any], moved: Mapping[Path, Path]
+    ) -> Configuration | None:
+        from pydantic import ValidationError
+
+        from determined.config._checks import check
+        from determined.config._explain import explain_all
+        from determined.config._model import Configuration
+
+        found = list(check(config, managed=self._completion.managed))
+        validated = None
+        try:
+            validated = Configuration.model_validate(config)
+        except ValidationError as errors:
+            found += explain_all(errors.errors(include_url=False))
+        self._problems += _distinct(self._origins.located(problem, moved) for problem in found)
+        return validated
+
+
+def _with_default_policies(own: list[Any]) -> list[Any]:
+    """Complete the author's policies from the default ones of their name, and add the others."""
+    defaults = {policy["name"]: policy for policy in _DEFAULT_POLICIES}
+    named = [str(p.get("name")) if isinstance(p, dict) else "" for p in own]
+    completed = [
+        {**defaults[name], **policy} if name in defaults else policy
+        for name, policy in zip(named, own, strict=True)
+    ]
+    return [*completed, *(policy for name, policy in defaults.items() if name not in named)]
+
+
+def _effective(configuration: Configuration, written: dict[str, Any]) -> dict[str, Any]:
+    from determined.config._model import plain
+
+    effective: dict[str, Any] = plain(configuration)
+    effective["hyperparameters"] = written.get("hyperparameters") or {}
+    return effective
+
+
+def _distinct(problems: Iterable[Problem]) -> list[Problem]:
+    return list({(problem.path, problem.message): problem for problem in problems}.values())
+
+
+def _ordered(problems: Iterable[Problem]) -> list[Problem]:
+    """Errors first, each kind in the order of the file; what has no line comes last."""
+
+    def position(problem: Problem) -> tuple[bool, bool, int, int]:
+        line, column = (problem.place.line, problem.place.column) if problem.place else (0, 0)
+        return (problem.severity == "note", problem.place is None, line, column)
+
+    return sorted(problems, key=position)
+
+
+def _max_bytes() -> int:
+    from determined.config._yaml import MAX_BYTES
+
+    return MAX_BYTES

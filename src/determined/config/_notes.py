@@ -1,0 +1,75 @@
+"""What to tell at creation: keys that do nothing here, and things that may surprise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from determined.config._old_forms import uses_harness
+from determined.config._problems import Path, Problem
+
+_NO_EFFECT: dict[Path, str] = {
+    ("bind_mounts",): "there are no containers; trials see the machine's own paths",
+    ("slurm",): "no Slurm is involved",
+    ("pbs",): "no PBS is involved",
+    ("environment", "image"): "there are no containers; see environment.python and virtualenv",
+    ("integrations", "pachyderm"): "no Pachyderm is involved",
+    ("integrations", "webhooks"): "give a URL or a command: integrations.on_end, on_failure",
+}
+_HARNESS_ONLY: dict[Path, str] = {
+    ("min_validation_period",): "fit(validation_period=...)",
+    ("min_checkpoint_period",): "fit(checkpoint_period=...)",
+    ("checkpoint_policy",): "fit(checkpoint_policy=...)",
+    ("scheduling_unit",): "fit(reporting_period=...)",
+    ("perform_initial_validation",): "fit(step_zero_validation=True)",
+    ("profiling", "enabled"): "fit(profiling_enabled=True)",
+    ("optimizations", "aggregation_frequency"): "pytorch.init(aggregation_frequency=...)",
+    ("optimizations", "average_aggregated_gradients"): "the divided loss to backward",
+    ("optimizations", "gradient_compression"): "the model through a DDP communication hook",
+}
+_ON_BY_DEFAULT = (("optimizations", "average_aggregated_gradients"),)
+_NO_LONGER: dict[Path, str] = {
+    ("records_per_epoch",): "an epoch is one pass over the data loader",
+    ("optimizations", "mixed_precision"): "use torch.autocast and context.wrap_scaler",
+}
+
+
+def notes(config: dict[str, Any]) -> Iterator[Problem]:
+    """Yield what the author of a configuration may want to know; `config` as it was written."""
+    for path, reason in _NO_EFFECT.items():
+        if _is_set(config, path):
+            yield _note(f"no effect: {reason}", path)
+    if not uses_harness(config.get("entrypoint")):
+        for path, instead in _HARNESS_ONLY.items():
+            if _is_set(config, path):
+                yield _note(f"no effect with a script: pass {instead}", path)
+    for path, reason in _NO_LONGER.items():
+        if _is_set(config, path):
+            yield _note(f"no effect: {reason}", path)
+    searcher = config.get("searcher")
+    if isinstance(searcher, dict) and searcher.get("name") == "single":
+        yield from _drawn(config.get("hyperparameters"), ("hyperparameters",))
+
+
+def _note(message: str, path: Path) -> Problem:
+    return Problem(message, path=path, severity="note", points_at="key")
+
+
+def _is_set(config: Any, path: Path) -> bool:
+    """Whether a file asks for something here: more than nothing, or than what holds anyway."""
+    value = config
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value is False if path in _ON_BY_DEFAULT else bool(value)
+
+
+def _drawn(entry: Any, path: Path) -> Iterator[Problem]:
+    """Tell of ranges under `single`: its one trial gets values drawn from them."""
+    if not isinstance(entry, dict):
+        return
+    if len(path) > 1 and "type" in entry:
+        if entry["type"] != "const":
+            yield _note("`single` draws one value from this range", path)
+        return
+    for name, value in entry.items():
+        yield from _drawn(value, (*path, name))

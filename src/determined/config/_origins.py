@@ -1,0 +1,57 @@
+"""Where each value of a merged configuration was written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from determined.config._mask import is_about_secrets
+from determined.config._problems import Path, Place, Problem
+from determined.config._yaml import Marks
+
+
+class Origins:
+    """Finds the place of a path: its own, or that of the nearest thing around it."""
+
+    def __init__(self, source: str) -> None:
+        self._default = source
+        self._found: dict[Path, tuple[str, Marks | None]] = {}
+
+    def add(self, source: str, marks: Mapping[Path, Marks]) -> None:
+        """Take the places of a file; those of an earlier one count where both have a path."""
+        for path, mark in marks.items():
+            self._found.setdefault(path, (source, mark))
+
+    def override(self, path: Path, source: str) -> None:
+        """Remember that a value came from elsewhere, with no line to show."""
+        inside = [known for known in self._found if known[: len(path)] == path]
+        for known in inside:
+            del self._found[known]
+        self._found[path] = (source, None)
+
+    def located(self, problem: Problem, moved: Mapping[Path, Path]) -> Problem:
+        """Return the problem with the place that it is about, in the words of its author."""
+        path = _original(problem.path, moved)
+        around = path
+        while around not in self._found and around:
+            around = around[:-1]
+        source, marks = self._found.get(around, (self._default, None))
+        if not around and path:
+            marks = None  # nothing around it but the file
+        place = self._place(marks, problem, exact=around == path)
+        return dataclasses.replace(problem, path=path, source=source, place=place)
+
+    @staticmethod
+    def _place(marks: Marks | None, problem: Problem, *, exact: bool) -> Place | None:
+        if marks is None:
+            return None
+        place = marks.value if exact and problem.points_at == "value" else marks.key
+        # A line that may hold a secret is better not repeated.
+        return dataclasses.replace(place, text="") if is_about_secrets(place.text) else place
+
+
+def _original(path: Path, moved: Mapping[Path, Path]) -> Path:
+    for length in range(len(path), 0, -1):
+        if path[:length] in moved:
+            return (*moved[path[:length]], *path[length:])
+    return path

@@ -1,0 +1,53 @@
+"""The control file: what the platform wants a run to know, the other way round than a journal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+CONTROL_FILE = "control"
+
+
+@dataclass(frozen=True)
+class Control:
+    """The content of a control file; a key that is not there has its default.
+
+    `best_validation` is that of the whole experiment, `last_validation` the step of this trial's
+    newest one.
+    """
+
+    preempt: bool = False
+    reason: str = ""
+    best_validation: float | None = None
+    last_validation: int | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Control:
+        """Read the JSON of a control file; ValueError if it is none."""
+        content = json.loads(text)
+        if not isinstance(content, dict):
+            raise ValueError(f"expected a JSON object, got {type(content).__name__}")
+        best: Any = content.get("best_validation")
+        last = content.get("last_validation")
+        return cls(
+            preempt=content.get("preempt") is True,
+            reason=str(content.get("reason") or ""),
+            best_validation=float(best) if _is_number(best) else None,
+            last_validation=last if isinstance(last, int) else None,
+            metadata=dict(content.get("metadata") or {}),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Replace the control file of a run; readers see the old content or the new, whole."""
+        new = folder / f".{CONTROL_FILE}.{os.getpid()}"
+        new.write_text(json.dumps(vars(self)), encoding="utf-8")
+        new.replace(folder / CONTROL_FILE)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not math.isnan(value)

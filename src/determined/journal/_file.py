@@ -1,0 +1,225 @@
+"""Journal files: a head, then records of length, checksum and payload, only ever appended.
+
+The checksum covers the position, the length and the payload. A record is therefore valid only
+where it was written: zeros at the end of a file, or bytes that merely look like a record inside
+another one, are never taken for a record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import struct
+import time
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from determined.errors import JournalError
+from determined.journal._records import Record, Unknown, decode, encode
+
+MAX_RECORD_BYTES = 64 << 20
+
+_MAGIC = b"DETJRNL\n"
+_VERSION = 1
+_FILE_HEAD = struct.Struct("<8sI")
+_RECORD_HEAD = struct.Struct("<II")  # length, checksum
+_PLACE = struct.Struct("<QI")  # offset, length: the start of what the checksum covers
+_READ_BYTES = 4 << 20
+
+
+def new_journal_path(folder: Path) -> Path:
+    """A name for the journal of this process start; names sort by the time of creation."""
+    return folder / f"journal-{time.time_ns():020d}-{uuid.uuid4().hex[:12]}"
+
+
+def _checksum(offset: int, payload: bytes | memoryview) -> int:
+    return zlib.crc32(payload, zlib.crc32(_PLACE.pack(offset, len(payload))))
+
+
+class JournalWriter:
+    """Appends records to a new file. Not for use by several threads at once, nor after a fork.
+
+    Raises:
+        JournalError: the file cannot be written. What was appended before stays readable, a
+            record that was written in part is taken back, and a later append may work again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._owner = os.getpid()
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise JournalError(f"Cannot create the journal {path}: {error.strerror}.") from error
+        self._end = 0
+        self._is_closed = False
+        self._write(_FILE_HEAD.pack(_MAGIC, _VERSION))
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Write the records with one call: readers see them from then on."""
+        parts: list[bytes] = []
+        offset = self._end
+        for record in records:
+            payload = encode(record)
+            if len(payload) > MAX_RECORD_BYTES:
+                raise JournalError(
+                    f"A record of {len(payload):,} bytes is more than a journal takes "
+                    f"({MAX_RECORD_BYTES:,}): report fewer or smaller values at once."
+                )
+            parts += (_RECORD_HEAD.pack(len(payload), _checksum(offset, payload)), payload)
+            offset += _RECORD_HEAD.size + len(payload)
+        if parts:
+            self._write(b"".join(parts))
+
+    def sync(self) -> None:
+        """Return when everything appended so far is on disk."""
+        try:
+            getattr(os, "fdatasync", os.fsync)(self._file)
+        except OSError as error:
+            raise JournalError(f"Cannot sync the journal {self.path}: {error.strerror}.") from error
+
+    def close(self) -> None:
+        """Close the file; does nothing the second time."""
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self._file)
+
+    def _write(self, data: bytes) -> None:
+        if self._is_closed:
+            raise JournalError(f"The journal {self.path} is closed.")
+        if os.getpid() != self._owner:
+            raise JournalError(f"The journal {self.path} belongs to process {self._owner}.")
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._end)
+                os.lseek(self._file, self._end, os.SEEK_SET)
+            raise JournalError(
+                f"Cannot write the journal {self.path}: {error.strerror}."
+            ) from error
+        self._end += len(data)
+
+
+class Damage(enum.Enum):
+    """What stands where no whole record begins."""
+
+    NONE = "none"
+    """The file ends there."""
+    TORN = "torn"
+    """The last write did not get through; nothing that was whole is lost."""
+    CORRUPT = "corrupt"
+    """The bytes changed after they were written: whole records follow."""
+
+
+class JournalReader:
+    """Reads the records of one journal file, from any offset at which it stopped before.
+
+    A file that does not exist yet has no records. While its writer lives, the last record may be
+    incomplete for a moment; whoever knows that the writer is gone asks `diagnose()`.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+
+    def records(self, limit_bytes: int | None = None) -> Iterator[Record]:
+        """Yield whole records; `offset` points behind the one yielded last.
+
+        Args:
+            limit_bytes: stop after about as many bytes, so that no file keeps others waiting.
+        """
+        with self._opened() as window:
+            if window is None or (self.offset == 0 and not self._read_head(window)):
+                return
+            stop = window.size if limit_bytes is None else self.offset + limit_bytes
+            while self.offset < min(stop, window.size):
+                payload = window.payload(self.offset)
+                if payload is None:
+                    return
+                try:
+                    record = decode(payload)
+                except ValueError:  # whole, but not ours to understand: it must not stop us
+                    record = Unknown(payload[0])
+                self.offset += _RECORD_HEAD.size + len(payload)
+                yield record
+
+    def diagnose(self) -> Damage:
+        """Why there is no record at `offset`. Reads the rest of the file."""
+        with self._opened() as window:
+            if window is None or window.size == self.offset:
+                return Damage.NONE
+            found = window.next_whole(self.offset + 1)
+        return Damage.TORN if found is None else Damage.CORRUPT
+
+    def skip_damage(self) -> bool:
+        """Move `offset` to the next whole record behind corrupt bytes; False if there is none."""
+        with self._opened() as window:
+            found = None if window is None else window.next_whole(self.offset + 1)
+        if found is not None:
+            self.offset = found
+        return found is not None
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[_Window | None]:
+        try:
+            with self.path.open("rb") as file:
+                yield _Window(file)
+        except FileNotFoundError:
+            yield None
+        except OSError as error:
+            raise JournalError(f"Cannot read the journal {self.path}: {error.strerror}.") from error
+
+    def _read_head(self, window: _Window) -> bool:
+        if window.size < _FILE_HEAD.size:
+            return False
+        magic, version = _FILE_HEAD.unpack(window.bytes(0, _FILE_HEAD.size))
+        if magic != _MAGIC:
+            return False
+        if version != _VERSION:
+            raise JournalError(
+                f"The journal {self.path} has format {version}; this version of determined reads "
+                f"format {_VERSION}. Install the version that wrote it, or a newer one."
+            )
+        self.offset = _FILE_HEAD.size
+        return True
+
+
+class _Window:
+    """The part of a file that is looked at, read in large steps."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.size = os.fstat(file.fileno()).st_size
+        self._start = 0
+        self._data = memoryview(b"")
+
+    def payload(self, offset: int) -> memoryview | None:
+        """The payload of the record at `offset`; None if there is no whole one."""
+        end = offset + _RECORD_HEAD.size
+        if end > self.size:
+            return None
+        length, checksum = _RECORD_HEAD.unpack(self.bytes(offset, end))
+        if not 0 < length <= MAX_RECORD_BYTES or end + length > self.size:
+            return None
+        payload = self.bytes(end, end + length)
+        return payload if _checksum(offset, payload) == checksum else None
+
+    def next_whole(self, start: int) -> int | None:
+        """The first offset from `start` on at which a whole record begins."""
+        offsets = range(max(start, _FILE_HEAD.size), self.size - _RECORD_HEAD.size)
+        return next((offset for offset in offsets if self.payload(offset) is not None), None)
+
+    def bytes(self, start: int, end: int) -> memoryview:
+        """The bytes from `start` to `end`, which lie within the file."""
+        if start < self._start or end > self._start + len(self._data):
+            count = max(end - start, _READ_BYTES)
+            self._data = memoryview(os.pread(self._file.fileno(), count, start))
+            self._start = start
+        return self._data[start - self._start : end - self._start]

@@ -1,0 +1,200 @@
+"""The records of a journal, and how each becomes bytes.
+
+A payload is one byte for the kind, the fields as JSON (NaN and infinities included), and for
+metrics of single batches the columns behind it. Readers skip kinds and fields that they do not
+know, so an older supervisor can read what a newer library writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+import time
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from determined.journal._columns import BatchColumns
+
+_HEAD = struct.Struct("<BI")  # kind, length of the JSON part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Something that a training process said, and when (seconds since the epoch)."""
+
+    kind: ClassVar[int]
+    time: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True)
+class RunStarted(Record):
+    """A process of a run begins at `steps_completed`."""
+
+    kind: ClassVar[int] = 1
+    run_id: int
+    steps_completed: int
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class Metrics(Record):
+    """Metrics of a group at a step, and those of the single batches before it."""
+
+    kind: ClassVar[int] = 2
+    group: str
+    steps_completed: int
+    metrics: dict[str, Any]
+    batches: BatchColumns | None = None
+
+
+@dataclass(frozen=True)
+class Progress(Record):
+    """How much is done, from 0 to 1."""
+
+    kind: ClassVar[int] = 3
+    progress: float
+
+
+@dataclass(frozen=True)
+class Status(Record):
+    """A short text such as `validating`."""
+
+    kind: ClassVar[int] = 4
+    status: str
+
+
+@dataclass(frozen=True)
+class Checkpoint(Record):
+    """A checkpoint was published."""
+
+    kind: ClassVar[int] = 5
+    uuid: str
+    steps_completed: int
+    resources: dict[str, int]
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CheckpointDeleted(Record):
+    """The training code deleted a checkpoint."""
+
+    kind: ClassVar[int] = 6
+    uuid: str
+
+
+@dataclass(frozen=True)
+class EarlyExit(Record):
+    """The trial ends early; the first reason of a run counts."""
+
+    kind: ClassVar[int] = 7
+    reason: str
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class PreemptionAcknowledged(Record):
+    """The process is about to save and leave because it was asked to."""
+
+    kind: ClassVar[int] = 8
+
+
+@dataclass(frozen=True)
+class Metadata(Record):
+    """The free-form metadata of the trial, replaced as a whole."""
+
+    kind: ClassVar[int] = 9
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Alert(Record):
+    """Something that the user's code wants people to see."""
+
+    kind: ClassVar[int] = 10
+    title: str | None
+    description: str | None
+    level: str
+
+
+@dataclass(frozen=True)
+class SystemSamples(Record):
+    """The load of a machine: a profiler group and its values by agent."""
+
+    kind: ClassVar[int] = 11
+    group: str
+    samples: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TaskUsing(Record):
+    """The task works with a stored checkpoint or model version."""
+
+    kind: ClassVar[int] = 12
+    what: str
+    identifier: str
+
+
+@dataclass(frozen=True)
+class Heartbeat(Record):
+    """The process lives."""
+
+    kind: ClassVar[int] = 13
+
+
+@dataclass(frozen=True)
+class Unknown(Record):
+    """A record of a kind that only a newer version knows."""
+
+    kind: ClassVar[int] = 0
+    number: int
+
+
+_KINDS: dict[int, type[Record]] = {
+    cls.kind: cls
+    for cls in (
+        RunStarted,
+        Metrics,
+        Progress,
+        Status,
+        Checkpoint,
+        CheckpointDeleted,
+        EarlyExit,
+        PreemptionAcknowledged,
+        Metadata,
+        Alert,
+        SystemSamples,
+        TaskUsing,
+        Heartbeat,
+    )
+}
+_FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls)) for cls in _KINDS.values()}
+
+
+def encode(record: Record) -> bytes:
+    """The payload of a record; TypeError if a value is nothing that JSON can say."""
+    columns = b""
+    values = {name: getattr(record, name) for name in _FIELDS[type(record)]}
+    batches = values.pop("batches", None)
+    if batches is not None:
+        columns = batches.to_bytes()
+    text = json.dumps(values, separators=(",", ":")).encode()
+    return b"".join((_HEAD.pack(record.kind, len(text)), text, columns))
+
+
+def decode(payload: bytes | memoryview) -> Record:
+    """The record of a payload; ValueError if it cannot be one."""
+    view = memoryview(payload)
+    try:
+        kind, length = _HEAD.unpack(view[: _HEAD.size])
+        end = _HEAD.size + length
+        cls = _KINDS.get(kind)
+        if cls is None:
+            return Unknown(kind)
+        values: dict[str, Any] = json.loads(bytes(view[_HEAD.size : end]))
+        known = {name: values[name] for name in _FIELDS[cls] if name in values}
+        if cls is Metrics and end < len(view):
+            known["batches"] = BatchColumns.from_bytes(view[end:])
+        return cls(**known)
+    except (struct.error, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"A journal record cannot be read: {error}.") from error

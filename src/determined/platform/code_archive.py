@@ -1,0 +1,111 @@
+"""Snapshots as archives: the same bytes for the same code, and unpacked without trust."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import stat
+import tarfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from determined.platform.snapshot import Snapshot
+
+
+class UnsafeArchive(ValueError):
+    """An archive holds something that must not be unpacked."""
+
+
+def write_archive(snapshot: Snapshot, file: IO[bytes]) -> None:
+    """Write a snapshot as a gzipped tar file; equal snapshots give equal bytes."""
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
+        tarfile.open(
+            fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT, errors="surrogateescape"
+        ) as tar,
+    ):
+        for path in _sorted_paths(snapshot.tree):
+            name = str(path.relative_to(snapshot.tree))
+            status = path.lstat()
+            entry = tarfile.TarInfo(name)
+            entry.mode = 0o755 if status.st_mode & 0o100 else 0o644
+            if stat.S_ISLNK(status.st_mode):
+                entry.type, entry.linkname = tarfile.SYMTYPE, os.readlink(path)  # noqa: PTH115
+                tar.addfile(entry)
+            elif stat.S_ISDIR(status.st_mode):
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                tar.addfile(entry)
+            else:
+                entry.size = status.st_size
+                with path.open("rb") as content:
+                    tar.addfile(entry, content)
+
+
+def extract_archive(file: IO[bytes], target: Path) -> None:
+    """Unpack an archive into the new directory `target`; UnsafeArchive refuses it as a whole.
+
+    Refused are names that lead out, links that do, devices and the like. Links are made last, so
+    nothing is ever written through one.
+    """
+    stage = target.with_name(f".{target.name}.{uuid.uuid4()}")
+    stage.mkdir(mode=0o700)
+    try:
+        with tarfile.open(fileobj=file, mode="r|*", errors="surrogateescape") as tar:
+            links = [link for entry in tar if (link := _extract(tar, entry, stage)) is not None]
+        for path, destination in links:
+            path.symlink_to(destination)
+        for path, destination in links:
+            _check_link(path, destination, stage)
+        stage.rename(target)
+    except tarfile.TarError as error:
+        raise UnsafeArchive(f"This is no archive of code: {error}.") from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path) -> tuple[Path, str] | None:
+    path = stage / _safe_name(entry.name)
+    if entry.isdir():
+        path.mkdir(parents=True, exist_ok=True)
+        return None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if entry.issym():
+        return path, entry.linkname
+    if not entry.isreg():
+        raise UnsafeArchive(f"{entry.name!r} is neither a file nor a directory nor a link.")
+    content = tar.extractfile(entry) or io.BytesIO()
+    descriptor = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
+    with content, os.fdopen(descriptor, "wb") as copy:
+        shutil.copyfileobj(content, copy)
+        os.fchmod(descriptor, 0o755 if entry.mode & 0o100 else 0o644)
+    return None
+
+
+def _safe_name(name: str) -> str:
+    parts = name.split("/")
+    if name.startswith("/") or ".." in parts or "\0" in name or not name:
+        raise UnsafeArchive(f"The name {name!r} leads out of the archive.")
+    return name
+
+
+def _check_link(path: Path, destination: str, stage: Path) -> None:
+    real = os.path.realpath(path)
+    root = os.path.realpath(stage)
+    is_inside = real == root or real.startswith(root + os.sep)
+    if destination.startswith("/") or not is_inside:
+        raise UnsafeArchive(
+            f"The link {path.relative_to(stage)} leads out of the archive, to {destination}."
+        )
+
+
+def _sorted_paths(directory: Path) -> Iterator[Path]:
+    for path in sorted(directory.iterdir(), key=os.fsencode):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from _sorted_paths(path)

@@ -1,0 +1,41 @@
+"""From an experiment's `entrypoint` to the command that runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from determined.platform.run_folder import CONFIGURATION_MARK
+
+_TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
+
+
+def is_trial_class(entrypoint: object) -> bool:
+    """Whether it is of the old form `module:Class`."""
+    return isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint) is not None
+
+
+def command_for(entrypoint: str | Sequence[str], interpreter: str) -> tuple[str, ...]:
+    """Return the command: a list as it is, a trial class through the launcher, else by a shell."""
+    if isinstance(entrypoint, str):
+        if is_trial_class(entrypoint):
+            launcher = (interpreter, "-m", "determined.launch.torch_distributed")
+            return (*launcher, "--", "--trial", entrypoint)
+        return ("sh", "-c", entrypoint)
+    is_list = isinstance(entrypoint, list | tuple) and bool(entrypoint)
+    if is_list and all(isinstance(word, str) for word in entrypoint):
+        return tuple(entrypoint)
+    raise ValueError(
+        "entrypoint: expected a command as a string or a list of strings, or module:Class, "
+        f"got {entrypoint!r}."
+    )
+
+
+def configuration_line(config: Mapping[str, Any]) -> str:
+    """Return the line that shows a configuration in the log; log policies pass it over.
+
+    Secrets must be masked already.
+    """
+    return CONFIGURATION_MARK + json.dumps(config, sort_keys=True, default=str)

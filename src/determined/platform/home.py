@@ -1,0 +1,51 @@
+"""The home of a platform: every folder and file in it, by name.
+
+store.db                     records (the `store` package)
+snapshots/                   code of experiments, shared by content
+creations/<uuid>/            what a door prepared for an experiment that has no id yet
+experiments/<id>/            environment.json, git.diff
+  trials/<id>/<run>/         run folders
+checkpoints/                 checkpoint storage, unless a configuration names another
+tensorboard/<trial>/         event files
+supervisor.lock, .log, wake  the supervisor: held while it lives, what it logs, how to wake it
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+HOME_VARIABLE = "DET_HOME"
+
+
+class Home:
+    """Paths below one folder; nothing is created by looking."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self.snapshots = self.path / "snapshots"
+        self.creations = self.path / "creations"
+        self.checkpoints = self.path / "checkpoints"
+        self.tensorboard = self.path / "tensorboard"
+        self.supervisor_lock = self.path / "supervisor.lock"
+        self.supervisor_log = self.path / "supervisor.log"
+        self.wake = self.path / "wake"
+
+    def __repr__(self) -> str:
+        return f"Home({str(self.path)!r})"
+
+    def experiment(self, experiment_id: int) -> Path:
+        return self.path / "experiments" / str(experiment_id)
+
+    def run(self, experiment_id: int, trial_id: int, run_id: int) -> Path:
+        return self.experiment(experiment_id) / "trials" / str(trial_id) / str(run_id)
+
+    @classmethod
+    def find(cls) -> Home:
+        """The home that `DET_HOME` names, else the one in the user's data directory."""
+        named = os.environ.get(HOME_VARIABLE)
+        if named:
+            return cls(named)
+        import platformdirs
+
+        return cls(platformdirs.user_data_dir("determined"))

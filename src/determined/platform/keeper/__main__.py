@@ -1,0 +1,53 @@
+"""Keep one run: `python -m determined.platform.keeper RUN_FOLDER [DESCRIPTOR]`.
+
+DESCRIPTOR is an inherited one that holds the run's lock; without it we take the lock ourselves.
+The launcher runs this file by its path, which is quicker: see `_import_only_what_is_needed`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main(argv: list[str]) -> int:
+    from determined.platform.keeper._keeper import Keeper
+    from determined.platform.run_folder import RunFolder
+
+    if len(argv) not in (1, 2):
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    folder = RunFolder(os.path.abspath(argv[0]))  # noqa: PTH100
+    alive = int(argv[1]) if len(argv) == 2 else folder.try_lock()
+    if alive is None:
+        sys.stderr.write(f"{folder.path} is kept by another process already.\n")
+        return 1
+    os.set_inheritable(alive, False)  # nothing that we start may keep the run alive
+    if len(argv) == 2:
+        _close_others(alive)
+    if len(argv) == 1:
+        folder.mark_started()
+    os.chdir("/")  # hold no directory that somebody may want to remove or unmount
+    Keeper(folder).run()
+    return 0
+
+
+def _close_others(alive: int) -> None:
+    """Let go of what the launcher's process had inherited itself."""
+    os.closerange(3, alive)
+    os.closerange(alive + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _import_only_what_is_needed() -> None:
+    """Stand in for the package's root, whose own imports take longer than all that we do."""
+    from types import ModuleType
+
+    root = ModuleType("determined")
+    root.__path__ = [__file__.rsplit(os.sep, 3)[0]]
+    sys.modules["determined"] = root
+
+
+if __name__ == "__main__":
+    if not __package__:
+        _import_only_what_is_needed()
+    sys.exit(main(sys.argv[1:]))

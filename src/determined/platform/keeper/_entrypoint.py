@@ -1,0 +1,99 @@
+"""Start the entrypoint of a run as a child of this process."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import sys
+from pathlib import Path
+
+_HOOK = "startup-hook.sh"
+# Sourced, so that what it exports reaches the entrypoint, which then takes the shell's place.
+_SOURCE_HOOK = f'set -e; . "./{_HOOK}"; set +e; exec "$@"'
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG = 1
+_UNCATCHABLE = (signal.SIGKILL, signal.SIGSTOP)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends, so that none gets lost (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def with_startup_hook(
+    argv: tuple[str, ...], environment: dict[str, str], cwd: Path
+) -> tuple[str, ...]:
+    """Return the command that sources the code's startup hook first, if there is one."""
+    if not (cwd / _HOOK).is_file():
+        return argv
+    folders = os.get_exec_path(environment)
+    shells = (Path(folder, "bash") for folder in folders)
+    shell = next((str(shell) for shell in shells if os.access(shell, os.X_OK)), "/bin/sh")
+    return (shell, "-c", _SOURCE_HOOK, _HOOK, *argv)
+
+
+def start(argv: tuple[str, ...], environment: dict[str, str], cwd: Path, output: int) -> int:
+    """Run a command in a session of its own and return its pid; OSError if that cannot be done.
+
+    Its output goes straight to `output`. When we die it gets SIGTERM, as if asked to stop. Must be
+    called from the main thread: that signal comes when the thread ends that forked.
+    """
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    environment = {"PATH": os.defpath, **environment}
+    report, complain = os.pipe()  # closed by exec, so that silence means success
+    keeper = os.getpid()
+    # A signal for the child must not be taken by the handlers that it has from us until exec.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    pid = os.fork()
+    if pid == 0:
+        if libc is not None:
+            libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+            if os.getppid() != keeper:  # it died before it could be said
+                os._exit(127)
+        _become(argv, environment, cwd, output, complain)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    os.close(complain)
+    with os.fdopen(report, "rb") as reader:
+        complaint = reader.read()
+    if complaint:
+        os.waitpid(pid, 0)
+        number, _, name = complaint.partition(b" ")
+        raise OSError(int(number), os.strerror(int(number)), os.fsdecode(name))
+    return pid
+
+
+def _become(
+    argv: tuple[str, ...],
+    environment: dict[str, str],
+    cwd: Path,
+    output: int,
+    complain: int,
+) -> None:
+    """Turn this new child into the command; never returns."""
+    name = str(cwd)
+    try:
+        os.setsid()
+        _reset_signals()
+        os.chdir(cwd)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        name = argv[0]
+        os.execvpe(name, argv, environment)
+    except (OSError, ValueError) as error:  # a null byte in a word or a variable is a ValueError
+        number = getattr(error, "errno", errno.EINVAL)
+        os.write(complain, f"{number} {name}".encode(errors="surrogateescape"))
+    finally:
+        os._exit(127)
+
+
+def _reset_signals() -> None:
+    """Handle all signals as usual: Python ignores some, and a new program would inherit that."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if number not in _UNCATCHABLE and signal.getsignal(number) is not None:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())

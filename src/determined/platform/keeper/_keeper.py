@@ -1,0 +1,206 @@
+"""One run, from its start to the last of its processes.
+
+    start the entrypoint -> wait: pass signals on, follow the log -> it ends
+    -> end whatever it left behind -> read the rest of the log -> exit.json
+
+SIGTERM and the like are passed on; after SIGTERM the entrypoint has its grace, then everything is
+killed. SIGQUIT kills everything at once. SIGHUP is ignored: a closed terminal is no reason to stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from types import FrameType
+
+from determined.platform import processes
+from determined.platform.keeper import _entrypoint
+from determined.platform.keeper._log import FollowedLog
+from determined.platform.run_folder import (
+    EXITED,
+    NOT_STARTED,
+    SIGNALLED,
+    RunExit,
+    RunFolder,
+)
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+_POLL_SECONDS = 0.25
+_REST_SECONDS = 0.02
+_EXIT_ATTEMPTS = 10
+
+
+class Keeper:
+    """Runs what a run folder says; the caller holds the folder's lock until we are done."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._spec = folder.spec
+        self._log = FollowedLog(folder)
+        self._pid: int | None = None
+        self._started_at: float | None = None
+        self._kill_at: float | None = None
+        self._stopped_by: str | None = None
+        self._received: list[int] = []
+        self._wake_up, self._wake = os.pipe()
+        for descriptor in (self._wake_up, self._wake):
+            os.set_blocking(descriptor, False)
+
+    def run(self) -> RunExit:
+        """Run to the end and say how it was."""
+        _entrypoint.adopt_orphans()
+        self._catch_signals()
+        me = processes.identify(os.getpid())
+        assert me is not None
+        self._folder.save_processes(me, None)
+        self._log.write(self._spec.prologue)
+        try:
+            self._pid = self._start()
+        except OSError as error:
+            return self._could_not_start(error)
+        self._started_at = time.time()
+        self._folder.save_processes(me, processes.identify(self._pid))
+        status = self._wait()
+        ended_at = time.time()
+        leftover = self._end_the_rest()
+        self._log.finish()
+        return self._save(self._describe(status, ended_at)._replace(leftover_processes=leftover))
+
+    def _start(self) -> int:
+        workdir = self._folder.workdir
+        environment = self._folder.environment
+        argv = _entrypoint.with_startup_hook(self._spec.argv, environment, workdir)
+        return _entrypoint.start(argv, environment, workdir, self._log.descriptor)
+
+    def _wait(self) -> int:
+        """Return the wait status of the entrypoint, once it has ended."""
+        while True:
+            statuses = processes.reap()
+            if self._pid in statuses:
+                status = statuses[self._pid]
+                self._pid = None  # from now on the number may be somebody else's
+                return status
+            self._pass_on()
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._kill_everything()
+            more = self._log.follow()
+            self._rest(0.0 if more else _REST_SECONDS)  # a chatty trial must not keep us busy
+            self._sleep(0.0 if more else None)
+
+    def _rest(self, seconds: float) -> None:
+        select.select([self._wake_up], [], [], seconds)
+
+    def _sleep(self, seconds: float | None) -> None:
+        growth = self._log.growth
+        if seconds is None and growth is None:
+            seconds = _POLL_SECONDS
+        if self._kill_at is not None:
+            left = max(_REST_SECONDS, self._kill_at - time.monotonic())
+            seconds = left if seconds is None else min(seconds, left)
+        sources = [self._wake_up] if growth is None else [self._wake_up, growth]
+        select.select(sources, [], [], seconds)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_up, 4096)
+
+    def _pass_on(self) -> None:
+        while self._received:
+            number = self._received.pop(0)
+            if number == signal.SIGQUIT:
+                self._stopped_by = "SIGKILL"
+                self._kill_at = time.monotonic()
+            elif number in _PASSED_ON:
+                self._pass_on_one(number)
+
+    def _pass_on_one(self, number: int) -> None:
+        main = processes.find(self._pid) if self._pid is not None else None
+        if main is not None:
+            processes.send(main, number)
+        if number in _STOPPING:
+            if main is not None:
+                processes.send(main, signal.SIGCONT)
+            self._stopped_by = self._stopped_by or signal.Signals(number).name
+            if self._kill_at is None:
+                self._kill_at = time.monotonic() + self._spec.stop_grace_seconds
+
+    def _kill_everything(self) -> None:
+        self._stopped_by = "SIGKILL"
+        for process in processes.descendants(os.getpid()):
+            processes.send(process, signal.SIGKILL)
+
+    def _end_the_rest(self) -> int:
+        # They may be saving what the entrypoint was asked to save: as long as it would have.
+        grace_over = max(time.monotonic() + self._spec.leftover_grace_seconds, self._kill_at or 0.0)
+
+        def deadline() -> float:
+            self._pass_on()
+            self._log.follow()
+            return 0.0 if self._stopped_by == "SIGKILL" else grace_over
+
+        def find_them() -> list[processes.Process]:
+            processes.reap()
+            found = {process.pid: process for process in processes.descendants(os.getpid())}
+            for process in processes.with_variable("DET_ALLOCATION_ID", self._spec.allocation_id):
+                found.setdefault(process.pid, process)
+            return list(found.values())
+
+        return processes.end_all(find_them, deadline, say=self._log.say)
+
+    def _describe(self, status: int, ended_at: float) -> RunExit:
+        code = os.waitstatus_to_exitcode(status)
+        end = RunExit(
+            exit_code=code if code >= 0 else 128 - code,
+            reason=EXITED if code >= 0 else SIGNALLED,
+            signal=None if code >= 0 else _name(-code),
+            stopped_by=self._stopped_by,
+            started_at=self._started_at,
+            ended_at=ended_at,
+            matches=self._log.policies.matches,
+        )
+        if code == 0:
+            return end
+        from determined.platform.keeper import _last_words  # most runs end well
+
+        text = _last_words.read_end(self._folder.log)
+        return end._replace(
+            traceback=_last_words.find_traceback(text), last_lines=_last_words.last_lines(text)
+        )
+
+    def _could_not_start(self, error: OSError) -> RunExit:
+        message = f"The entrypoint could not be started: {error.filename}: {error.strerror}."
+        self._log.say(message)
+        self._log.finish()
+        now = time.time()
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        return self._save(RunExit(code, NOT_STARTED, message, started_at=now, ended_at=now))
+
+    def _save(self, end: RunExit) -> RunExit:
+        for attempt in range(_EXIT_ATTEMPTS):
+            try:
+                self._folder.save_exit(end)
+                return end
+            except OSError:  # a full disk may be cleared by somebody, and this record matters
+                if attempt + 1 == _EXIT_ATTEMPTS:
+                    raise
+                time.sleep(1.0)
+        return end
+
+    def _catch_signals(self) -> None:
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        for number in (*_PASSED_ON, signal.SIGQUIT, signal.SIGCHLD):
+            signal.signal(number, self._receive)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGCHLD:
+            self._received.append(number)
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have none
+        return f"signal {number}"

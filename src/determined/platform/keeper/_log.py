@@ -1,0 +1,92 @@
+"""Follows the log of a run: says when lines came and applies the policies.
+
+The entrypoint writes to the log itself. Nothing of it depends on this: if the keeper falls behind
+or dies, only time stamps are missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import time
+
+from determined.platform.keeper._policies import Policies
+from determined.platform.log_index import Stamper, pack
+from determined.platform.run_folder import RunFolder
+
+_PIECE_BYTES = 1 << 17
+_PIECES_AT_A_TIME = 32
+_IN_MODIFY = 2
+
+
+class FollowedLog:
+    """The log, from the keeper's side. `descriptor` is for the entrypoint to write to."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self.descriptor = os.open(folder.log, append, 0o600)
+        self._reader = os.open(folder.log, os.O_RDONLY | os.O_CLOEXEC)
+        self._times = os.open(folder.log_times, append, 0o600)
+        self._folder = folder
+        self._stamper = Stamper()
+        self._policies = Policies(folder.spec.policies, self.say)
+        self.growth = _watch_growth(folder.log)
+
+    @property
+    def policies(self) -> Policies:
+        return self._policies
+
+    def say(self, text: str) -> None:
+        """Add a line of our own."""
+        with contextlib.suppress(OSError):
+            os.write(self.descriptor, f"INFO: [{os.getpid()}] determined.keeper: {text}\n".encode())
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self.descriptor, text.encode())
+
+    def follow(self) -> bool:
+        """Read some of what is new; whether there is more."""
+        if self.growth is not None:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.growth, 4096)
+        for _ in range(_PIECES_AT_A_TIME):
+            piece = os.read(self._reader, _PIECE_BYTES)
+            if not piece:
+                return False
+            self._take(piece)
+        return True
+
+    def finish(self) -> None:
+        """Read all that is left, once nobody writes any more."""
+        while self.follow():
+            pass
+        if self._policies.search(b"", is_last=True):
+            self._folder.save_matches(self._policies.matches)
+        for descriptor in (self.descriptor, self._reader, self._times, self.growth):
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _take(self, piece: bytes) -> None:
+        record = self._stamper.stamp(piece, time.time_ns() // 1000)
+        with contextlib.suppress(OSError):  # a full disk: the run matters more than its stamps
+            if record is not None:
+                os.write(self._times, pack(record))
+            if self._policies.search(piece):
+                self._folder.save_matches(self._policies.matches)
+
+
+def _watch_growth(path: os.PathLike[str]) -> int | None:
+    """Return a descriptor that is readable when the file has grown; None where there is none."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if descriptor < 0:  # a user may have only so many of them
+        return None
+    if libc.inotify_add_watch(descriptor, os.fsencode(path), _IN_MODIFY) < 0:
+        os.close(descriptor)
+        return None
+    return descriptor

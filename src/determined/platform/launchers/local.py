@@ -1,0 +1,208 @@
+"""Runs on this machine: a keeper process for each, that outlives whoever started it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from determined.platform import processes
+from determined.platform.keeper import _last_words
+from determined.platform.launchers.protocol import RunStartedBefore, RunState, RunStillLive
+from determined.platform.run_folder import LOST, RunExit, RunFolder
+
+_KEEPER = Path(__file__).parents[1] / "keeper" / "__main__.py"
+_KEEPERS_LOCK = 3  # the descriptor under which a keeper finds its lock
+_POLL_SECONDS = 0.2
+_MOMENT_SECONDS = 0.5
+_UNRESPONSIVE_AFTER_SECONDS = 30.0
+_ORPHAN_GRACE_SECONDS = 10.0
+
+
+class LocalLauncher:
+    """Starts keepers, and finds them again by their locks."""
+
+    def __init__(self, unresponsive_after_seconds: float = _UNRESPONSIVE_AFTER_SECONDS) -> None:
+        self._unresponsive_after = unresponsive_after_seconds
+        self._children: dict[Path, int] = {}
+
+    async def start(self, run: RunFolder) -> None:
+        try:
+            alive = await self._take_lock(run, give_up=lambda: run.was_started)
+        except TimeoutError:
+            raise RunStartedBefore(f"{run.path} is kept by another process already.") from None
+        try:
+            try:
+                run.mark_started()
+            except FileExistsError:
+                raise RunStartedBefore(f"{run.path} was started before.") from None
+            self._children[run.path] = _start_keeper(run, alive)
+        finally:
+            os.close(alive)  # the keeper has it
+
+    async def states(self, runs: Iterable[RunFolder]) -> list[RunState]:
+        return [_state(run) for run in runs]
+
+    async def wait(self, run: RunFolder) -> RunExit | None:
+        while run.is_locked:
+            keeper = run.keeper
+            descriptor = None if keeper is None else _open_process(keeper)
+            if descriptor is None:  # just starting, just ended, or no pidfd here
+                await asyncio.sleep(_POLL_SECONDS / 10 if keeper is None else _POLL_SECONDS)
+                continue
+            try:
+                await _readable(descriptor)
+            finally:
+                os.close(descriptor)
+        self._reap(run)
+        return run.exit
+
+    async def terminate(self, run: RunFolder) -> None:
+        await self._reach_keeper(run, signal.SIGTERM)
+
+    async def kill(self, run: RunFolder) -> RunExit | None:
+        await self._reach_keeper(run, signal.SIGQUIT)
+        try:
+            return await asyncio.wait_for(self.wait(run), self._unresponsive_after)
+        except asyncio.TimeoutError:
+            self._signal_keeper(run, signal.SIGKILL)
+        await self.wait(run)
+        return await self.declare_dead(run, "Its keeper did not answer, so it was killed.")
+
+    async def declare_dead(self, run: RunFolder, why: str) -> RunExit:
+        try:
+            alive = await self._take_lock(run, give_up=lambda: False)
+        except TimeoutError:
+            raise RunStillLive(f"The keeper of {run.path} lives: stop the run first.") from None
+        try:
+            self._reap(run)
+            end = run.exit
+            if end is None:
+                leftover = await asyncio.to_thread(_end_orphans, run)
+                end = _lost(run, why)._replace(leftover_processes=leftover)
+                run.save_exit(end)
+            return end
+        finally:
+            os.close(alive)
+
+    async def _take_lock(self, run: RunFolder, give_up: Callable[[], bool]) -> int:
+        """Return the lock; TimeoutError if somebody keeps it.
+
+        Those who only look whether it is free hold it for a moment: they are waited for.
+        """
+        deadline = time.monotonic() + _MOMENT_SECONDS
+        while (alive := run.try_lock()) is None:
+            if give_up() or time.monotonic() > deadline:
+                raise TimeoutError
+            await asyncio.sleep(_POLL_SECONDS / 10)
+        return alive
+
+    async def _reach_keeper(self, run: RunFolder, number: int) -> None:
+        """Send a signal to the keeper, which may not have come so far as to say who it is."""
+        deadline = time.monotonic() + self._unresponsive_after
+        while run.is_locked and not self._signal_keeper(run, number):
+            if time.monotonic() > deadline:
+                return
+            await asyncio.sleep(_POLL_SECONDS / 10)
+
+    def _signal_keeper(self, run: RunFolder, number: int) -> bool:
+        keeper = run.keeper if run.is_locked else None
+        process = None if keeper is None else processes.look_up(keeper)
+        if process is None:
+            return False
+        sent = processes.send(process, number)
+        processes.send(process, signal.SIGCONT)  # in case somebody stopped it
+        return sent
+
+    def _reap(self, run: RunFolder) -> None:
+        pid = self._children.pop(run.path, None)
+        if pid is not None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)  # the lock was free, so it is at its end
+
+
+def _start_keeper(run: RunFolder, alive: int) -> int:
+    """Start a keeper in a session of its own, that inherits the lock, and return its pid."""
+    # Without the site packages it starts in a fraction of the time; elsewhere it needs psutil.
+    flags = ["-I", "-S"] if sys.platform == "linux" else ["-E"]
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, *flags, str(_KEEPER), str(run.path.absolute()), str(_KEEPERS_LOCK)],
+        {name: value for name, value in os.environ.items() if name != "DET_ALLOCATION_ID"},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, run.keeper_errors, append, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+            (os.POSIX_SPAWN_DUP2, alive, _KEEPERS_LOCK),
+        ],
+        setsid=True,
+        setsigmask=(),
+    )
+
+
+def _state(run: RunFolder) -> RunState:
+    if not run.was_started:
+        return RunState.NOT_STARTED
+    if not run.is_locked:
+        return RunState.LOST if run.exit is None else RunState.ENDED
+    for identity, suspended in (
+        (run.keeper, RunState.KEEPER_SUSPENDED),
+        (run.entrypoint, RunState.SUSPENDED),
+    ):
+        process = None if identity is None else processes.look_up(identity)
+        if process is not None and process.is_stopped:
+            return suspended
+    return RunState.RUNNING
+
+
+def _open_process(identity: processes.Identity) -> int | None:
+    """Return a descriptor that becomes readable when the process ends."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        descriptor = os.pidfd_open(identity.pid)
+    except OSError:
+        return None
+    if processes.look_up(identity) is None:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _end_orphans(run: RunFolder) -> int:
+    allocation_id = run.spec.allocation_id
+    deadline = time.monotonic() + _ORPHAN_GRACE_SECONDS
+    return processes.end_all(
+        lambda: processes.with_variable("DET_ALLOCATION_ID", allocation_id), lambda: deadline
+    )
+
+
+def _lost(run: RunFolder, why: str) -> RunExit:
+    with contextlib.suppress(OSError):
+        words = run.keeper_errors.read_text(errors="replace").strip()
+        why = f"{why} Its keeper said: {words[-2000:]}" if words else why
+    text = _last_words.read_end(run.log)
+    return RunExit(
+        exit_code=128 + signal.SIGKILL,
+        reason=LOST,
+        message=why,
+        ended_at=time.time(),
+        last_lines=_last_words.last_lines(text),
+        matches=run.matches,
+    )

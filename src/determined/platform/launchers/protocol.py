@@ -1,0 +1,63 @@
+"""What the supervisor needs of a place where runs can run."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Protocol
+
+from determined.errors import DeterminedError
+from determined.platform.run_folder import RunExit, RunFolder
+
+
+class RunState(enum.Enum):
+    """Where a run stands, as far as its processes are concerned."""
+
+    NOT_STARTED = "not started"
+    RUNNING = "running"
+    SUSPENDED = "suspended"  # somebody sent SIGSTOP to the entrypoint: it may go on any time
+    KEEPER_SUSPENDED = "keeper suspended"  # the entrypoint runs, but nobody watches it
+    ENDED = "ended"
+    LOST = "lost"  # its keeper is gone and left no word
+
+    @property
+    def is_live(self) -> bool:
+        return self in (RunState.RUNNING, RunState.SUSPENDED, RunState.KEEPER_SUSPENDED)
+
+
+class RunStartedBefore(DeterminedError):
+    """A run is started at most once; there was an attempt before this one."""
+
+
+class RunStillLive(DeterminedError):
+    """A run cannot be declared dead while its keeper lives."""
+
+
+class Launcher(Protocol):
+    """Starts, finds, stops and collects runs. Every verb may be given again after a crash.
+
+    The caller keeps nothing but the run's folder: a launcher made later, in another process,
+    serves runs that an earlier one started.
+    """
+
+    async def start(self, run: RunFolder) -> None:
+        """Start a run whose folder is complete; RunStartedBefore the second time, for anybody."""
+
+    async def states(self, runs: Iterable[RunFolder]) -> list[RunState]:
+        """Say where runs stand, in their order."""
+
+    async def wait(self, run: RunFolder) -> RunExit | None:
+        """Return how a started run ended, once it has; None when it is lost."""
+
+    async def terminate(self, run: RunFolder) -> None:
+        """Ask for an end: SIGTERM now, SIGKILL after the grace of the run."""
+
+    async def kill(self, run: RunFolder) -> RunExit | None:
+        """End all processes of a run at once and return as `wait` does; None if never started."""
+
+    async def declare_dead(self, run: RunFolder, why: str) -> RunExit:
+        """Close a run that is lost, or never came up: an infrastructure fault.
+
+        Ends processes of it that are still there. Returns how it ended if that is known after all;
+        RunStillLive if its keeper lives.
+        """

@@ -1,0 +1,118 @@
+"""Read the log of a run: lines by number, from the end, or from a time on, with what they tell."""
+
+from __future__ import annotations
+
+import bisect
+import mmap
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from determined.platform.log_index import LONGEST_LINE_BYTES, RECORD, Stamp
+
+_READ_BYTES = 1 << 18
+_RANK = re.compile(r"\[rank=(\d+)\] ")
+_LEVEL = re.compile(r"(TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL): ")
+
+
+class LogLine(NamedTuple):
+    """One line as it is shown; `number` counts from 0, `time` is in seconds since 1970."""
+
+    number: int
+    time: float | None
+    rank: int | None
+    level: str | None
+    text: str
+
+
+class LogReader:
+    """Reads the lines of a log, by number, from the end, or from a time on.
+
+    What was written so far counts, an unfinished last line too. Bytes that are no text are
+    replaced, and lines are cut at `LONGEST_LINE_BYTES`.
+    """
+
+    def __init__(self, log: Path, times: Path) -> None:
+        self._log = log
+        self._times = times
+
+    def lines(self, first: int = 0, stop: int | None = None) -> Iterator[LogLine]:
+        """Yield lines `first` to `stop`, without `stop` itself."""
+        stamps = _Stamps(self._times)
+        position = max(bisect.bisect_right(stamps, first, key=lambda s: s.line) - 1, 0)
+        start = stamps[position] if stamps else Stamp(0, 0, 0)
+        for number, content in enumerate(self._from(start.offset), start.line):
+            if stop is not None and number >= stop:
+                return
+            while position + 1 < len(stamps) and stamps[position + 1].line <= number:
+                position += 1
+            if number >= first:
+                time = stamps[position].microseconds / 1e6 if stamps else None
+                yield parse_line(number, time, content)
+
+    def tail(self, count: int) -> Iterator[LogLine]:
+        """Yield the last `count` lines."""
+        yield from self.lines(max(0, self.count() - count))
+
+    def count(self) -> int:
+        """Return the number of lines so far."""
+        stamps = _Stamps(self._times)
+        last = stamps[len(stamps) - 1] if stamps else Stamp(0, 0, 0)
+        return last.line + sum(1 for _ in self._from(last.offset))
+
+    def first_at_or_after(self, time: float) -> int:
+        """Return the number of the first line that came at this time or later."""
+        stamps = _Stamps(self._times)
+        wanted = int(time * 1e6)
+        position = bisect.bisect_left(stamps, wanted, key=lambda s: s.microseconds)
+        return stamps[position].line if position < len(stamps) else self.count()
+
+    def _from(self, offset: int) -> Iterator[bytes]:
+        """Yield lines from a place where one begins; the memory needed is bounded."""
+        try:
+            file = self._log.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(offset)
+            while line := file.readline(LONGEST_LINE_BYTES):
+                rest = line
+                while rest and not rest.endswith(b"\n"):
+                    rest = file.readline(_READ_BYTES)
+                yield line
+
+
+class _Stamps:
+    """The records of an index as a sequence, read where they are."""
+
+    def __init__(self, path: Path) -> None:
+        self._memory: mmap.mmap | None = None
+        self._count = 0
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            self._count = os.fstat(descriptor).st_size // RECORD.size  # the last may be half there
+            if self._count:
+                self._memory = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, position: int) -> Stamp:
+        if self._memory is None or not 0 <= position < self._count:
+            raise IndexError(position)
+        return Stamp(*RECORD.unpack_from(self._memory, position * RECORD.size))
+
+
+def parse_line(number: int, time: float | None, content: bytes) -> LogLine:
+    """Return a line with the rank and the level that its prefixes tell, without its end."""
+    text = content.decode(errors="replace").rstrip("\r\n")
+    rank = _RANK.match(text)
+    level = _LEVEL.match(text, rank.end() if rank else 0)
+    return LogLine(number, time, int(rank[1]) if rank else None, level and level[1], text)

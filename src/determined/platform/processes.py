@@ -1,0 +1,231 @@
+"""Processes of this machine: who they are, whose children, and how to end them all.
+
+A pid alone names nobody, for it is given away again. An identity is (boot, pid, start time), and
+every signal goes to an identity.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+_PROC = Path("/proc")
+_SHORTEST_PAUSE_SECONDS = 0.005
+_LONGEST_PAUSE_SECONDS = 0.2
+_STUBBORN_AFTER_SECONDS = 10.0
+
+
+class Identity(NamedTuple):
+    """One process, for ever: no other has the same three values."""
+
+    boot_id: str
+    pid: int
+    start_time: int
+
+
+class Process(NamedTuple):
+    """One row of the process table."""
+
+    pid: int
+    parent: int
+    state: str
+    start_time: int
+
+    @property
+    def is_gone(self) -> bool:
+        """A zombie has ended: only its exit status is left."""
+        return self.state in "ZX"
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.state in "Tt"
+
+
+def find(pid: int) -> Process | None:
+    """Return the process that has this pid now."""
+    if sys.platform != "linux":
+        return _find_by_psutil(pid)
+    try:
+        line = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    # The name may hold anything, spaces and parentheses too; what follows its end may not.
+    fields = line[line.rindex(b")") + 2 :].split()
+    return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]))
+
+
+def table() -> dict[int, Process]:
+    """Return all processes that can be seen."""
+    if sys.platform != "linux":
+        import psutil
+
+        pids = psutil.pids()
+    else:
+        pids = [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208
+    return {process.pid: process for pid in pids if (process := find(pid)) is not None}
+
+
+def identify(pid: int) -> Identity | None:
+    """Return who has this pid now."""
+    process = find(pid)
+    return None if process is None else Identity(boot_id(), pid, process.start_time)
+
+
+def look_up(identity: Identity) -> Process | None:
+    """Return the living process of this identity, None once it has ended."""
+    process = find(identity.pid)
+    if process is None or process.is_gone or process.start_time != identity.start_time:
+        return None
+    return process if identity.boot_id == boot_id() else None
+
+
+def boot_id() -> str:
+    """What tells this start of the machine from any other."""
+    if sys.platform != "linux":
+        import psutil
+
+        return str(int(psutil.boot_time()))
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def send(process: Process, number: int) -> bool:
+    """Send a signal to this very process; False when it is gone."""
+    if not hasattr(os, "pidfd_open"):
+        found = find(process.pid)
+        if found is None or found.start_time != process.start_time:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+            return True
+        return False
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return False
+    try:
+        found = find(process.pid)  # read while the descriptor keeps the pid from being given away
+        if found is None or found.start_time != process.start_time:
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def descendants(pid: int) -> list[Process]:
+    """Return the living children of a process, their children, and so on."""
+    processes = table()
+    children: dict[int, list[Process]] = {}
+    for process in processes.values():
+        children.setdefault(process.parent, []).append(process)
+    found, queue = [], [pid]
+    while queue:
+        for child in children.get(queue.pop(), ()):
+            found.append(child)
+            queue.append(child.pid)
+    return [process for process in found if not process.is_gone]
+
+
+def has_variable(pid: int, name: str) -> bool:
+    """Whether a process was started with an environment variable of this name."""
+    process = find(pid)
+    start = f"{name}=".encode()
+    return process is not None and any(e.startswith(start) for e in _environment(process))
+
+
+def with_variable(name: str, value: str) -> list[Process]:
+    """Return the living processes that were started with an environment variable, but not us."""
+    wanted = f"{name}={value}".encode()
+    return [
+        process
+        for process in table().values()
+        if process.pid != os.getpid() and not process.is_gone and wanted in _environment(process)
+    ]
+
+
+def end_all(
+    find_them: Callable[[], Iterable[Process]],
+    deadline: Callable[[], float],
+    say: Callable[[str], None] = lambda text: None,
+) -> int:
+    """Ask processes to end with SIGTERM, kill them after the deadline, return when none is left.
+
+    Only those whose parent is not among them are asked: a trial that stops its own loader workers
+    must not find them dead. Each is asked once, as a second SIGTERM may mean "at once".
+    `deadline` is read again and again, on the monotonic clock, so that the wait can be cut short.
+    Returns how many there were.
+    """
+    asked: set[tuple[int, int]] = set()
+    seen: set[int] = set()
+    pause, stubborn_at = _SHORTEST_PAUSE_SECONDS, None
+    while True:
+        processes = list(find_them())
+        if not processes:
+            return len(seen)
+        seen.update(process.pid for process in processes)
+        if time.monotonic() < deadline():
+            _ask(processes, asked)
+        else:
+            for process in processes:
+                send(process, signal.SIGKILL)
+            stubborn_at = stubborn_at or time.monotonic() + _STUBBORN_AFTER_SECONDS
+            if time.monotonic() > stubborn_at:
+                names = ", ".join(f"{process.pid} ({process.state})" for process in processes)
+                say(f"still waiting for processes that SIGKILL does not end: {names}")
+                stubborn_at = time.monotonic() + 60 * _STUBBORN_AFTER_SECONDS
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+
+
+def reap() -> dict[int, int]:
+    """Collect the statuses of children that have ended, by pid."""
+    statuses = {}
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            statuses[ended[0]] = ended[1]
+    return statuses
+
+
+def _ask(processes: list[Process], asked: set[tuple[int, int]]) -> None:
+    pids = {process.pid for process in processes}
+    for process in processes:
+        key = (process.pid, process.start_time)
+        if process.parent not in pids and key not in asked:
+            asked.add(key)
+            send(process, signal.SIGTERM)
+            send(process, signal.SIGCONT)  # one that was stopped could not answer
+
+
+def _environment(process: Process) -> list[bytes]:
+    if sys.platform != "linux":
+        import psutil
+
+        with contextlib.suppress(psutil.Error):
+            items = psutil.Process(process.pid).environ().items()
+            return [f"{name}={value}".encode() for name, value in items]
+        return []
+    try:
+        return (_PROC / str(process.pid) / "environ").read_bytes().split(b"\0")
+    except OSError:  # it is gone, or another user's
+        return []
+
+
+def _find_by_psutil(pid: int) -> Process | None:
+    import psutil
+
+    states = {psutil.STATUS_ZOMBIE: "Z", psutil.STATUS_DEAD: "X", psutil.STATUS_STOPPED: "T"}
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            state = states.get(process.status(), "S")
+            return Process(pid, process.ppid(), state, int(process.create_time() * 1e6))
+    except psutil.Error:
+        return None

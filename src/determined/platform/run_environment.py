@@ -1,0 +1,96 @@
+"""The environment variables of one run. Pure."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from determined.platform.environment import RecordedEnvironment
+from determined.platform.run_folder import RunFolder
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# The kernel refuses longer ones; the same is in the files that DET_INFO_DIR names.
+_LONGEST_VARIABLE = 100_000
+
+
+def run_environment(
+    recorded: RecordedEnvironment,
+    run: RunFolder,
+    info: Mapping[str, Mapping[str, Any]],
+    *,
+    configured: Sequence[str] = (),
+    devices: Mapping[str, str] | None = None,
+    ports: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the variables of a run; what comes later in this list wins.
+
+    The creator's environment, thread counts unless the creator set them, the creator's interpreter
+    first on PATH, unbuffered output, `environment.environment_variables` of the configuration
+    (`NAME=VALUE` or `NAME`, as `configured`), then what the platform decides for this run: devices,
+    ports and the DET_ variables.
+    """
+    environment = dict(recorded.variables)
+    for name in _THREAD_VARIABLES:
+        environment.setdefault(name, str(recorded.threads))
+    environment["PATH"] = _with_first(
+        str(Path(recorded.interpreter).parent), environment.get("PATH", os.defpath)
+    )
+    environment["PYTHONUNBUFFERED"] = "1"
+    for assignment in configured:
+        name, _, value = assignment.partition("=")
+        environment[name] = value
+    environment.update(devices or {})
+    environment.update(ports or {})
+    environment.update(_of_this_run(run, info))
+    return environment
+
+
+def variables_for_device(
+    configured: Sequence[str] | Mapping[str, Sequence[str]], has_gpu: bool
+) -> tuple[str, ...]:
+    """Return the configured variables that apply: all of a list, of a map those of the device."""
+    if not isinstance(configured, Mapping):
+        return tuple(configured)
+    keys = ("gpu", "cuda") if has_gpu else ("cpu",)
+    return tuple(assignment for key in keys for assignment in configured.get(key) or ())
+
+
+def _of_this_run(run: RunFolder, info: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    cluster, trial = info["cluster"], info.get("trial", {})
+    values = {
+        "DET_INFO_DIR": str(run.info),
+        "DET_RUN_DIR": str(run.path),
+        "DET_WORKDIR": str(run.workdir),
+        "DET_MASTER": cluster["master_url"],
+        "DET_CLUSTER_ID": cluster["cluster_id"],
+        "DET_AGENT_ID": cluster["agent_id"],
+        "DET_SLOT_IDS": json.dumps(cluster["slot_ids"]),
+        "DET_TASK_ID": cluster["task_id"],
+        "DET_ALLOCATION_ID": cluster["allocation_id"],
+        "DET_SESSION_TOKEN": cluster["session_token"],
+        "DET_TASK_TYPE": cluster["task_type"],
+        "DET_LATEST_CHECKPOINT": cluster.get("latest_checkpoint"),
+    }
+    if trial:
+        values |= {
+            "DET_TRIAL_ID": str(trial["trial_id"]),
+            "DET_EXPERIMENT_ID": str(trial["experiment_id"]),
+            "DET_TRIAL_SEED": str(trial["trial_seed"]),
+            "DET_TRIAL_RUN_ID": str(trial["trial_run_id"]),
+            "DET_STEPS_COMPLETED": str(trial["steps_completed"]),
+            "DET_HPARAMS": json.dumps(trial["hparams"]),
+            "DET_EXPERIMENT_CONFIG": json.dumps(trial["config"]),
+        }
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and len(value) <= _LONGEST_VARIABLE
+    }
+
+
+def _with_first(folder: str, path: str) -> str:
+    others = [other for other in path.split(os.pathsep) if other and other != folder]
+    return os.pathsep.join([folder, *others])

@@ -1,0 +1,290 @@
+"""The folder of one run: every file name in it, who writes it, and how.
+
+    spec.json         what to run                        written before the start, then never
+    environment.json  the variables of the entrypoint    likewise; may hold secrets
+    info/             what `det.get_cluster_info()` reads
+    workdir/          private copy of the code
+    started           there was an attempt to start it: there will be no second one
+    alive             locked by the keeper for as long as it lives
+    keeper.json       who the keeper and the entrypoint are
+    control           what the supervisor tells the trial; replaced as a whole
+    journal-*         what training processes report
+    log, log.times    output of the entrypoint, and when its lines came
+    log.matches       log policies that matched
+    exit.json         how it ended; appears at once and is never changed
+
+The folder is 0700 and its files are 0600. Standard library only: the keeper reads this too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from determined.platform.processes import Identity
+
+CONFIGURATION_MARK = "Experiment configuration: "
+"""Lines with this text show the configuration itself, patterns and all: no log policy applies."""
+
+_VERSION = 1
+
+
+class LogPolicy(NamedTuple):
+    """A pattern to look for in the log."""
+
+    name: str
+    pattern: str
+    action: str | None = None
+
+
+class LogMatch(NamedTuple):
+    """The first line that matched a policy."""
+
+    name: str
+    action: str | None
+    line: int
+    text: str
+
+
+class RunSpec(NamedTuple):
+    """What the keeper runs.
+
+    `stop_grace_seconds` is the time from SIGTERM to SIGKILL, `leftover_grace_seconds` the same for
+    processes that outlive the entrypoint. `prologue` opens the log; policies do not apply to it.
+    """
+
+    argv: tuple[str, ...]
+    allocation_id: str
+    policies: tuple[LogPolicy, ...] = ()
+    prologue: str = ""
+    stop_grace_seconds: float = 60.0
+    leftover_grace_seconds: float = 10.0
+
+
+class Traceback(NamedTuple):
+    """The traceback that a failed run is blamed on; the rank is None where lines carry none."""
+
+    rank: int | None
+    text: str
+
+
+class RunExit(NamedTuple):
+    """How a run ended.
+
+    `exit_code` is 128 + n after signal n. `reason` is one of the constants below. `stopped_by`
+    names the strongest signal that the platform had sent by then.
+    """
+
+    exit_code: int
+    reason: str
+    message: str | None = None
+    signal: str | None = None
+    stopped_by: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    traceback: Traceback | None = None
+    last_lines: tuple[str, ...] = ()
+    matches: tuple[LogMatch, ...] = ()
+    leftover_processes: int = 0
+
+    @property
+    def is_infrastructure_fault(self) -> bool:
+        """Whether the run ended through no fault of the trial."""
+        return self.reason == LOST
+
+
+EXITED = "exited"
+SIGNALLED = "signalled"
+NOT_STARTED = "not started"
+LOST = "lost"
+
+
+class RunFolder:
+    """Paths of a run folder, and its files as values."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.info = self.path / "info"
+        self.workdir = self.path / "workdir"
+        self.control = self.path / "control"
+        self.log = self.path / "log"
+        self.log_times = self.path / "log.times"
+        self.alive = self.path / "alive"
+        self.keeper_errors = self.path / "keeper.err"
+        self._spec = self.path / "spec.json"
+        self._environment = self.path / "environment.json"
+        self._started = self.path / "started"
+        self._keeper = self.path / "keeper.json"
+        self._matches = self.path / "log.matches"
+        self._exit = self.path / "exit.json"
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    def create(
+        self,
+        spec: RunSpec,
+        environment: dict[str, str],
+        info: dict[str, dict[str, Any]] | None = None,
+    ) -> None:
+        """Write what a start needs; again after a crash is fine, after a start it is not.
+
+        `info` holds the content of the files in `info/`, by name without `.json`.
+        """
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        if self.was_started:
+            raise FileExistsError(f"{self.path} belongs to a run that was started already.")
+        for folder in (self.info, self.workdir):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        for name, content in (info or {}).items():
+            write_json(self.info / f"{name}.json", content)
+        write_json(self._environment, environment)
+        policies = [policy._asdict() for policy in spec.policies]
+        write_json(self._spec, {"version": _VERSION, **spec._asdict(), "policies": policies})
+
+    @property
+    def spec(self) -> RunSpec:
+        content = self._read(self._spec)
+        content["policies"] = tuple(LogPolicy(**policy) for policy in content["policies"])
+        content["argv"] = tuple(content["argv"])
+        return RunSpec(**content)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        content: dict[str, str] = json.loads(self._environment.read_bytes())
+        return content
+
+    @property
+    def was_started(self) -> bool:
+        return self._started.exists()
+
+    def mark_started(self) -> None:
+        """Note that an attempt to start begins; FileExistsError when there was one before."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        os.close(os.open(self._started, flags, 0o600))
+
+    def try_lock(self) -> int | None:
+        """Return a descriptor that holds the run's lock, or None when somebody else holds it.
+
+        The lock goes with the last copy of the descriptor, so it can be handed to a child.
+        """
+        descriptor = os.open(self.alive, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a keeper lives, or somebody is about to start one."""
+        try:
+            descriptor = os.open(self.alive, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            # Shared, so that two who only look do not take each other for a keeper.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    @property
+    def keeper(self) -> Identity | None:
+        return self._identity("keeper")
+
+    @property
+    def entrypoint(self) -> Identity | None:
+        """The process that the keeper started."""
+        return self._identity("entrypoint")
+
+    def save_processes(self, keeper: Identity, entrypoint: Identity | None) -> None:
+        write_json(self._keeper, {"version": _VERSION, "keeper": keeper, "entrypoint": entrypoint})
+
+    @property
+    def matches(self) -> tuple[LogMatch, ...]:
+        with contextlib.suppress(FileNotFoundError):
+            return tuple(LogMatch(**match) for match in self._read(self._matches)["matches"])
+        return ()
+
+    def save_matches(self, matches: tuple[LogMatch, ...]) -> None:
+        content = [match._asdict() for match in matches]
+        write_json(self._matches, {"version": _VERSION, "matches": content})
+
+    @property
+    def exit(self) -> RunExit | None:
+        """How the run ended, None while it has not."""
+        try:
+            content = self._read(self._exit)
+        except FileNotFoundError:
+            return None
+        if content["traceback"] is not None:
+            content["traceback"] = Traceback(**content["traceback"])
+        content["matches"] = tuple(LogMatch(**match) for match in content["matches"])
+        content["last_lines"] = tuple(content["last_lines"])
+        return RunExit(**content)
+
+    def save_exit(self, end: RunExit) -> None:
+        """Say how it ended. The caller holds the lock, so there is only one who does."""
+        content = {"version": _VERSION, **end._asdict()}
+        content["traceback"] = end.traceback and end.traceback._asdict()
+        content["matches"] = [match._asdict() for match in end.matches]
+        write_json(self._exit, content, durable=True)
+
+    def _identity(self, key: str) -> Identity | None:
+        with contextlib.suppress(FileNotFoundError):
+            values = self._read(self._keeper)[key]
+            return None if values is None else Identity(*values)
+        return None
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        version = content.pop("version")
+        if version != _VERSION:
+            raise ValueError(
+                f"{path} has version {version}, this library reads {_VERSION}: it was written by "
+                "another version of determined-pytorch. Use that one for this run."
+            )
+        return content
+
+
+def write_json(path: Path, content: Any, *, durable: bool = False) -> None:
+    """Put a JSON file in place, whole, readable by its owner only; `durable` waits for the disk.
+
+    Only the end of a run is worth that wait: after a power cut everything else of it is void.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    descriptor = os.open(draft, flags, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            json.dump(content, file)
+            file.flush()
+            if durable:
+                os.fsync(descriptor)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,222 @@
+"""Who runs next: (waiting, running, slots) -> starts and preemptions. Pure.
+
+The rules, in this order:
+
+1. Lower `priority` goes first, then earlier submission.
+2. A trial starts when its slots are free and its experiment stays within `max_slots`. It takes
+   1/trials_per_slot of each of its slots; the fullest slots that have room are taken first. A trial
+   that needs no slot starts at once, up to a limit.
+3. One that does not fit lets those behind it go ahead, so no slot idles that somebody could use.
+   But it is overtaken at most as often as there are slots: after that, free slots are kept for it.
+   So a trial that needs the whole machine waits for about one generation of small ones.
+4. A trial preempts running ones of strictly higher `priority` number, if that makes room for it:
+   the last in order first, and none that is not needed. Equals never preempt each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+DEFAULT_PRIORITY = 42
+_MOST_TRIALS_WITHOUT_SLOTS = 100
+
+
+@dataclass(frozen=True)
+class Request:
+    """A trial that wants to run, or runs.
+
+    Attributes:
+        key: names the trial.
+        experiment: whose `max_slots` it counts against.
+        submitted: its place in line; unique.
+        overtaken: how many trials behind it have started before it, as the last decision said.
+        avoid: slots that it takes only if there are no others.
+    """
+
+    key: int
+    experiment: int
+    submitted: int
+    slots: int = 1
+    priority: int = DEFAULT_PRIORITY
+    max_slots: int | None = None
+    trials_per_slot: int = 1
+    overtaken: int = 0
+    avoid: frozenset[int] = frozenset()
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.priority, self.submitted
+
+
+@dataclass(frozen=True)
+class Running:
+    """A trial and the slots it has; `is_ending` once it was told to stop."""
+
+    request: Request
+    slot_ids: tuple[int, ...]
+    is_ending: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do now. `overtaken` has the new counts of those that were, by key."""
+
+    starts: tuple[Running, ...] = ()
+    preemptions: tuple[int, ...] = ()
+    overtaken: dict[int, int] = field(default_factory=dict)
+
+
+def decide(
+    waiting: Iterable[Request], running: Sequence[Running], slot_ids: Sequence[int]
+) -> Decision:
+    """Apply the rules of this module."""
+    queue = sorted(waiting, key=lambda request: request.place)
+    room = _Room(queue, running, slot_ids)
+    starts: list[Running] = []
+    preemptions: list[int] = []
+    passed_over: list[Request] = []
+    overtaken: dict[int, int] = {}
+    is_kept_free = False  # for one that was overtaken often enough
+    for request in queue:
+        if request.slots > len(slot_ids) or not room.allows(request):
+            continue  # it cannot run here, or not now by its own limit: it holds up nobody
+        if is_kept_free and request.slots:
+            continue
+        placed = room.place(request)
+        if placed is not None:
+            starts.append(Running(request, placed))
+            for other in passed_over if request.slots else ():
+                overtaken[other.key] = count = overtaken.get(other.key, other.overtaken) + 1
+                is_kept_free = is_kept_free or count >= len(slot_ids)
+        elif request.slots and not room.reserve(request):
+            victims = room.preempt_for(request)
+            preemptions += [victim.request.key for victim in victims]
+            if not victims:
+                passed_over.append(request)
+                is_kept_free = request.overtaken >= len(slot_ids)
+    return Decision(tuple(starts), tuple(preemptions), overtaken)
+
+
+class _Room:
+    """What is free of each slot: now, and once those that were told to stop are gone.
+
+    A trial that waits for these has its slots reserved, so that nobody starts on them meanwhile.
+    Shares of slots are whole numbers here, of which `_unit` make a slot.
+    """
+
+    def __init__(
+        self, waiting: Sequence[Request], running: Sequence[Running], slot_ids: Sequence[int]
+    ) -> None:
+        requests = [*waiting, *(run.request for run in running)]
+        self._unit = math.lcm(*{request.trials_per_slot for request in requests})
+        self._now = _Free(slot_ids, self._unit)
+        self._later = _Free(slot_ids, self._unit)
+        self._used: dict[int, int] = {}
+        self._without_slots = 0
+        self._staying = [run for run in running if not run.is_ending]
+        self._least_urgent = max((run.request.priority for run in self._staying), default=0)
+        for run in running:
+            self._count(run.request)
+            self._now.take(run)
+        for run in self._staying:
+            self._later.take(run)
+
+    def allows(self, request: Request) -> bool:
+        """Whether the experiment's own limit, or that of trials without slots, leaves room."""
+        if not request.slots:
+            return self._without_slots < _MOST_TRIALS_WITHOUT_SLOTS
+        used = self._used.get(request.experiment, 0) + self._cost(request)
+        return request.max_slots is None or used <= request.max_slots * self._unit
+
+    def place(self, request: Request) -> tuple[int, ...] | None:
+        """Take slots for a trial now, if enough are free and not reserved."""
+        chosen = self._now.choose(request, self._later)
+        if chosen is not None:
+            self._count(request)
+            self._now.take(Running(request, chosen))
+            self._later.take(Running(request, chosen))
+        return chosen
+
+    def reserve(self, request: Request) -> bool:
+        """Keep slots for a trial that has enough once others are gone."""
+        chosen = self._later.choose(request)
+        if chosen is not None:
+            self._later.take(Running(request, chosen))
+        return chosen is not None
+
+    def preempt_for(self, request: Request) -> list[Running]:
+        """Choose whom to preempt for a trial, nobody unless it fits then; reserve their slots."""
+        if request.priority >= self._least_urgent:
+            return []
+        candidates = [run for run in self._staying if _may_preempt(request, run)]
+        candidates.sort(key=lambda run: run.request.place, reverse=True)
+        victims: list[Running] = []
+        while candidates and self._later.choose(request) is None:
+            victims.append(candidates.pop(0))
+            self._later.give_back(victims[-1])
+        enough = self._later.choose(request) is not None
+        for run in list(victims):  # with those that came after, it may not be needed any more
+            self._later.take(run)
+            if enough and self._later.choose(request) is None:
+                self._later.give_back(run)
+            else:
+                victims.remove(run)
+        if victims:
+            self._staying = [run for run in self._staying if run not in victims]
+            self.reserve(request)
+        return victims
+
+    def _count(self, request: Request) -> None:
+        if not request.slots:
+            self._without_slots += 1
+        used = self._used.get(request.experiment, 0)
+        self._used[request.experiment] = used + self._cost(request)
+
+    def _cost(self, request: Request) -> int:
+        return request.slots * (self._unit // request.trials_per_slot)
+
+
+class _Free:
+    """How many units of each slot are free."""
+
+    def __init__(self, slot_ids: Sequence[int], unit: int) -> None:
+        self._unit = unit
+        self._units = dict.fromkeys(slot_ids, unit)
+        self._open = set(slot_ids)  # those that are not full: most questions end here
+
+    def choose(self, request: Request, other: _Free | None = None) -> tuple[int, ...] | None:
+        """Return slots that are free enough, here and in `other`; the fullest of them first."""
+        if len(self._open) < request.slots:
+            return None
+        share = self._unit // request.trials_per_slot
+        free = {slot: self._units[slot] for slot in self._open}
+        if other is not None:
+            free = {slot: min(units, other._units[slot]) for slot, units in free.items()}
+        fitting = [slot for slot, units in free.items() if units >= share]
+        if len(fitting) < request.slots:
+            return None
+        fitting.sort(key=lambda slot: (slot in request.avoid, free[slot], slot))
+        return tuple(sorted(fitting[: request.slots]))
+
+    def take(self, run: Running) -> None:
+        self._change(run, -1)
+
+    def give_back(self, run: Running) -> None:
+        self._change(run, 1)
+
+    def _change(self, run: Running, sign: int) -> None:
+        units = sign * (self._unit // run.request.trials_per_slot)
+        for slot in run.slot_ids:
+            if slot not in self._units:
+                continue  # it was there when the run started
+            self._units[slot] += units
+            if self._units[slot] > 0:
+                self._open.add(slot)
+            else:
+                self._open.discard(slot)
+
+
+def _may_preempt(request: Request, run: Running) -> bool:
+    return run.request.slots > 0 and run.request.priority > request.priority

@@ -1,0 +1,40 @@
+"""Notice a script or machine that fails everything, before it uses up all trials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+REPEATS = 3  # trials in a row with the same traceback before any progress
+
+
+class Streak:
+    """Counts trials in a row that failed alike before they trained at all."""
+
+    def __init__(self) -> None:
+        self.digest: str | None = None
+        self.count = 0
+
+    def failed(self, digest: str | None, progressed: bool) -> str | None:
+        """Count a failure; return a sentence when it is time to pause the experiment."""
+        if digest is None or progressed:
+            self.ended_well()
+            return None
+        self.count = self.count + 1 if digest == self.digest else 1
+        self.digest = digest
+        if self.count < REPEATS:
+            return None
+        self.ended_well()
+        return (
+            f"paused: the last {REPEATS} trials failed with the same traceback before any "
+            "progress. See the log of one of them, correct the script or the machine, then "
+            "activate the experiment or start it anew."
+        )
+
+    def ended_well(self) -> None:
+        self.digest, self.count = None, 0
+
+    def to_json(self) -> list[Any]:
+        return [self.digest, self.count]
+
+    def load(self, data: list[Any]) -> None:
+        self.digest, self.count = data

@@ -1,0 +1,76 @@
+"""The one random stream of an experiment, which can be written down and continued."""
+
+from __future__ import annotations
+
+import base64
+import random
+import struct
+from typing import Any
+
+_WORDS = 624
+
+
+class Stream:
+    """Draws what `numpy.random.RandomState(seed)` would draw, bit for bit, without numpy.
+
+    Both generators are the Mersenne Twister; only seeding and whole numbers differ from Python's.
+    Every trial takes its values in the same order (hyperparameters, request id, seed), so sample k
+    depends on the experiment's seed and on k alone, whenever it is asked for.
+    """
+
+    def __init__(self, seed: int) -> None:
+        if not 0 <= seed < 2**32:
+            raise ValueError(f"The seed must be from 0 to 2**32 - 1, got {seed}.")
+        words = [seed]
+        for i in range(1, _WORDS):
+            words.append((1812433253 * (words[-1] ^ (words[-1] >> 30)) + i) & 0xFFFFFFFF)
+        self._continue(words, _WORDS)
+
+    def _continue(self, words: list[int], position: int) -> None:
+        self._random = random.Random()
+        self._random.setstate((3, (*words, position), None))
+        self._bits = self._random.getrandbits
+
+    def integer(self, low: int, high: int) -> int:
+        """Return a whole number from `low` up to but without `high`."""
+        largest = high - low - 1
+        if largest <= 0:
+            return low
+        mask = (1 << largest.bit_length()) - 1
+        if largest > 0xFFFFFFFF:
+            return low + self._wide(largest, mask)
+        while (number := self._bits(32) & mask) > largest:
+            pass
+        return low + number
+
+    def _wide(self, largest: int, mask: int) -> int:
+        while True:
+            upper = self._bits(32)  # drawn first, unlike in Python
+            if (number := (upper << 32 | self._bits(32)) & mask) <= largest:
+                return number
+
+    def uniform(self, low: float, high: float) -> float:
+        return low + (high - low) * self._random.random()
+
+    def request_id(self) -> str:
+        """Return a UUID of version 4 made of the next 16 bytes."""
+        drawn = bytearray(self._bits(128).to_bytes(16, "little"))
+        drawn[6] = drawn[6] & 0x0F | 0x40
+        drawn[8] = drawn[8] & 0x3F | 0x80
+        text = drawn.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def trial_seed(self) -> int:
+        return self.integer(0, 2**31)
+
+    def to_json(self) -> dict[str, Any]:
+        *words, position = self._random.getstate()[1]
+        packed = struct.pack(f"<{_WORDS}I", *words)
+        return {"words": base64.b64encode(packed).decode("ascii"), "position": position}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Stream:
+        stream = cls.__new__(cls)
+        words = struct.unpack(f"<{_WORDS}I", base64.b64decode(data["words"]))
+        stream._continue(list(words), data["position"])
+        return stream

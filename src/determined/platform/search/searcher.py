@@ -1,0 +1,310 @@
+"""One experiment's search: an event in, actions out, and a record from which it can be repeated.
+
+The state is owned by the `Searcher` and changes only in `handle` and `replay`. After a crash,
+`Searcher.restore` takes any snapshot and the records after it and is in the same state, byte for
+byte; without a snapshot it repeats the records from the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from determined.platform.search import events as e
+from determined.platform.search import trials as t
+from determined.platform.search.adaptive import Halving
+from determined.platform.search.custom import Custom, CustomMethodError, Oracle
+from determined.platform.search.desk import Desk
+from determined.platform.search.failures import Streak
+from determined.platform.search.plain import Plain
+from determined.platform.search.proposals import Proposals
+from determined.platform.search.randomness import Stream
+from determined.platform.search.readings import UnreadableMetricError, read_time, read_value
+from determined.platform.search.settings import Settings
+from determined.platform.search.space import Space
+from determined.platform.search.trials import Trial
+
+_VERSION = 1
+_STATUS = {
+    e.ERRORED: t.ERRORED,
+    e.USER_CANCELED: t.CANCELED,
+    e.INVALID_HP: t.INVALID,
+}
+
+
+class Method(Protocol):
+    """How a search decides; it gives its orders at the desk."""
+
+    def initial(self, desk: Desk) -> None: ...
+    def validated(self, desk: Desk, trial: Trial, value: float, time: int) -> None: ...
+    def paused(self, desk: Desk, trial: Trial) -> None: ...
+    def exited_early(self, desk: Desk, trial: Trial, status: str) -> None: ...
+    def exited(self, desk: Desk, trial: Trial) -> None: ...
+    def raised(self, desk: Desk, limits: e.LimitsRaised) -> None: ...
+    def progress(self, desk: Desk) -> float: ...
+    def load_results(self, desk: Desk) -> None: ...
+    def to_json(self) -> dict[str, Any]: ...
+    def load(self, data: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one event led to; `record` is plain JSON, to be committed with the actions."""
+
+    actions: list[e.Action]
+    record: dict[str, Any]
+
+
+class Searcher:
+    """The state of one search.
+
+    Args:
+        searcher: the `searcher` section of the configuration.
+        hyperparameters: the `hyperparameters` section.
+        seed: the experiment's seed.
+        oracle: where a `custom` method runs; not needed to replay.
+    """
+
+    def __init__(
+        self,
+        searcher: dict[str, Any],
+        hyperparameters: dict[str, Any],
+        seed: int,
+        oracle: Oracle | None = None,
+    ) -> None:
+        self.settings = Settings.from_dict(searcher)
+        space = Space(hyperparameters)
+        proposals = Proposals(self.settings.sampler, space, seed, self.settings.time_metric)
+        self.desk = Desk(space, Stream(seed), proposals)
+        self.is_over = False
+        self.num_events = 0
+        self._oracle = oracle
+        self._streak = Streak()
+        self._events_at_snapshot = 0
+        self._method: Method
+        if self.settings.is_halving:
+            self._method = Halving(self.settings)
+        elif self.settings.name == "custom":
+            self._method = Custom()
+        else:
+            self._method = Plain(self.settings, self.desk)
+
+    def handle(self, event: e.Event) -> Step:
+        """Take in an event; models and custom methods are asked if their turn has come.
+
+        An exception means that the platform sent what cannot be; restore the search to go on.
+        """
+        if isinstance(event, e.InitialTrials):
+            self.desk.proposals.check_installed()
+        return self._take(event, None)
+
+    def replay(self, record: dict[str, Any]) -> Step:
+        """Take in a recorded event; nobody is asked, the recorded answers stand."""
+        return self._take(e.event_from_json(record["event"]), record)
+
+    def _take(self, event: e.Event, record: dict[str, Any] | None) -> Step:
+        desk = self.desk
+        desk.actions = []
+        desk.proposals.begin(None if record is None else record.get("proposed", []))
+        self.num_events += 1
+        made: dict[str, Any] = {"event": e.to_json(event)}
+        if not self.is_over or isinstance(event, e.LimitsRaised):
+            heard = self._dispatch(event)
+            if heard and isinstance(self._method, Custom):
+                made["orders"] = self._consult(self._method, event, record)
+            self._conclude(event)
+        if desk.proposals.made:
+            made["proposed"] = desk.proposals.made
+        return Step(desk.actions, made)
+
+    def _dispatch(self, event: e.Event) -> bool:
+        """Bring an event to the method; return False for one that comes too late to matter."""
+        if isinstance(event, e.ValidationCompleted):
+            return self._validated(event)
+        if isinstance(event, e.InitialTrials):
+            self._method.initial(self.desk)
+        elif isinstance(event, e.LimitsRaised):
+            self.is_over = self.desk.is_closing = False
+            self._method.raised(self.desk, event)
+        elif isinstance(event, e.Stopping):
+            self.desk.is_closing = True
+        else:
+            return self._of_trial(event, self._trial(event.request_id))  # type: ignore[attr-defined]
+        return True
+
+    def _of_trial(self, event: e.Event, trial: Trial) -> bool:
+        if isinstance(event, e.TrialExited):
+            return self._exited(trial)
+        if isinstance(event, e.TrialExitedEarly):
+            return self._exited_early(trial, event)
+        if isinstance(event, e.Progress):
+            trial.progress = min(max(float(event.progress), 0.0), 1.0)
+        elif isinstance(event, e.TrialPaused):
+            if trial.status != t.PAUSING:
+                return False
+            self._method.paused(self.desk, trial)
+        return True
+
+    def _trial(self, request_id: str) -> Trial:
+        try:
+            return self.desk.by_request[request_id]
+        except KeyError:
+            raise ValueError(
+                f"Request id {request_id} is none of the {len(self.desk.trials)} trials of this "
+                "search: its state and its trials do not belong together."
+            ) from None
+
+    def _validated(self, event: e.ValidationCompleted) -> bool:
+        trial = self._trial(event.request_id)
+        if trial.status != t.RUNNING:  # decided already; what it still reports changes nothing
+            return False
+        self._streak.ended_well()
+        try:
+            value = read_value(self.settings, event.metrics, event.steps)
+            if trial.best is None or value < trial.best:
+                trial.best = value
+            time = read_time(self.settings, event.metrics, event.steps) if self._by_metric else 0
+        except UnreadableMetricError as error:
+            if self._by_metric:
+                self.desk.fail(trial, str(error))
+            return True
+        self._method.validated(self.desk, trial, value, time)
+        return True
+
+    @property
+    def _by_metric(self) -> bool:
+        return self.settings.is_halving
+
+    def _exited_early(self, trial: Trial, event: e.TrialExitedEarly) -> bool:
+        if trial.exited or trial.status in (*t.FAILED, t.INVALID):
+            return False
+        if event.reason not in _STATUS:
+            raise ValueError(f"reason: expected one of {', '.join(_STATUS)}, got {event.reason!r}.")
+        self._method.exited_early(self.desk, trial, _STATUS[event.reason])
+        if event.reason == e.ERRORED and (
+            sentence := self._streak.failed(event.digest, event.progressed)
+        ):
+            self.desk.actions.append(e.PauseExperiment(sentence))
+        return True
+
+    def _exited(self, trial: Trial) -> bool:
+        if trial.exited:
+            return False
+        if trial.status == t.FAILING:
+            self._method.exited_early(self.desk, trial, t.ERRORED)
+        if trial.status not in (*t.FAILED, t.INVALID):
+            self._streak.ended_well()
+        self.desk.exit(trial)
+        self._method.exited(self.desk, trial)
+        return True
+
+    def _consult(
+        self, method: Custom, event: e.Event, record: dict[str, Any] | None
+    ) -> list[dict[str, Any]]:
+        """Ask the user's method and carry out its orders; its failure ends the search."""
+        orders: list[dict[str, Any]]
+        if record is not None:
+            orders = record["orders"]
+            if self._oracle is not None and not _is_failure(orders):
+                self._oracle.repeat(self._message(event), orders)
+        else:
+            if self._oracle is None:
+                raise ValueError("A custom search needs an `oracle`, where its method runs.")
+            try:
+                orders = self._oracle.ask(self._message(event))
+            except CustomMethodError as error:
+                orders = [{"order": "fail", "reason": str(error)}]
+        try:
+            if _is_failure(orders):
+                raise CustomMethodError(orders[0]["reason"])
+            method.carry_out(self.desk, orders)
+        except CustomMethodError as error:
+            self._end(e.Shutdown(failure=True, reason=f"The search method failed: {error}"))
+        return orders
+
+    def _message(self, event: e.Event) -> dict[str, Any]:
+        """Return an event for a user's method, which knows trials by number."""
+        message = e.to_json(event)
+        if "request_id" in message:
+            message["trial"] = self._trial(message.pop("request_id")).number
+        return message
+
+    def _conclude(self, event: e.Event) -> None:
+        """End the search when every trial that was asked for has exited."""
+        desk, requested = self.desk, len(self.desk.trials)
+        ends = (e.InitialTrials, e.TrialExited, e.LimitsRaised, e.Stopping)
+        if self.is_over or desk.num_exited < requested or not isinstance(event, ends):
+            return
+        if requested == 0:
+            self._end(e.Shutdown(failure=True, reason="The search created no trial."))
+            return
+        failure, cancel = desk.num_errored == requested, desk.num_canceled == requested
+        ended = "failed" if failure else "were canceled" if cancel else "ended"
+        reason = f"all {requested} trials {ended}"
+        self._end(e.Shutdown(cancel=cancel, failure=failure, reason=reason))
+
+    def _end(self, shutdown: e.Shutdown) -> None:
+        self.desk.actions.append(shutdown)
+        self.is_over = True
+
+    def progress(self) -> float:
+        """Return how far the search is, from 0 to 1."""
+        return 1.0 if self.is_over else self._method.progress(self.desk)
+
+    @property
+    def snapshot_is_due(self) -> bool:
+        """Say whether so much happened since the last snapshot that a new one costs little."""
+        return self.num_events - self._events_at_snapshot >= max(256, 2 * len(self.desk.trials))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the whole state as plain JSON."""
+        self._events_at_snapshot = self.num_events
+        return {
+            "version": _VERSION,
+            "num_events": self.num_events,
+            "is_over": self.is_over,
+            "streak": self._streak.to_json(),
+            "desk": self.desk.to_json(),
+            "method": self._method.to_json(),
+        }
+
+    @classmethod
+    def restore(
+        cls,
+        searcher: dict[str, Any],
+        hyperparameters: dict[str, Any],
+        seed: int,
+        snapshot: dict[str, Any] | None = None,
+        records: Iterable[dict[str, Any]] = (),
+        oracle: Oracle | None = None,
+    ) -> Searcher:
+        """Return the search as it was after `records`, which follow `snapshot` (or are all).
+
+        With an `oracle`, a new process of a custom method, all records are needed: it hears them.
+        """
+        if snapshot is not None and oracle is not None:
+            raise ValueError("A custom method is restored from all its records, not a snapshot.")
+        restored = cls(searcher, hyperparameters, seed, oracle)
+        if snapshot is not None:
+            restored._load(snapshot)
+        for record in records:
+            restored.replay(record)
+        return restored
+
+    def _load(self, snapshot: dict[str, Any]) -> None:
+        if snapshot["version"] != _VERSION:
+            raise ValueError(
+                f"The search was saved in format {snapshot['version']}; this release reads "
+                f"{_VERSION}. Continue it with the release that wrote it."
+            )
+        self.num_events = self._events_at_snapshot = snapshot["num_events"]
+        self.is_over = snapshot["is_over"]
+        self._streak.load(snapshot["streak"])
+        self.desk.load(snapshot["desk"])
+        self._method.load(snapshot["method"])
+        self._method.load_results(self.desk)
+
+
+def _is_failure(orders: list[dict[str, Any]]) -> bool:
+    return bool(orders) and orders[0].get("order") == "fail"

@@ -1,0 +1,14 @@
+"""The supervisor: the one process that writes the store, decides, and starts runs.
+
+    _loop.py       one tick after another: commands and journals in, one transaction, then the acts
+    _board.py      what it keeps in memory: experiments that are not over, runs that live
+    _decisions.py  what a command, a report or the end of a run changes, within the transaction
+    _commands.py   the verbs that doors may send
+    _scheduling.py who runs next, from the board
+    _runs.py       acts on runs: prepare, start, tell, stop
+    presence.py    whether one is at work, how to start and wake it (for doors)
+    _garbage.py    acts on checkpoints: delete what nothing keeps
+
+All that it does in the world follows from what is committed, and may be done again after a crash.
+Read `_loop.py` first.
+"""

@@ -1,0 +1,55 @@
+"""`python -m determined.platform.supervisor HOME`: work for a home until nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+from determined.platform.home import Home
+from determined.platform.launchers.local import LocalLauncher
+from determined.platform.slots import find_slots
+from determined.platform.supervisor._loop import Supervisor
+from determined.platform.supervisor.presence import Presence
+from determined.store import Writer
+
+_IDLE_VARIABLE = "DET_SUPERVISOR_IDLE_SECONDS"
+_IDLE_SECONDS = 300.0
+
+
+async def supervise(home: Home, presence: Presence) -> None:
+    """Work until idle; SIGTERM and SIGINT end it after the current tick, runs go on."""
+    writer = Writer(home.path)
+    machine = find_slots()
+    for line in machine.skipped:
+        logging.warning(line)
+    idle_seconds = float(os.environ.get(_IDLE_VARIABLE, _IDLE_SECONDS))
+    supervisor = Supervisor(home, writer, LocalLauncher(), machine, idle_seconds)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, supervisor.stop)
+    presence.listen(loop, supervisor.wake, num_slots=len(machine.slots))
+    try:
+        await supervisor.work()
+    finally:
+        presence.leave()
+        writer.close()
+
+
+def main(arguments: list[str]) -> int:
+    home = Home(arguments[0])
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO
+    )
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    presence = Presence.claim(home)
+    if presence is None:
+        return 0  # another one is at work
+    asyncio.run(supervise(home, presence))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,143 @@
+"""What the supervisor keeps in memory. All of it can be read from the store again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from determined.journal import Control
+from determined.platform.home import Home
+from determined.platform.run_folder import RunExit, RunFolder
+from determined.platform.search.searcher import Searcher
+from determined.platform.states import State
+from determined.store import Experiment, Run, Transaction, Trial
+
+
+@dataclasses.dataclass
+class LiveRun:
+    """A run whose end is not recorded yet."""
+
+    experiment_id: int
+    trial_id: int
+    run_id: int
+    allocation_id: str
+    folder: RunFolder
+    slots: tuple[int, ...]
+    steps_completed: int
+    from_checkpoint: str | None
+    created: float
+    seconds_before: float
+    """How long earlier runs of the trial took."""
+    preempted: str = ""
+    """Why it has to make room for others, if it has."""
+    offsets: dict[str, int] = dataclasses.field(default_factory=dict)
+    """How far its journals were read, by path."""
+    has_reported: bool = False
+    """Whether its training code has said anything yet."""
+    is_watched: bool = False
+    """Whether somebody starts it, or waits for its end."""
+    end: RunExit | None = None
+    """How its processes ended; its journals may not have been read to their end."""
+    told: Control | None = None
+    """The content of its control file."""
+    asked_since: float | None = None
+    """When it was first asked to stop, by the monotonic clock."""
+    last_measure: str = ""
+    """The strongest thing done so far to end it."""
+
+    @classmethod
+    def of(cls, run: Run, experiment_id: int, seconds_before: float) -> LiveRun:
+        return cls(
+            experiment_id,
+            run.trial_id,
+            run.run_id,
+            run.allocation_id,
+            RunFolder(run.folder),
+            tuple(run.slots),
+            run.steps_completed,
+            run.from_checkpoint,
+            run.created,
+            seconds_before,
+            run.preempted,
+        )
+
+
+@dataclasses.dataclass
+class LiveExperiment:
+    """An experiment that is not over, its search and its trials that are not over."""
+
+    record: Experiment
+    searcher: Searcher
+    trials: dict[int, Trial]
+    requests: dict[str, int]
+    """The trials of the search, also those that are over, by request id."""
+
+    @property
+    def id(self) -> int:
+        return self.record.id
+
+    @property
+    def state(self) -> State:
+        return State(self.record.state)
+
+
+class Board:
+    """Experiments by id, live runs by trial."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.experiments: dict[int, LiveExperiment] = {}
+        self.runs: dict[int, LiveRun] = {}
+
+    def load(self, transaction: Transaction) -> None:
+        """Read everything that is not over from the store."""
+        self.experiments = {
+            record.id: load_experiment(transaction, record)
+            for record in transaction.unfinished_experiments()
+        }
+        owners = {
+            trial_id: live.id for live in self.experiments.values() for trial_id in live.trials
+        }
+        self.runs = {
+            run.trial_id: LiveRun.of(
+                run, owners[run.trial_id], transaction.seconds_run(run.trial_id)
+            )
+            for run in transaction.unfinished_runs()
+            if run.trial_id in owners
+        }
+
+    def waiting(self) -> Iterator[tuple[LiveExperiment, Trial]]:
+        """Trials that are active and have no run."""
+        for live in self.experiments.values():
+            if live.state is State.ACTIVE:
+                for trial in live.trials.values():
+                    is_wanted = trial.state == State.ACTIVE.value and not trial.is_held
+                    if is_wanted and trial.id not in self.runs:
+                        yield live, trial
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing happens unless somebody asks for it."""
+        return not self.runs and not any(True for _ in self.waiting())
+
+
+def load_experiment(transaction: Transaction, record: Experiment) -> LiveExperiment:
+    """Bring an experiment back as it was, its search included."""
+    snapshot = transaction.searcher_state(record.id)
+    after = 0 if snapshot is None else int(snapshot["num_events"])
+    steps = transaction.search_steps(record.id, after)
+    searcher = Searcher.restore(
+        record.config["searcher"],
+        record.config["hyperparameters"],
+        record.config["reproducibility"]["experiment_seed"],
+        snapshot,
+        [step.event for step in steps],
+    )
+    trials = transaction.trials(record.id)
+    over = [state.value for state in State if state.is_terminal]
+    return LiveExperiment(
+        record,
+        searcher,
+        {trial.id: trial for trial in trials if trial.state not in over},
+        {trial.request_id: trial.id for trial in trials},
+    )

@@ -1,0 +1,116 @@
+"""The verbs that doors may send: each a function of the decisions and its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from determined.errors import StoreError
+from determined.platform.states import Refused, State
+from determined.platform.supervisor._decisions import Decisions
+from determined.store import Command, NewExperiment, Transaction
+
+Answer = dict[str, Any]
+_Verb = Callable[[Decisions, Transaction, dict[str, Any]], Answer]
+
+
+def carry_out(command: Command, decisions: Decisions, transaction: Transaction) -> None:
+    """Do what a command says and answer it, both in this transaction."""
+    verb = _VERBS.get(command.verb)
+    try:
+        if verb is None:
+            raise Refused(
+                f"This supervisor does not know the verb {command.verb!r}: it belongs to an older "
+                "version. `det supervisor stop` ends it; the next command starts a new one."
+            )
+        answer = verb(decisions, transaction, command.arguments)
+    except (Refused, StoreError) as error:
+        transaction.answer(command.uuid, False, {"error": str(error)})
+    else:
+        transaction.answer(command.uuid, True, answer)
+
+
+def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
+    config = arguments["config"]
+    project_id = _project(transaction, config["workspace"], config["project"], arguments["owner"])
+    record = decisions.create(
+        NewExperiment(
+            config=config,
+            owner=arguments["owner"],
+            name=config["name"],
+            state=(State.PAUSED if arguments.get("paused") else State.ACTIVE).value,
+            description=config["description"] or "",
+            labels=list(config["labels"]),
+            original_config=arguments.get("original_config", ""),
+            project_id=project_id,
+            parent_id=arguments.get("parent_id"),
+            snapshot_id=arguments.get("snapshot"),
+            environment={"creation": arguments["creation"]},
+            searcher_metric=config["searcher"]["metric"],
+            smaller_is_better=config["searcher"]["smaller_is_better"],
+            priority=config["resources"]["priority"],
+            max_slots=config["resources"]["max_slots"],
+            weight=config["resources"]["weight"],
+        )
+    )
+    return {"experiment_id": record.id}
+
+
+def _project(transaction: Transaction, workspace: str, project: str, owner: str) -> int:
+    """The project of that name; it and its workspace are made if they do not exist."""
+    registry = transaction.registry
+    found = registry.find_workspace(workspace) or registry.create_workspace(workspace, owner)
+    existing = registry.find_project(found.id, project)
+    return (existing or registry.create_project(found.id, project, owner)).id
+
+
+def _on_experiment(verb: Callable[[Decisions, int], None]) -> _Verb:
+    def act(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
+        experiment_id = arguments["experiment_id"]
+        verb(decisions, experiment_id)
+        return {"state": transaction.experiment(experiment_id).state}
+
+    return act
+
+
+def _kill_trial(
+    decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]
+) -> Answer:
+    decisions.kill_trial(arguments["trial_id"])
+    return {"state": transaction.trial(arguments["trial_id"]).state}
+
+
+def _archive(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
+    record = transaction.experiment(arguments["experiment_id"])
+    archived = arguments["archived"]
+    if archived and not State(record.state).is_terminal:
+        raise Refused(
+            f"experiment {record.id} is {record.state}: only what has ended can be archived."
+        )
+    if record.archived == archived:
+        raise Refused(f"experiment {record.id} is {'' if archived else 'not '}archived already.")
+    transaction.update_experiment(record.id, archived=archived)
+    return {}
+
+
+def _set(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
+    """Change what people call an experiment, or how it is scheduled."""
+    allowed = {"name", "description", "notes", "labels", "priority", "max_slots", "weight"}
+    changes = arguments["changes"]
+    if unknown := set(changes) - allowed:
+        raise Refused(f"These cannot be set: {', '.join(sorted(unknown))}.")
+    transaction.update_experiment(arguments["experiment_id"], **changes)
+    decisions.refresh(arguments["experiment_id"])
+    return {}
+
+
+_VERBS: dict[str, _Verb] = {
+    "create": _create,
+    "pause": _on_experiment(Decisions.pause),
+    "activate": _on_experiment(Decisions.activate),
+    "cancel": _on_experiment(Decisions.cancel),
+    "kill": _on_experiment(Decisions.kill),
+    "kill_trial": _kill_trial,
+    "archive": _archive,
+    "set": _set,
+}

@@ -1,0 +1,242 @@
+"""Acts on runs: prepare and start them, tell them what is wanted, end them when they do not stop.
+
+Each follows from what is committed and may be repeated. What a run is told stands in its control
+file; signals come only when it does not listen in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import time
+from typing import Any
+
+from determined.journal import Control
+from determined.platform.entrypoint import command_for
+from determined.platform.environment import load_environment
+from determined.platform.home import Home
+from determined.platform.launchers.protocol import Launcher, RunStartedBefore, RunState
+from determined.platform.run_environment import run_environment, variables_for_device
+from determined.platform.run_folder import NOT_STARTED, LogPolicy, RunExit, RunSpec
+from determined.platform.slots import Machine, device_variables, free_ports, port_variables
+from determined.platform.snapshot import load_snapshot, working_copy
+from determined.platform.states import State
+from determined.platform.supervisor._board import Board, LiveExperiment, LiveRun
+from determined.store import Trial
+
+logger = logging.getLogger("determined.supervisor")
+
+_STOP_GRACE_SECONDS = 60.0
+_INVALID_HP_GRACE_SECONDS = 10.0
+
+
+class Runs:
+    """Brings live runs to where the board wants them. `changed` wakes the loop."""
+
+    def __init__(
+        self, board: Board, launcher: Launcher, machine: Machine, changed: asyncio.Event
+    ) -> None:
+        self._board = board
+        self._launcher = launcher
+        self._machine = machine
+        self._changed = changed
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def act(self) -> None:
+        """Start what is new, tell and end what must stop."""
+        for run in list(self._board.runs.values()):
+            if not run.is_watched:
+                run.is_watched = True
+                self._spawn(self._see_through(run))
+            elif run.end is None:
+                self._tell(run)
+
+    def next_measure(self, now: float) -> float | None:
+        """When the patience with a run that was asked to stop ends."""
+        due = [
+            run.asked_since + self._patience(run)
+            for run in self._board.runs.values()
+            if run.asked_since is not None and not run.last_measure and run.end is None
+        ]
+        return min(due, default=None)
+
+    async def close(self) -> None:
+        """Stop watching; the runs go on."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Start to end
+
+    async def _see_through(self, run: LiveRun) -> None:
+        """Start a run unless it was started before, wait for its end, and note how it ended."""
+        try:
+            (state,) = await self._launcher.states([run.folder])
+            if state is RunState.NOT_STARTED:
+                await self._start(run)
+            end = await self._launcher.wait(run.folder)
+            if end is None:
+                end = await self._launcher.declare_dead(run.folder, "Its keeper was lost.")
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            logger.exception("run %s could not be started", run.allocation_id)
+            end = RunExit(1, NOT_STARTED, message=f"could not be started: {error}")
+        run.end = end
+        self._changed.set()
+
+    async def _start(self, run: LiveRun) -> None:
+        live = self._board.experiments[run.experiment_id]
+        trial = live.trials[run.trial_id]
+        await asyncio.to_thread(self._prepare, run, live, trial)
+        with contextlib.suppress(RunStartedBefore):
+            await self._launcher.start(run.folder)
+
+    def _prepare(self, run: LiveRun, live: LiveExperiment, trial: Trial) -> None:
+        """Make the folder of a run, from nothing however far an earlier attempt came."""
+        home, config = self._board.home, live.record.config
+        folder = claim_creation(home, live)
+        shutil.rmtree(run.folder.path, ignore_errors=True)
+        run.folder.path.mkdir(parents=True, mode=0o700)
+        if live.record.snapshot_id is not None:
+            snapshot = load_snapshot(home.snapshots, live.record.snapshot_id)
+            working_copy(snapshot, run.folder.workdir)
+        recorded = load_environment(folder)
+        slots = [slot for slot in self._machine.slots if slot.id in run.slots]
+        info = self._info(run, live, trial, [slot.gpu for slot in slots if slot.gpu])
+        environment = run_environment(
+            recorded,
+            run.folder,
+            info,
+            configured=variables_for_device(
+                config["environment"]["environment_variables"], any(slot.gpu for slot in slots)
+            ),
+            devices=device_variables(slots, self._machine),
+            ports=port_variables(free_ports()),
+        )
+        spec = RunSpec(
+            argv=command_for(config["entrypoint"], recorded.interpreter),
+            allocation_id=run.allocation_id,
+            policies=tuple(
+                LogPolicy(policy["name"], policy["pattern"], policy["action"])
+                for policy in config["log_policies"]
+                if policy["pattern"] is not None
+            ),
+            stop_grace_seconds=_STOP_GRACE_SECONDS,
+        )
+        run.folder.create(spec, environment, info)
+        self._write_control(run, self._wanted(run))
+
+    def _info(
+        self, run: LiveRun, live: LiveExperiment, trial: Trial, gpus: list[str]
+    ) -> dict[str, dict[str, Any]]:
+        slot_ids = list(run.slots)
+        return {
+            "cluster": {
+                "master_url": "",
+                "cluster_id": "local",
+                "agent_id": os.uname().nodename,
+                "slot_ids": slot_ids,
+                "task_id": trial.task_id,
+                "allocation_id": run.allocation_id,
+                "session_token": "",
+                "task_type": "TRIAL",
+                "latest_checkpoint": run.from_checkpoint,
+            },
+            "trial": {
+                "trial_id": trial.id,
+                "experiment_id": live.id,
+                "trial_seed": trial.seed,
+                "hparams": trial.hparams,
+                "config": live.record.config,
+                "steps_completed": run.steps_completed,
+                "trial_run_id": run.run_id,
+                "debug": live.record.config["debug"],
+                "inter_node_network_interface": None,
+            },
+            "rendezvous": {
+                "container_addrs": ["127.0.0.1"],
+                "container_rank": 0,
+                "container_slot_counts": [max(1, len(slot_ids))],
+            },
+            "resources": {"gpu_uuids": gpus},
+        }
+
+    # Stopping
+
+    def _tell(self, run: LiveRun) -> None:
+        wanted = self._wanted(run)
+        if run.folder.was_started and wanted != run.told:
+            self._write_control(run, wanted)
+        if not wanted.preempt:
+            return
+        now = time.monotonic()
+        if run.asked_since is None:
+            run.asked_since = now
+        if self._must_die(run) and run.last_measure != "kill":
+            run.last_measure = "kill"
+            self._spawn(self._kill(run))
+        elif not run.last_measure and now - run.asked_since >= self._patience(run):
+            run.last_measure = "terminate"
+            logger.info("run %s did not stop in time: terminating it", run.allocation_id)
+            self._spawn(self._launcher.terminate(run.folder))
+
+    def _wanted(self, run: LiveRun) -> Control:
+        """What the control file of a run should say."""
+        live = self._board.experiments[run.experiment_id]
+        trial = live.trials[run.trial_id]
+        reason = run.preempted
+        if trial.state != State.ACTIVE.value or trial.is_held:
+            reason = trial.reason or trial.state.lower()
+        return Control(
+            preempt=bool(reason),
+            reason=reason,
+            best_validation=live.record.best_validation,
+            last_validation=trial.latest_validation_steps,
+            metadata=trial.metadata,
+        )
+
+    def _must_die(self, run: LiveRun) -> bool:
+        """Whether to end it by force: it was killed, failed, or cannot hear a request yet."""
+        trial = self._board.experiments[run.experiment_id].trials[run.trial_id]
+        forced = (State.STOPPING_KILLED.value, State.STOPPING_ERROR.value)
+        return trial.state in forced or not run.has_reported
+
+    def _patience(self, run: LiveRun) -> float:
+        live = self._board.experiments[run.experiment_id]
+        if live.trials[run.trial_id].early_exit is not None:
+            return _INVALID_HP_GRACE_SECONDS
+        return float(live.record.config["preemption_timeout"])
+
+    async def _kill(self, run: LiveRun) -> None:
+        while not run.folder.was_started and run.end is None:
+            await asyncio.sleep(0.05)  # it is being prepared
+        await self._launcher.kill(run.folder)
+
+    def _write_control(self, run: LiveRun, content: Control) -> None:
+        content.write(run.folder.path)
+        run.told = content
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("an act on a run failed", exc_info=error)
+            self._changed.set()
+
+
+def claim_creation(home: Home, live: LiveExperiment) -> Any:
+    """Give an experiment the folder that its creator prepared; done once, safe to repeat."""
+    folder = home.experiment(live.id)
+    prepared = home.creations / live.record.environment["creation"]
+    if not folder.exists() and prepared.exists():
+        folder.parent.mkdir(exist_ok=True, mode=0o700)
+        prepared.rename(folder)
+    return folder

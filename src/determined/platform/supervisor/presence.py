@@ -1,0 +1,148 @@
+"""Whether a supervisor is at work for a home, how to start one, and how to wake it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from determined._version import __version__
+from determined.platform.environment import inherited
+from determined.platform.home import Home
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a supervisor says of itself."""
+
+    pid: int
+    version: str
+    home: str
+    slots: int = 0
+
+
+class Presence:
+    """The lock that a supervisor holds for as long as it lives, and the pipe that wakes it."""
+
+    def __init__(self, home: Home, lock: int) -> None:
+        self._home = home
+        self._lock = lock
+        self._pipe: int | None = None
+
+    @classmethod
+    def claim(cls, home: Home) -> Presence | None:
+        """Become the supervisor of a home; None if there is one."""
+        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(home.supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        return cls(home, lock)
+
+    def listen(
+        self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], num_slots: int
+    ) -> None:
+        """Call `wake` whenever somebody rings, and say who is here."""
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(self._home.wake, 0o600)
+        # Open for writing as well: else the pipe would end with each door that leaves.
+        self._pipe = os.open(self._home.wake, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        loop.add_reader(self._pipe, self._rung, wake)
+        facts = Facts(os.getpid(), __version__, str(self._home.path), num_slots)
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, json.dumps(asdict(facts)).encode(), 0)
+
+    def _rung(self, wake: Callable[[], None]) -> None:
+        assert self._pipe is not None
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._pipe, 65536)
+        wake()
+
+    def leave(self) -> None:
+        """Let another one in."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+        os.ftruncate(self._lock, 0)
+        os.close(self._lock)
+
+
+def find(home: Home) -> Facts | None:
+    """The supervisor at work; None if there is none, or it is just starting."""
+    try:
+        lock = os.open(home.supervisor_lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with contextlib.suppress(ValueError, TypeError):
+            return Facts(**json.loads(os.pread(lock, 4096, 0)))
+        return None
+    finally:
+        os.close(lock)
+    return None
+
+
+def ring(home: Home) -> bool:
+    """Wake the supervisor; False if nobody listens."""
+    try:
+        pipe = os.open(home.wake, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENOENT):
+            return False
+        raise
+    try:
+        if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+            return False
+        with contextlib.suppress(BlockingIOError):  # it has been rung often enough
+            os.write(pipe, b".")
+        return True
+    finally:
+        os.close(pipe)
+
+
+def start(home: Home) -> None:
+    """Start a supervisor that outlives this process; it leaves at once if there is one."""
+    home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    log = os.open(home.supervisor_log, flags, 0o600)
+    try:
+        supervisor = subprocess.Popen(
+            [sys.executable, "-m", "determined.platform.supervisor", str(home.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=inherited(os.environ),
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    # It outlives us; but if it ends first, somebody has to take note.
+    threading.Thread(target=supervisor.wait, name="supervisor", daemon=True).start()
+
+
+def stop(home: Home, timeout_seconds: float = 30.0) -> bool:
+    """Ask the supervisor to leave and wait for it; False if there is none. Runs go on."""
+    facts = find(home)
+    if facts is None:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(facts.pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_seconds
+    while find(home) == facts and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return find(home) != facts

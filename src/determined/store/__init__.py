@@ -1,0 +1,86 @@
+"""Where the platform keeps its records: one SQLite file in the home, and all the SQL there is.
+
+`Writer` is the supervisor's: one transaction per tick, through the verbs of `_transaction.py`
+(read that first). `Reader` is everybody's, `send_command` is how a door asks for something.
+Logs, code and checkpoints are files elsewhere.
+"""
+
+from determined.store._garbage import Candidate, Retention, garbage, kept
+from determined.store._ingest import Heard, is_decisive
+from determined.store._maintenance import backup, check
+from determined.store._pages import (
+    CheckpointFilter,
+    Cursor,
+    ExperimentFilter,
+    Order,
+    Page,
+    TrialFilter,
+)
+from determined.store._reader import Reader
+from determined.store._records import (
+    PROFILER_GROUPS,
+    TERMINAL_STATES,
+    Checkpoint,
+    Command,
+    Event,
+    Experiment,
+    JournalPosition,
+    Model,
+    ModelVersion,
+    NewExperiment,
+    NewTrial,
+    Project,
+    RatedCheckpoint,
+    Report,
+    Run,
+    Samples,
+    SearchStep,
+    Trial,
+    Workspace,
+)
+from determined.store._registry import Registry
+from determined.store._summary import Summary
+from determined.store._transaction import Transaction
+from determined.store._writer import Writer, send_command
+
+__all__ = [
+    "PROFILER_GROUPS",
+    "TERMINAL_STATES",
+    "Candidate",
+    "Checkpoint",
+    "CheckpointFilter",
+    "Command",
+    "Cursor",
+    "Event",
+    "Experiment",
+    "ExperimentFilter",
+    "Heard",
+    "JournalPosition",
+    "Model",
+    "ModelVersion",
+    "NewExperiment",
+    "NewTrial",
+    "Order",
+    "Page",
+    "Project",
+    "RatedCheckpoint",
+    "Reader",
+    "Registry",
+    "Report",
+    "Retention",
+    "Run",
+    "Samples",
+    "SearchStep",
+    "Summary",
+    "Transaction",
+    "Trial",
+    "TrialFilter",
+    "Workspace",
+    "Writer",
+    "backup",
+    "check",
+    "garbage",
+    "is_decisive",
+    "kept",
+    "send_command",
+]

@@ -1,0 +1,197 @@
+"""Opening the store's file: where it may live, who may read it, which version it has."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from determined.errors import StoreError, StoreVersionError
+from determined.store._schema import MIGRATIONS
+
+FILE_NAME = "store.db"
+
+_CLOUD_MOUNTS = "sshfs glusterfs ceph s3fs gcsfuse rclone blobfuse blobfuse2 goofys juicefs davfs"
+_NETWORK = {
+    *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "9p", "afs", "coda", "ceph"),
+    *("lustre", "gpfs", "glusterfs", "beegfs", "beegfs_nodev", "orangefs", "pvfs2"),
+    *(f"fuse.{name}" for name in _CLOUD_MOUNTS.split()),
+}
+_PRAGMAS = """
+PRAGMA busy_timeout=10000;
+PRAGMA foreign_keys=ON;
+PRAGMA temp_store=MEMORY;
+PRAGMA trusted_schema=OFF;
+"""
+
+
+def prepare(home: Path) -> None:
+    """Make the home, for its owner only, and an up-to-date store if there is none yet.
+
+    Several processes may do this at once.
+    """
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"Cannot make the home {home}: {error.strerror}. Set DET_HOME to a folder of yours."
+        ) from error
+    refuse_network(home)
+    path = home / FILE_NAME
+    try:
+        if not path.exists():
+            _create(path)
+    except OSError as error:
+        raise StoreError(
+            f"Cannot write {path}: {error.strerror}. Set DET_HOME to a folder of yours."
+        ) from error
+    connection = _open(path, "rw")
+    try:
+        if version_of(connection) == 0:
+            connection.execute("PRAGMA journal_mode=WAL")
+            migrate(connection)
+    except sqlite3.DatabaseError as error:
+        raise explained(error, path) from error
+    finally:
+        connection.close()
+
+
+def _create(path: Path) -> None:
+    """Put an empty file in place, for its owner only, unless somebody was quicker.
+
+    The store itself is never opened except by SQLite: to close a file drops all locks that this
+    process has on it, also those of SQLite's connections, whose files then go while they are used.
+    """
+    draft = path.with_name(f".{path.name}.{uuid.uuid4()}")
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()
+
+
+def open_writable(home: Path) -> sqlite3.Connection:
+    """A connection that may write; commits reach the disk before they return."""
+    return _opened(home, "rw", "PRAGMA synchronous=FULL")
+
+
+def open_read_only(home: Path) -> sqlite3.Connection:
+    """A connection that cannot write; it may be handed from thread to thread."""
+    if not (home / FILE_NAME).exists():
+        raise StoreError(f"There is no store in {home} yet: create an experiment, or set DET_HOME.")
+    return _opened(home, "ro", "PRAGMA query_only=ON")
+
+
+def _opened(home: Path, mode: str, pragmas: str) -> sqlite3.Connection:
+    refuse_network(home)
+    path = home / FILE_NAME
+    try:
+        connection = _open(path, mode)
+        connection.executescript(pragmas)
+        version = version_of(connection)
+    except sqlite3.DatabaseError as error:
+        raise explained(error, path) from error
+    if version > len(MIGRATIONS):
+        connection.close()
+        raise StoreVersionError(
+            f"{path} has schema {version}; this version of determined knows up to "
+            f"{len(MIGRATIONS)}. Install the newer version, or set DET_HOME to another home."
+        )
+    return connection
+
+
+def _open(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512
+    )
+    connection.executescript(_PRAGMAS)
+    return connection
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """How many migrations the store has been through."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def is_outdated(connection: sqlite3.Connection) -> bool:
+    """Whether the store must be migrated before this version can use it."""
+    return version_of(connection) < len(MIGRATIONS)
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
+    """Bring the store to the newest version; each step happens as a whole or not at all."""
+    for number, script in enumerate(migrations, start=1):
+        connection.execute("BEGIN EXCLUSIVE")
+        try:
+            if version_of(connection) < number:
+                for statement in _statements(script):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={number}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+def _statements(script: str) -> list[str]:
+    """Single statements: `executescript` would commit the transaction around them."""
+    statements, pending = [], ""
+    for line in script.splitlines():
+        pending += line + "\n"
+        if sqlite3.complete_statement(pending):
+            statements.append(pending)
+            pending = ""
+    return statements
+
+
+def explained(error: sqlite3.Error, path: Path) -> StoreError:
+    """The error of the database, with what to do next."""
+    text = str(error)
+    if "locked" in text:
+        return StoreError(f"{path} stays locked by another process: {text}. Try again.")
+    if "malformed" in text or "not a database" in text:
+        return StoreError(
+            f"{path} is damaged ({text}). `det store check` says more; move it aside or put a "
+            "backup in its place."
+        )
+    return StoreError(f"{path}: {text}.")
+
+
+def refuse_network(home: Path) -> None:
+    """Raise StoreError where locks and memory maps cannot be trusted."""
+    kind = _filesystem(home.absolute())
+    if kind in _NETWORK:
+        raise StoreError(
+            f"The store cannot live on a network file system ({home} is {kind}): set DET_HOME to "
+            "a folder on a local disk. Checkpoints may stay where they are."
+        )
+
+
+def _filesystem(path: Path) -> str:
+    if not sys.platform.startswith("linux"):
+        return ""  # elsewhere there is no cheap way to ask
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    return filesystem_of(Path(os.path.realpath(path)), mounts)
+
+
+def filesystem_of(path: Path, mountinfo: str) -> str:
+    """The type of the file system that holds `path`, by the kernel's table of mounts."""
+    best, kind = -1, ""
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) < 5 or not right:
+            continue
+        point = Path(fields[4].replace("\\040", " "))
+        if (point == path or point in path.parents) and len(point.parts) >= best:
+            best, kind = len(point.parts), right.split()[0]
+    return kind

@@ -1,0 +1,393 @@
+"""Questions to the store, for doors and dashboards; nothing here can write or block the writer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from determined.errors import StoreError, StoreVersionError
+from determined.journal import BatchColumns
+from determined.store._connection import FILE_NAME, is_outdated, open_read_only
+from determined.store._garbage import Candidate, Retention, garbage
+from determined.store._pages import (
+    CHECKPOINT_ORDERS,
+    EXPERIMENT_ORDERS,
+    TRIAL_ORDERS,
+    CheckpointFilter,
+    Cursor,
+    ExperimentFilter,
+    Order,
+    Page,
+    TrialFilter,
+    Where,
+    read_page,
+)
+from determined.store._records import (
+    CHECKPOINTS,
+    COMMANDS,
+    EVENTS,
+    EXPERIMENTS,
+    MODEL_VERSIONS,
+    MODELS,
+    PROJECTS,
+    RUNS,
+    SAMPLES,
+    SEARCH_STEPS,
+    TERMINAL_STATES,
+    TRIALS,
+    WORKSPACES,
+    Checkpoint,
+    Command,
+    Event,
+    Experiment,
+    Model,
+    ModelVersion,
+    Project,
+    RatedCheckpoint,
+    Report,
+    Run,
+    Samples,
+    SearchStep,
+    Trial,
+    Workspace,
+)
+from determined.store._summary import Summary, type_of
+from determined.store._trial_tally import read_summaries
+
+if TYPE_CHECKING:
+    from determined.store._curves import Curve, CurveKey
+
+_SUMMARY_KEYS = {"training": "avg_metrics", "validation": "validation_metrics"}
+_REPORT_COLUMNS = "id, trial_id, run_id, grp, steps, time, metrics, batches, archived"
+
+
+class Reader:
+    """Reads the store of a home; may be shared by threads, each gets its own connection."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._local = threading.local()
+        self._all: list[sqlite3.Connection] = []
+        self._guard = threading.Lock()
+        if is_outdated(self._connection):
+            self.close()
+            raise StoreVersionError(
+                f"{home / FILE_NAME} has an older schema: start the supervisor, which updates it."
+            )
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        with self._guard:
+            for connection in self._all:
+                connection.close()
+            self._all.clear()
+        self._local = threading.local()
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = open_read_only(self._home)
+            with self._guard:
+                self._all.append(connection)
+        return connection
+
+    def data_version(self) -> int:
+        """A number that changes, for this thread, whenever something was committed."""
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All questions of this thread within the `with` block see one state of the store."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    # Experiments, trials, runs
+
+    def experiment(self, experiment_id: int) -> Experiment | None:
+        """An experiment, None if there is no such id."""
+        return EXPERIMENTS.find(self._connection, "id=?", experiment_id)
+
+    def experiments(
+        self,
+        where: ExperimentFilter = ExperimentFilter(),  # noqa: B008  # a frozen value
+        order: Order = Order(),  # noqa: B008
+        limit: int | None = None,
+        after: Cursor | None = None,
+    ) -> Page[Experiment]:
+        """A page of experiments."""
+        return read_page(
+            self._connection, EXPERIMENTS, where.where(), order, EXPERIMENT_ORDERS, limit, after
+        )
+
+    def trial(self, trial_id: int) -> Trial | None:
+        """A trial, None if there is no such id."""
+        return TRIALS.find(self._connection, "id=?", trial_id)
+
+    def trials(
+        self,
+        where: TrialFilter = TrialFilter(),  # noqa: B008
+        order: Order = Order(),  # noqa: B008
+        limit: int | None = None,
+        after: Cursor | None = None,
+    ) -> Page[Trial]:
+        """A page of trials."""
+        return read_page(self._connection, TRIALS, where.where(), order, TRIAL_ORDERS, limit, after)
+
+    def runs(self, trial_id: int) -> list[Run]:
+        """The runs of a trial, oldest first."""
+        return RUNS.select(self._connection, "WHERE trial_id=? ORDER BY run_id", trial_id)
+
+    def unfinished_runs(self) -> list[Run]:
+        """The runs of all trials whose end is not recorded."""
+        return RUNS.select(self._connection, "WHERE ended IS NULL ORDER BY trial_id, run_id")
+
+    def count_experiments(self, states: Sequence[str]) -> int:
+        """How many experiments are in one of the states."""
+        where = Where()
+        where.among("state", states)
+        sql = f"SELECT count(*) FROM experiment {where}"
+        return int(self._connection.execute(sql, where.parameters).fetchone()[0])
+
+    def search_steps(self, experiment_id: int, after: int = 0) -> list[SearchStep]:
+        """What the searcher was told and decided, from a number on."""
+        where = "WHERE experiment_id=? AND number>? ORDER BY number"
+        return SEARCH_STEPS.select(self._connection, where, experiment_id, after)
+
+    def searcher_state(self, experiment_id: int) -> dict[str, Any] | None:
+        """The searcher's state after its last event."""
+        row = self._connection.execute(
+            "SELECT searcher_state FROM experiment WHERE id=?", (experiment_id,)
+        ).fetchone()
+        state: dict[str, Any] | None = json.loads(row[0]) if row and row[0] else None
+        return state
+
+    # Metrics
+
+    def iter_metrics(
+        self, trial_id: int, group: str | None = None, *, archived: bool = False
+    ) -> Iterator[Report]:
+        """Give back what was reported, by step; with `archived` also what was rolled back."""
+        where = Where()
+        where.equal("trial_id", trial_id)
+        where.equal("grp", group)
+        if not archived:
+            where.add("archived=0")
+        order = "steps, run_id" if group is not None else "id"
+        sql = f"SELECT {_REPORT_COLUMNS} FROM report {where} ORDER BY {order}"
+        for row in self._connection.execute(sql, where.parameters):
+            yield _report(row)
+
+    def reports_since(
+        self, trial_ids: Sequence[int], after: int, limit: int = 1000
+    ) -> list[Report]:
+        """Reports that were read after the one with the id `after`, for live updates."""
+        where = Where()
+        where.among("trial_id", trial_ids)
+        where.add("id>? AND archived=0", after)
+        sql = f"SELECT {_REPORT_COLUMNS} FROM report {where} ORDER BY id LIMIT ?"
+        return [_report(row) for row in self._connection.execute(sql, [*where.parameters, limit])]
+
+    def last_report_id(self) -> int:
+        """The id of the report that was read last."""
+        row = self._connection.execute("SELECT coalesce(max(id), 0) FROM report").fetchone()
+        return int(row[0])
+
+    def summary_metrics(self, trial_id: int) -> dict[str, dict[str, Summary]]:
+        """Summaries by group (`avg_metrics`, `validation_metrics`, other names) and metric."""
+        groups: dict[str, dict[str, Summary]] = {}
+        for (group, name), summary in read_summaries(self._connection, trial_id).items():
+            groups.setdefault(_SUMMARY_KEYS.get(group, group), {})[name] = summary
+        return groups
+
+    def metric_names(self, experiment_id: int) -> list[tuple[str, str]]:
+        """The groups and names of all metrics that trials of an experiment reported."""
+        rows = self._connection.execute(
+            "SELECT DISTINCT s.grp, s.name FROM trial t JOIN summary s ON s.trial_id=t.id "
+            "WHERE t.experiment_id=? ORDER BY 1, 2",
+            (experiment_id,),
+        )
+        return rows.fetchall()
+
+    def curves(
+        self,
+        keys: Sequence[CurveKey],
+        x: str = "steps",
+        low: float | None = None,
+        high: float | None = None,
+        pixels: int = 2000,
+    ) -> list[Curve]:
+        """Curves for a chart of `pixels` columns; rolled back points are left out.
+
+        Args:
+            keys: which metrics of which trials.
+            x: `steps`, `time`, `relative` (seconds since the trial started), or the name of a
+                metric of the same group, such as `epochs`.
+            low: only what has at least this x.
+            high: only what has at most this x.
+            pixels: about how many buckets to return; fewer points than that come exactly.
+        """
+        from determined.store._curves import read_curve
+
+        return [read_curve(self._connection, key, x, low, high, pixels) for key in keys]
+
+    def samples(self, trial_id: int, group: str, since: float = 0.0) -> list[Samples]:
+        """What the profiler reported."""
+        where = "WHERE trial_id=? AND grp=? AND time>? ORDER BY time"
+        return SAMPLES.select(self._connection, where, trial_id, group, since)
+
+    # Checkpoints
+
+    def checkpoint(self, uuid: str) -> Checkpoint | None:
+        """A checkpoint, None if it is unknown."""
+        return CHECKPOINTS.find(self._connection, "uuid=?", uuid)
+
+    def checkpoints(
+        self,
+        where: CheckpointFilter,
+        order: Order = Order("report_time"),  # noqa: B008
+        limit: int | None = None,
+        after: Cursor | None = None,
+    ) -> Page[Checkpoint]:
+        """A page of checkpoints."""
+        return read_page(
+            self._connection, CHECKPOINTS, where.where(), order, CHECKPOINT_ORDERS, limit, after
+        )
+
+    def rated_checkpoints(
+        self, where: CheckpointFilter, metric: str | None = None
+    ) -> list[RatedCheckpoint]:
+        """Checkpoints with the validation at their step, by report time.
+
+        Args:
+            where: which checkpoints.
+            metric: whose value rates them; by default the searcher's metric of their experiment.
+        """
+        condition = where.where()
+        sql = (
+            f"SELECT r.metrics, r.id, e.searcher_metric, {CHECKPOINTS.columns} FROM checkpoint "
+            "LEFT JOIN experiment e ON e.id=checkpoint.experiment_id "
+            "LEFT JOIN report r ON r.trial_id=checkpoint.trial_id AND r.grp='validation' "
+            "AND r.steps=checkpoint.steps_completed AND r.archived=0 "
+            f"{condition} ORDER BY checkpoint.report_time, checkpoint.uuid"
+        )
+        rated = []
+        for text, report_id, default, *row in self._connection.execute(sql, condition.parameters):
+            metrics = None if text is None else json.loads(text)
+            value: Any = None if metrics is None else metrics.get(metric or default)
+            number = None if type_of(value) != "number" else float(value)
+            checkpoint = CHECKPOINTS.record(tuple(row))
+            rated.append(RatedCheckpoint(checkpoint, metrics, number, report_id))
+        return rated
+
+    def garbage(self, experiment_id: int, policy: Retention) -> list[RatedCheckpoint]:
+        """The checkpoints of an experiment that its policy and nothing else keeps from going.
+
+        Never among them: registered ones, warm starts, and those that a trial would resume from.
+        """
+        experiment = self.experiment(experiment_id)
+        if experiment is None:
+            raise StoreError(f"There is no experiment {experiment_id}.")
+        rated = self.rated_checkpoints(CheckpointFilter(experiment_id, states=["COMPLETED"]))
+        known = {r.checkpoint.uuid: r for r in rated}
+        candidates = [
+            Candidate(
+                r.checkpoint.uuid,
+                r.checkpoint.trial_id or 0,
+                r.checkpoint.steps_completed,
+                r.value,
+                r.validated,
+            )
+            for r in rated
+        ]
+        protected = self._protected(experiment_id)
+        gone = garbage(candidates, policy, experiment.smaller_is_better, protected)
+        return [known[candidate.uuid] for candidate in gone]
+
+    def _protected(self, experiment_id: int) -> frozenset[str]:
+        terminal = ",".join("?" * len(TERMINAL_STATES))
+        rows = self._connection.execute(
+            "SELECT v.checkpoint_uuid FROM model_version v UNION "
+            "SELECT t.warm_start_checkpoint FROM trial t WHERE t.warm_start_checkpoint IS NOT NULL "
+            "UNION SELECT (SELECT c.uuid FROM checkpoint c WHERE c.trial_id=t.id "
+            "AND c.state='COMPLETED' ORDER BY c.steps_completed DESC, c.report_time DESC LIMIT 1) "
+            f"FROM trial t WHERE t.experiment_id=? AND t.state NOT IN ({terminal})",
+            (experiment_id, *TERMINAL_STATES),
+        )
+        return frozenset(uuid for (uuid,) in rows if uuid is not None)
+
+    def tasks_using(self, what: str, identifier: str) -> list[int]:
+        """The trials that said they use a `checkpoint` or `model_version`."""
+        rows = self._connection.execute(
+            "SELECT trial_id FROM task_using WHERE what=? AND identifier=? ORDER BY trial_id",
+            (what, identifier),
+        )
+        return [trial_id for (trial_id,) in rows]
+
+    # Commands, events, named things
+
+    def command(self, uuid: str) -> Command | None:
+        """A command and, once there is one, its answer."""
+        return COMMANDS.find(self._connection, "uuid=?", uuid)
+
+    def has_unanswered(self) -> bool:
+        """Whether a command waits for the supervisor."""
+        return COMMANDS.find(self._connection, "answered IS NULL") is not None
+
+    def events(
+        self,
+        *,
+        experiment_id: int | None = None,
+        trial_id: int | None = None,
+        after: int = 0,
+        limit: int = 1000,
+    ) -> list[Event]:
+        """What happened, oldest first, from an id on."""
+        where = Where()
+        where.equal("experiment_id", experiment_id)
+        where.equal("trial_id", trial_id)
+        where.add("id>?", after)
+        rest = f"{where} ORDER BY id LIMIT ?"
+        return EVENTS.select(self._connection, rest, *where.parameters, limit)
+
+    def workspaces(self) -> list[Workspace]:
+        """All workspaces."""
+        return WORKSPACES.select(self._connection, "ORDER BY id")
+
+    def projects(self, workspace_id: int | None = None) -> list[Project]:
+        """All projects, or those of a workspace."""
+        where = Where()
+        where.equal("workspace_id", workspace_id)
+        return PROJECTS.select(self._connection, f"{where} ORDER BY id", *where.parameters)
+
+    def models(self) -> list[Model]:
+        """All registered models."""
+        return MODELS.select(self._connection, "ORDER BY id")
+
+    def model(self, name: str) -> Model | None:
+        """A model by name."""
+        return MODELS.find(self._connection, "name=?", name)
+
+    def model_versions(self, model_id: int) -> list[ModelVersion]:
+        """The versions of a model, newest first."""
+        rest = "WHERE model_id=? ORDER BY number DESC"
+        return MODEL_VERSIONS.select(self._connection, rest, model_id)
+
+    def versions_of_checkpoint(self, uuid: str) -> list[ModelVersion]:
+        """The model versions that a checkpoint is registered as."""
+        return MODEL_VERSIONS.select(self._connection, "WHERE checkpoint_uuid=?", uuid)
+
+
+def _report(row: tuple[Any, ...]) -> Report:
+    report_id, trial_id, run_id, group, steps, time, metrics, batches, archived = row
+    columns = None if batches is None else BatchColumns.from_bytes(batches).to_dicts()
+    values = json.loads(metrics)
+    return Report(report_id, trial_id, run_id, group, steps, time, values, columns, bool(archived))

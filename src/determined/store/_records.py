@@ -1,0 +1,308 @@
+"""What the store holds, as values. Times are seconds since the epoch, states the names of the spec.
+
+Most records mirror a table, field by field; `_schema.py` has the types and defaults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from determined.store._rows import Table
+
+TERMINAL_STATES = ("COMPLETED", "CANCELED", "ERROR")
+OVER_STATES = (*TERMINAL_STATES, "DELETED", "DELETE_FAILED")
+PROFILER_GROUPS = ("gpu", "cpu", "memory", "disk", "network")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    id: int
+    name: str
+    owner: str
+    archived: bool
+    created: float
+
+
+@dataclass(frozen=True)
+class Project:
+    id: int
+    workspace_id: int
+    name: str
+    description: str
+    notes: list[dict[str, str]]
+    owner: str
+    archived: bool
+    created: float
+
+
+@dataclass(frozen=True)
+class Experiment:
+    id: int
+    project_id: int
+    parent_id: int | None
+    owner: str
+    name: str
+    description: str
+    labels: list[str]
+    notes: str
+    config: dict[str, Any]
+    original_config: str
+    state: str
+    reason: str
+    progress: float
+    archived: bool
+    unmanaged: bool
+    external_id: str | None
+    snapshot_id: str | None
+    environment: dict[str, Any]
+    searcher_metric: str | None
+    smaller_is_better: bool
+    priority: int | None
+    max_slots: int | None
+    weight: float | None
+    created: float
+    started: float | None
+    ended: float | None
+    num_trials: int
+    gc_is_due: bool
+    checkpoint_count: int
+    checkpoint_size: int
+    best_validation: float | None
+    best_trial_id: int | None
+
+
+@dataclass(frozen=True)
+class Trial:
+    id: int
+    experiment_id: int
+    request_id: str
+    task_id: str
+    external_id: str | None
+    seed: int
+    hparams: dict[str, Any]
+    state: str
+    reason: str
+    status: str
+    early_exit: str | None
+    progress: float
+    restarts: int
+    run_id: int
+    total_batches: int
+    best_validation: float | None
+    best_validation_steps: int | None
+    latest_validation: float | None
+    latest_validation_steps: int | None
+    warm_start_checkpoint: str | None
+    metadata: dict[str, Any]
+    is_held: bool
+    last_error: str
+    not_before: float
+    checkpoint_count: int
+    checkpoint_size: int
+    created: float
+    started: float | None
+    ended: float | None
+
+
+@dataclass(frozen=True)
+class Run:
+    trial_id: int
+    run_id: int
+    allocation_id: str
+    folder: str
+    host: str
+    slots: list[int]
+    steps_completed: int
+    from_checkpoint: str | None
+    acknowledged: bool
+    preempted: str
+    exit_code: int | None
+    reason: str
+    created: float
+    started: float | None
+    ended: float | None
+    heartbeat: float | None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    uuid: str
+    trial_id: int | None
+    experiment_id: int | None
+    run_id: int | None
+    task_id: str
+    allocation_id: str
+    state: str
+    steps_completed: int
+    resources: dict[str, int]
+    metadata: dict[str, Any]
+    size: int
+    storage: dict[str, Any]
+    report_time: float
+
+
+@dataclass(frozen=True)
+class RatedCheckpoint:
+    """A checkpoint and what the validation at its step said; `value` is the searcher's metric."""
+
+    checkpoint: Checkpoint
+    metrics: dict[str, Any] | None
+    value: float | None
+    validated: int | None
+
+
+@dataclass(frozen=True)
+class JournalPosition:
+    path: str
+    trial_id: int
+    run_id: int
+    offset: int
+    damage: str
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """An event that the searcher got, what it decided, and the sentence that explains it."""
+
+    experiment_id: int
+    number: int
+    time: float
+    event: dict[str, Any]
+    actions: list[dict[str, Any]]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run reported at a step; `id` grows in the order in which reports were read."""
+
+    id: int
+    trial_id: int
+    run_id: int
+    group: str
+    steps_completed: int
+    time: float
+    metrics: dict[str, Any]
+    batch_metrics: list[dict[str, Any]] | None
+    archived: bool
+
+
+@dataclass(frozen=True)
+class Samples:
+    id: int
+    trial_id: int
+    run_id: int
+    grp: str
+    time: float
+    samples: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Model:
+    id: int
+    name: str
+    description: str
+    metadata: dict[str, Any]
+    labels: list[str]
+    owner: str
+    workspace_id: int
+    archived: bool
+    created: float
+    updated: float
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    id: int
+    model_id: int
+    number: int
+    checkpoint_uuid: str
+    name: str
+    comment: str
+    notes: str
+    metadata: dict[str, Any]
+    created: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something worth telling: an alert, a conflict, a restart, a damaged journal."""
+
+    id: int
+    time: float
+    kind: str
+    level: str
+    experiment_id: int | None
+    trial_id: int | None
+    run_id: int | None
+    text: str
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a door asks the supervisor to do; unanswered as long as `answered` is None."""
+
+    number: int
+    uuid: str
+    verb: str
+    arguments: dict[str, Any]
+    sender: str
+    created: float
+    answered: float | None
+    is_ok: bool | None
+    answer: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class NewExperiment:
+    """What an experiment is created with."""
+
+    config: dict[str, Any]
+    owner: str
+    name: str
+    state: str = "ACTIVE"
+    description: str = ""
+    labels: list[str] = field(default_factory=list)
+    notes: str = ""
+    original_config: str = ""
+    project_id: int = 1
+    parent_id: int | None = None
+    snapshot_id: str | None = None
+    environment: dict[str, Any] = field(default_factory=dict)
+    searcher_metric: str | None = None
+    smaller_is_better: bool = True
+    priority: int | None = None
+    max_slots: int | None = None
+    weight: float | None = None
+    unmanaged: bool = False
+    external_id: str | None = None
+
+
+@dataclass(frozen=True)
+class NewTrial:
+    """What a trial is created with."""
+
+    experiment_id: int
+    request_id: str
+    seed: int
+    hparams: dict[str, Any]
+    state: str = "ACTIVE"
+    warm_start_checkpoint: str | None = None
+    external_id: str | None = None
+
+
+WORKSPACES = Table("workspace", Workspace)
+PROJECTS = Table("project", Project)
+EXPERIMENTS = Table("experiment", Experiment)
+TRIALS = Table("trial", Trial)
+RUNS = Table("run", Run)
+CHECKPOINTS = Table("checkpoint", Checkpoint)
+JOURNALS = Table("journal", JournalPosition)
+SEARCH_STEPS = Table("search_step", SearchStep)
+SAMPLES = Table("sample", Samples)
+MODELS = Table("model", Model)
+MODEL_VERSIONS = Table("model_version", ModelVersion)
+EVENTS = Table("event", Event)
+COMMANDS = Table("command", Command)

@@ -1,0 +1,167 @@
+"""Workspaces, projects and the registry of models: small rows that people name."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from determined.errors import StoreError
+from determined.store._records import (
+    CHECKPOINTS,
+    MODEL_VERSIONS,
+    MODELS,
+    PROJECTS,
+    WORKSPACES,
+    Model,
+    ModelVersion,
+    Project,
+    Workspace,
+)
+
+T = TypeVar("T")
+
+
+class Registry:
+    """The verbs on named things, within a transaction of the writer."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def create_workspace(self, name: str, owner: str) -> Workspace:
+        """Add a workspace; names are unique."""
+        values = {"name": name, "owner": owner, "created": time.time()}
+        with _unique(f"A workspace named {name!r}"):
+            number = WORKSPACES.insert(self._connection, values)
+        return _found(WORKSPACES.find(self._connection, "id=?", number))
+
+    def find_workspace(self, name: str) -> Workspace | None:
+        """The workspace of a name."""
+        return WORKSPACES.find(self._connection, "name=?", name)
+
+    def find_project(self, workspace_id: int, name: str) -> Project | None:
+        """The project of a name in a workspace."""
+        return PROJECTS.find(self._connection, "workspace_id=? AND name=?", workspace_id, name)
+
+    def update_workspace(self, workspace_id: int, **changes: Any) -> None:
+        """Set fields of a workspace."""
+        with _unique(f"A workspace named {changes.get('name')!r}"):
+            WORKSPACES.update(self._connection, "id=?", [workspace_id], changes)
+
+    def delete_workspace(self, workspace_id: int) -> None:
+        """Remove an empty workspace."""
+        with _unused(f"Workspace {workspace_id}", "projects or models"):
+            self._connection.execute("DELETE FROM workspace WHERE id=?", (workspace_id,))
+
+    def create_project(
+        self, workspace_id: int, name: str, owner: str, description: str = ""
+    ) -> Project:
+        """Add a project; names are unique within their workspace."""
+        values = {
+            "workspace_id": workspace_id,
+            "name": name,
+            "description": description,
+            "owner": owner,
+            "created": time.time(),
+        }
+        with _unique(f"A project named {name!r} in this workspace"):
+            number = PROJECTS.insert(self._connection, values)
+        return _found(PROJECTS.find(self._connection, "id=?", number))
+
+    def update_project(self, project_id: int, **changes: Any) -> None:
+        """Set fields of a project."""
+        with _unique(f"A project named {changes.get('name')!r} in this workspace"):
+            PROJECTS.update(self._connection, "id=?", [project_id], changes)
+
+    def delete_project(self, project_id: int) -> None:
+        """Remove an empty project."""
+        with _unused(f"Project {project_id}", "experiments"):
+            self._connection.execute("DELETE FROM project WHERE id=?", (project_id,))
+
+    def create_model(
+        self,
+        name: str,
+        owner: str,
+        *,
+        description: str = "",
+        metadata: dict[str, Any] | None = None,
+        labels: list[str] | None = None,
+        workspace_id: int = 1,
+    ) -> Model:
+        """Add a model; names are unique."""
+        now = time.time()
+        values = {
+            "name": name,
+            "owner": owner,
+            "description": description,
+            "metadata": metadata or {},
+            "labels": labels or [],
+            "workspace_id": workspace_id,
+            "created": now,
+            "updated": now,
+        }
+        with _unique(f"A model named {name!r}"):
+            number = MODELS.insert(self._connection, values)
+        return _found(MODELS.find(self._connection, "id=?", number))
+
+    def update_model(self, model_id: int, **changes: Any) -> None:
+        """Set fields of a model."""
+        with _unique(f"A model named {changes.get('name')!r}"):
+            values = changes | {"updated": time.time()}
+            MODELS.update(self._connection, "id=?", [model_id], values)
+
+    def delete_model(self, model_id: int) -> None:
+        """Remove a model and its versions; the checkpoints stay."""
+        self._connection.execute("DELETE FROM model WHERE id=?", (model_id,))
+
+    def register_version(self, model_id: int, checkpoint_uuid: str) -> ModelVersion:
+        """Make a whole checkpoint the next version of a model."""
+        checkpoint = CHECKPOINTS.find(self._connection, "uuid=?", checkpoint_uuid)
+        if checkpoint is None or checkpoint.state not in ("COMPLETED", "PARTIALLY_DELETED"):
+            state = "does not exist" if checkpoint is None else f"is {checkpoint.state}"
+            raise StoreError(f"Checkpoint {checkpoint_uuid} {state}: it cannot be registered.")
+        (number,) = self._connection.execute(
+            "SELECT coalesce(max(number), 0) + 1 FROM model_version WHERE model_id=?", (model_id,)
+        ).fetchone()
+        values = {
+            "model_id": model_id,
+            "number": number,
+            "checkpoint_uuid": checkpoint_uuid,
+            "created": time.time(),
+        }
+        version_id = MODEL_VERSIONS.insert(self._connection, values)
+        self.update_model(model_id)
+        return _found(MODEL_VERSIONS.find(self._connection, "id=?", version_id))
+
+    def update_version(self, version_id: int, **changes: Any) -> None:
+        """Set fields of a model version."""
+        MODEL_VERSIONS.update(self._connection, "id=?", [version_id], changes)
+
+    def delete_version(self, version_id: int) -> None:
+        """Remove a model version; the checkpoint stays."""
+        self._connection.execute("DELETE FROM model_version WHERE id=?", (version_id,))
+
+
+@contextlib.contextmanager
+def _unique(what: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        if "UNIQUE" not in str(error):
+            raise
+        raise StoreError(f"{what} exists already.") from error
+
+
+@contextlib.contextmanager
+def _unused(what: str, contents: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        raise StoreError(f"{what} still has {contents}: delete or move them first.") from error
+
+
+def _found(record: T | None) -> T:
+    assert record is not None
+    return record

@@ -1,0 +1,360 @@
+"""What the supervisor may do within one transaction: read journals, decide, answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+import time
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from determined.errors import StoreError
+from determined.journal import Record
+from determined.store._ingest import Heard, Ingest, count_checkpoint, set_checkpoint_files
+from determined.store._records import (
+    CHECKPOINTS,
+    COMMANDS,
+    EVENTS,
+    EXPERIMENTS,
+    OVER_STATES,
+    RUNS,
+    SEARCH_STEPS,
+    TERMINAL_STATES,
+    TRIALS,
+    Checkpoint,
+    Command,
+    Experiment,
+    NewExperiment,
+    NewTrial,
+    Run,
+    SearchStep,
+    Trial,
+)
+from determined.store._registry import Registry
+from determined.store._trial_tally import update_best
+
+T = TypeVar("T")
+
+
+class Transaction:
+    """The verbs of the one writer. All of it happens, or nothing.
+
+    Everything but `read_journal` and `note` decides or answers something and needs a durable
+    transaction: the commit must be on disk before anybody acts on it.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, ingest: Ingest, is_durable: bool) -> None:
+        self._connection = connection
+        self._ingest = ingest
+        self._is_durable = is_durable
+
+    @property
+    def registry(self) -> Registry:
+        """Workspaces, projects and models."""
+        self._decide()
+        return Registry(self._connection)
+
+    # Journals
+
+    def read_journal(
+        self, path: str, trial_id: int, run_id: int, records: Iterable[Record], offset: int
+    ) -> list[Heard]:
+        """Write what a journal says up to `offset`; return what may call for a decision.
+
+        Reading goes on at `offset` after any crash, so that no record counts twice.
+        """
+        heard = self._ingest.apply(trial_id, run_id, records)
+        if heard:
+            self._decide()
+        self._connection.execute(
+            "INSERT INTO journal(path, trial_id, run_id, offset) VALUES (?,?,?,?) "
+            "ON CONFLICT DO UPDATE SET offset=excluded.offset",
+            (path, trial_id, run_id, offset),
+        )
+        return heard
+
+    def set_damage(self, path: str, damage: str) -> None:
+        """Note what stands at the end of a journal, or in its middle."""
+        self._connection.execute("UPDATE journal SET damage=? WHERE path=?", (damage, path))
+
+    def note(
+        self,
+        kind: str,
+        text: str,
+        *,
+        level: str = "info",
+        experiment_id: int | None = None,
+        trial_id: int | None = None,
+        run_id: int | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        """Add an event to the history that people read."""
+        values = {
+            "time": time.time(),
+            "kind": kind,
+            "level": level,
+            "experiment_id": experiment_id,
+            "trial_id": trial_id,
+            "run_id": run_id,
+            "text": text,
+            "details": details or {},
+        }
+        EVENTS.insert(self._connection, values)
+
+    # Commands
+
+    def unanswered(self) -> list[Command]:
+        """The commands that wait, in the order in which they were given."""
+        return COMMANDS.select(self._connection, "WHERE answered IS NULL ORDER BY number")
+
+    def answer(self, uuid: str, is_ok: bool, answer: dict[str, Any]) -> None:
+        """Answer a command, together with the state that it brought about."""
+        self._decide()
+        values = {"answered": time.time(), "is_ok": is_ok, "answer": answer}
+        if not COMMANDS.update(self._connection, "uuid=? AND answered IS NULL", [uuid], values):
+            raise StoreError(f"There is no unanswered command {uuid}.")
+
+    # Experiments and the search
+
+    def create_experiment(self, new: NewExperiment) -> Experiment:
+        """Add an experiment; its id counts from 1 and is never used again."""
+        self._decide()
+        values = _fields(new) | {"created": time.time()}
+        return self.experiment(EXPERIMENTS.insert(self._connection, values))
+
+    def experiment(self, experiment_id: int) -> Experiment:
+        """The experiment as it is within this transaction."""
+        found = EXPERIMENTS.find(self._connection, "id=?", experiment_id)
+        return _existing(found, "experiment", experiment_id)
+
+    def update_experiment(self, experiment_id: int, **changes: Any) -> None:
+        """Set fields of an experiment; a terminal state sets its end, any other one clears it."""
+        self._decide()
+        changes = self._with_end("experiment", changes)
+        if not EXPERIMENTS.update(self._connection, "id=?", [experiment_id], changes):
+            _existing(None, "experiment", experiment_id)
+        if "smaller_is_better" in changes or "searcher_metric" in changes:
+            self._ingest.forget()
+            update_best(
+                self._connection, experiment_id, self.experiment(experiment_id).smaller_is_better
+            )
+
+    def unfinished_experiments(self) -> list[Experiment]:
+        """The experiments that are neither over nor deleted, by id."""
+        over = ",".join("?" * len(OVER_STATES))
+        where = f"WHERE state NOT IN ({over}) AND unmanaged=0 ORDER BY id"
+        return EXPERIMENTS.select(self._connection, where, *OVER_STATES)
+
+    def with_garbage(self) -> list[int]:
+        """The experiments whose checkpoints are to be collected."""
+        rows = self._connection.execute("SELECT id FROM experiment WHERE gc_is_due ORDER BY id")
+        return [row[0] for row in rows]
+
+    def search_steps(self, experiment_id: int, after: int = 0) -> list[SearchStep]:
+        """What the searcher was told and decided, from a number on."""
+        where = "WHERE experiment_id=? AND number>? ORDER BY number"
+        return SEARCH_STEPS.select(self._connection, where, experiment_id, after)
+
+    def searcher_state(self, experiment_id: int) -> dict[str, Any] | None:
+        """The state that the searcher had after its last event."""
+        row = self._connection.execute(
+            "SELECT searcher_state FROM experiment WHERE id=?", (experiment_id,)
+        ).fetchone()
+        state: dict[str, Any] | None = json.loads(row[0]) if row and row[0] else None
+        return state
+
+    def record_search(
+        self,
+        experiment_id: int,
+        state: dict[str, Any] | None,
+        event: dict[str, Any],
+        actions: list[dict[str, Any]],
+        sentence: str = "",
+    ) -> int:
+        """Keep an event, what was decided and why; return its number.
+
+        With a `state`, the search goes on from it after a restart; else from an older one, with
+        the events since then.
+        """
+        self._decide()
+        (number,) = self._connection.execute(
+            "SELECT coalesce(max(number), 0) + 1 FROM search_step WHERE experiment_id=?",
+            (experiment_id,),
+        ).fetchone()
+        values = {
+            "experiment_id": experiment_id,
+            "number": number,
+            "time": time.time(),
+            "event": event,
+            "actions": actions,
+            "sentence": sentence,
+        }
+        SEARCH_STEPS.insert(self._connection, values)
+        if state is not None:
+            self._connection.execute(
+                "UPDATE experiment SET searcher_state=? WHERE id=?",
+                (json.dumps(state), experiment_id),
+            )
+        return int(number)
+
+    def delete_experiment(self, experiment_id: int) -> None:
+        """Remove an experiment with its trials, metrics and records of checkpoints."""
+        self._decide()
+        self._ingest.forget()
+        self._connection.execute("DELETE FROM experiment WHERE id=?", (experiment_id,))
+
+    # Trials and runs
+
+    def create_trial(self, new: NewTrial) -> Trial:
+        """Add a trial; the request id links it with the searcher's state."""
+        self._decide()
+        task_id = f"{new.experiment_id}.{new.request_id}"
+        values = _fields(new) | {"task_id": task_id, "created": time.time()}
+        trial_id = TRIALS.insert(self._connection, values)
+        self._connection.execute(
+            "UPDATE experiment SET num_trials=num_trials+1 WHERE id=?", (new.experiment_id,)
+        )
+        return self.trial(trial_id)
+
+    def trial(self, trial_id: int) -> Trial:
+        """The trial as it is within this transaction, with all that was read so far."""
+        self._ingest.flush()
+        return _existing(TRIALS.find(self._connection, "id=?", trial_id), "trial", trial_id)
+
+    def trials(self, experiment_id: int, states: Iterable[str] = ()) -> list[Trial]:
+        """The trials of an experiment, by id; only those in `states` if any are given."""
+        self._ingest.flush()
+        wanted = list(states)
+        among = f"AND state IN ({','.join('?' * len(wanted))}) " if wanted else ""
+        where = f"WHERE experiment_id=? {among}ORDER BY id"
+        return TRIALS.select(self._connection, where, experiment_id, *wanted)
+
+    def update_trial(self, trial_id: int, **changes: Any) -> None:
+        """Set fields of a trial; a terminal state sets its end, any other one clears it."""
+        self._decide()
+        self._ingest.forget_trial(trial_id)
+        changes = self._with_end("trial", changes)
+        if not TRIALS.update(self._connection, "id=?", [trial_id], changes):
+            _existing(None, "trial", trial_id)
+
+    def create_run(
+        self,
+        trial_id: int,
+        *,
+        folder: str,
+        slots: list[int],
+        steps_completed: int,
+        from_checkpoint: str | None = None,
+        host: str = "",
+    ) -> Run:
+        """Add the next run of a trial. Call it when the journals of the last one are drained.
+
+        What older runs reported beyond `steps_completed` is hidden from now on, so that the best
+        validation which the run is told is one that it can beat.
+        """
+        trial = self.trial(trial_id)
+        run_id = trial.run_id + 1
+        now = time.time()
+        self.update_trial(trial_id, run_id=run_id, started=trial.started or now)
+        self._connection.execute(
+            "UPDATE experiment SET started=coalesce(started, ?) WHERE id=?",
+            (now, trial.experiment_id),
+        )
+        values = {
+            "trial_id": trial_id,
+            "run_id": run_id,
+            "allocation_id": f"{trial.task_id}.{run_id}",
+            "folder": folder,
+            "host": host,
+            "slots": slots,
+            "steps_completed": steps_completed,
+            "from_checkpoint": from_checkpoint,
+            "created": now,
+        }
+        RUNS.insert(self._connection, values)
+        self._ingest.roll_back(trial_id, run_id, steps_completed)
+        return self.run(trial_id, run_id)
+
+    def run(self, trial_id: int, run_id: int) -> Run:
+        """The run as it is within this transaction."""
+        found = RUNS.find(self._connection, "trial_id=? AND run_id=?", trial_id, run_id)
+        return _existing(found, "run", f"{trial_id}.{run_id}")
+
+    def seconds_run(self, trial_id: int) -> float:
+        """How long the runs of a trial took that have ended."""
+        query = "SELECT total(ended - created) FROM run WHERE trial_id=? AND ended IS NOT NULL"
+        return float(self._connection.execute(query, (trial_id,)).fetchone()[0])
+
+    def unfinished_runs(self) -> list[Run]:
+        """The runs whose end is not recorded."""
+        return RUNS.select(self._connection, "WHERE ended IS NULL ORDER BY trial_id, run_id")
+
+    def preempt_run(self, trial_id: int, run_id: int, reason: str) -> None:
+        """Record that a run is to make room for others."""
+        self._decide()
+        values = {"preempted": reason}
+        RUNS.update(self._connection, "trial_id=? AND run_id=?", [trial_id, run_id], values)
+
+    def end_run(self, trial_id: int, run_id: int, exit_code: int | None, reason: str = "") -> None:
+        """Record how a run ended."""
+        self._decide()
+        self._ingest.forget_trial(trial_id)
+        values = {"ended": time.time(), "exit_code": exit_code, "reason": reason}
+        RUNS.update(self._connection, "trial_id=? AND run_id=?", [trial_id, run_id], values)
+
+    # Checkpoints
+
+    def latest_checkpoint(self, trial_id: int) -> Checkpoint | None:
+        """The whole checkpoint with the most steps: where the next run of the trial goes on."""
+        return CHECKPOINTS.find(
+            self._connection,
+            "trial_id=? AND state='COMPLETED' ORDER BY steps_completed DESC, report_time DESC",
+            trial_id,
+        )
+
+    def adopt_checkpoint(self, trial_id: int, run_id: int, record: Record) -> bool:
+        """Record a checkpoint that was published but not reported; False if it is known."""
+        self._decide()
+        heard = self._ingest.apply(trial_id, run_id, [record])
+        return not heard[0].is_repeat
+
+    def set_checkpoint_files(self, uuid: str, state: str, resources: dict[str, int]) -> bool:
+        """Note that files of a checkpoint were deleted; the record stays."""
+        self._decide()
+        return set_checkpoint_files(self._connection, uuid, state, resources)
+
+    def update_checkpoint_metadata(self, uuid: str, metadata: dict[str, Any]) -> None:
+        """Replace the metadata of a checkpoint."""
+        self._decide()
+        CHECKPOINTS.update(self._connection, "uuid=?", [uuid], {"metadata": metadata})
+
+    def forget_checkpoint(self, uuid: str) -> None:
+        """Drop the record of a checkpoint that never became whole."""
+        self._decide()
+        found = CHECKPOINTS.find(self._connection, "uuid=?", uuid)
+        if found is not None:
+            self._connection.execute("DELETE FROM checkpoint WHERE uuid=?", (uuid,))
+            owners = (found.trial_id, found.experiment_id)
+            count = -int(found.state != "DELETED")
+            count_checkpoint(self._connection, *owners, count, -found.size)
+
+    def _decide(self) -> None:
+        assert self._is_durable, "a decision needs transaction(durable=True)"
+
+    @staticmethod
+    def _with_end(what: str, changes: dict[str, Any]) -> dict[str, Any]:
+        if "state" not in changes or "ended" in changes:
+            return changes
+        is_over = changes["state"] in TERMINAL_STATES
+        return changes | {"ended": time.time() if is_over else None}
+
+
+def _fields(new: NewExperiment | NewTrial) -> dict[str, Any]:
+    return {field.name: getattr(new, field.name) for field in dataclasses.fields(new)}
+
+
+def _existing(found: T | None, what: str, identifier: object) -> T:
+    if found is None:
+        raise StoreError(f"There is no {what} {identifier}.")
+    return found

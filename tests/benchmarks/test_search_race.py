@@ -1,0 +1,77 @@
+"""The race of searches: real contenders, equal budgets, and numbers that reach file and table."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.search.contenders import Run, contenders
+from benchmarks.search.report import goals, mean_ranks, paired
+from benchmarks.search.space import SPACE, as_numbers
+from benchmarks.search.tasks import Synthetic
+from determined.platform.search.randomness import Stream
+from determined.platform.search.space import Space
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+def test_a_race_writes_the_losses_of_every_seed(tmp_path: Path) -> None:
+    output = tmp_path / "search.json"
+    command = [sys.executable, "-m", "benchmarks.search", "--synthetic", "--seeds", "2"]
+    done = subprocess.run(
+        [*command, "--only", "async_halving", "random + halving", "--output", str(output)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    tasks = json.loads(output.read_text())["tasks"]
+    assert len(tasks) == 2
+    for found in tasks.values():
+        assert set(found["runs"]) == {"ours, async_halving", "optuna, random + halving"}
+        for run in found["runs"].values():
+            assert len(run["25%"]) == 2
+            assert all(late <= early for early, late in zip(run["25%"], run["100%"], strict=True))
+            assert run["path"] == sorted(run["path"], reverse=True)
+
+
+@pytest.mark.parametrize("name", ["ours, promotion", "optuna, random + hyperband"])
+def test_a_contender_uses_its_budget_and_repeats_with_its_seed(name: str) -> None:
+    play, task = contenders()[name], Synthetic("synthetic", 0.0)
+    first, second = play(task, 3, 100), play(task, 3, 100)
+    assert first.best == second.best
+    assert first.best[-1][0] <= 100
+    assert first.num_trials > 4
+
+
+def test_only_results_within_the_budget_count() -> None:
+    run = Run(best=[(1, 0.9), (50, 0.5), (120, 0.1)])
+    assert (run.at(0), run.at(60), run.at(120)) == (float("inf"), 0.5, 0.1)
+
+
+def test_points_of_the_table_are_their_own_nearest_neighbours() -> None:
+    space, stream = Space(SPACE), Stream(1)
+    points = [as_numbers(space.values(space.draw(stream))) for _ in range(50)]
+    assert all(0 <= number <= 1 for point in points for number in point)
+    assert len({tuple(point) for point in points}) == 50
+
+
+def test_ranks_and_pairs_compare_equal_seeds() -> None:
+    runs = {
+        "ours, promotion": {"25%": [1.0, 2.0], "100%": [1.0, 3.0]},
+        "ours, async_halving": {"25%": [2.0, 1.0], "100%": [1.0, 4.0]},
+    }
+    thought = dict.fromkeys(runs, {"new_trial": 0.0, "result": 0.0})
+    results = {"seeds": 2, "tasks": {"one": {"runs": runs}}, "thought": thought}
+    assert mean_ranks(results, "100%") == {"ours, promotion": 1.25, "ours, async_halving": 1.75}
+    assert paired(results, "ours, promotion", "ours, async_halving", "100%") == (1, 1, 0)
+    assert goals(results)[-1].endswith("1 / 1 / 0")

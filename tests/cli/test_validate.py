@@ -1,0 +1,100 @@
+"""`det experiment validate` and `schema`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft7Validator
+
+from determined.config import load
+from tests.cli.det import run_det
+
+_GOOD = "name: x\nentrypoint: python3 train.py\nsearcher: {name: single, metric: loss}\n"
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    path = tmp_path / "good file.yaml"
+    path.write_text(_GOOD)
+    return path
+
+
+def test_good_file_shows_its_effective_form(good: Path) -> None:
+    answer = run_det("experiment", "validate", str(good), "--config", "max_restarts=2")
+    assert answer.returncode == 0
+    assert answer.stderr == ""
+    effective = load(answer.stdout).effective
+    assert effective["max_restarts"] == 2
+    assert effective["reproducibility"]["experiment_seed"] > 1_600_000_000
+    assert effective["checkpoint_storage"]["type"] == "shared_fs"
+
+
+def test_home_and_storage_decide_where_checkpoints_go(good: Path, tmp_path: Path) -> None:
+    for environment, expected in (
+        ({"DET_STORAGE": "", "DET_HOME": str(tmp_path / "h")}, tmp_path / "h" / "checkpoints"),
+        ({"DET_STORAGE": str(tmp_path / "s")}, tmp_path / "s"),
+    ):
+        answer = run_det("e", "validate", "--json", str(good), environment=environment)
+        storage = json.loads(answer.stdout)["effective"]["checkpoint_storage"]
+        assert storage["host_path"] == str(expected)
+
+
+def test_bad_file_shows_all_problems_and_fails(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("nam: x\nsearcher: {name: random, metric: loss, max_trials: ten}\n")
+    answer = run_det("e", "validate", "c.yaml", cwd=tmp_path)
+    assert answer.returncode == 1
+    assert answer.stdout == ""
+    assert answer.stderr.splitlines() == [
+        "c.yaml:1:1: nam: unknown key (did you mean name?)",
+        "    1 | nam: x",
+        "      | ^",
+        "c.yaml:2:52: searcher.max_trials: expected a whole number >= 1, got 'ten'",
+        "    2 | searcher: {name: random, metric: loss, max_trials: ten}",
+        "      |                                                    ^",
+        "c.yaml: entrypoint: missing; expected a command (for example `entrypoint: python3 "
+        "train.py`)",
+    ]
+
+
+def test_problems_as_json_tell_the_same(tmp_path: Path) -> None:
+    answer = run_det("e", "validate", "-", "--json", stdin="nam: x\n")
+    told = json.loads(answer.stdout)
+    assert answer.returncode == 1
+    assert told["valid"] is False
+    assert told["effective"] is None
+    assert told["problems"][0] == {
+        "severity": "error",
+        "source": "standard input",
+        "line": 1,
+        "column": 1,
+        "path": "nam",
+        "message": "unknown key",
+        "hint": "did you mean name?",
+    }
+
+
+def test_notes_go_to_stderr_and_secrets_stay_hidden(good: Path) -> None:
+    with good.open("a") as file:
+        file.write("scheduling_unit: 5\ndata: {secrets: {token: t0ps3cret}}\n")
+    answer = run_det("e", "validate", str(good))
+    assert answer.returncode == 0
+    assert "note: scheduling_unit: no effect with a script" in answer.stderr
+    assert "t0ps3cret" not in answer.stdout + answer.stderr
+    assert "********" in answer.stdout
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "."])
+def test_unreadable_file_is_told_in_one_line(name: str, tmp_path: Path) -> None:
+    answer = run_det("e", "validate", name, cwd=tmp_path)
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(f"{name}: cannot be read: ")
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_schema_is_printed_for_editors() -> None:
+    answer = run_det("experiment", "schema")
+    assert answer.returncode == 0
+    Draft7Validator.check_schema(json.loads(answer.stdout))

@@ -1,0 +1,155 @@
+"""Old forms work and show the new one; keys without effect are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from determined.config import Completion, load
+
+_STORAGE = {"type": "directory", "container_path": "/c"}
+_SCRIPT = "entrypoint: python3 train.py\n"
+_SINGLE = "searcher: {name: single, metric: loss}\n"
+_ASHA = "searcher: {name: adaptive_asha, metric: loss, max_trials: 8, "
+
+
+def loaded(text: str) -> tuple[list[str], dict[str, Any]]:
+    found = load(text, "c.yaml", (), Completion(checkpoint_storage=_STORAGE))
+    return [str(note).removeprefix("c.yaml:") for note in found.notes], found.effective
+
+
+def notes(text: str) -> list[str]:
+    return loaded(text)[0]
+
+
+def test_plain_configuration_has_no_notes() -> None:
+    assert notes(_SCRIPT + _SINGLE) == []
+
+
+@pytest.mark.parametrize(
+    ("length", "max_time", "time_metric"),
+    [
+        ("max_length: {batches: 1000}", 1000, "batches"),
+        ("max_length: {epochs: 16}", 16, "epochs"),
+        ("max_length: {records: 50000}", 50000, "records"),
+        ("max_length: 100", 100, "batches"),
+        ("max_length: 100, unit: epochs", 100, "epochs"),
+        ("max_length: 100, time_metric: steps", 100, "steps"),
+        ("max_length: {epochs: 16}, time_metric: my_epochs", 16, "my_epochs"),
+        ("max_length: {batches: 1e3}", 1000, "batches"),
+    ],
+)
+@pytest.mark.parametrize("name", ["adaptive_asha", "async_halving"])
+def test_max_length_stands_for_max_time(
+    name: str, length: str, max_time: int, time_metric: str
+) -> None:
+    rungs = "num_rungs: 3, " if name == "async_halving" else ""
+    text = f"searcher: {{name: {name}, metric: loss, max_trials: 8, {rungs}{length}}}"
+    told, effective = loaded(_SCRIPT + text)
+    assert effective["searcher"]["max_time"] == max_time
+    assert effective["searcher"]["time_metric"] == time_metric
+    assert f"write `max_time: {max_time}`" in told[0]
+    assert "searcher.max_length: old form" in told[0]
+
+
+def test_max_time_beside_max_length_stays() -> None:
+    told, effective = loaded(
+        _SCRIPT + _ASHA + "max_length: {batches: 9}, max_time: 4, time_metric: epochs}"
+    )
+    assert told == []
+    assert effective["searcher"]["max_time"] == 4
+
+
+def test_trial_class_gets_its_length_from_max_time() -> None:
+    _, effective = loaded("entrypoint: m:T\n" + _ASHA + "max_time: 4, time_metric: epochs}")
+    assert effective["searcher"]["max_length"] == {"epochs": 4}
+
+
+def test_length_of_a_script_belongs_into_fit() -> None:
+    (note,) = notes(_SCRIPT + "searcher: {name: single, metric: loss, max_length: {epochs: 3}}")
+    assert note.endswith("pass the length to the trainer: fit(max_length=Epoch(3))")
+
+
+@pytest.mark.parametrize("entrypoint", ["model_def:MyTrial", "a.b.c:Outer.Inner"])
+def test_trial_class_is_an_old_form(entrypoint: str) -> None:
+    text = f"entrypoint: {entrypoint}\nsearcher: {{name: single, metric: m, max_length: 5}}\n"
+    (note,) = notes(text + "min_validation_period: {batches: 10}\nscheduling_unit: 5\n")
+    assert note.startswith("1:13: note: entrypoint: old form; write a script")
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("min_validation_period: {batches: 10}", "pass fit(validation_period=...)"),
+        ("min_checkpoint_period: {epochs: 1}", "pass fit(checkpoint_period=...)"),
+        ("checkpoint_policy: all", "pass fit(checkpoint_policy=...)"),
+        ("scheduling_unit: 50", "pass fit(reporting_period=...)"),
+        ("perform_initial_validation: true", "pass fit(step_zero_validation=True)"),
+        ("profiling: {enabled: true}", "pass fit(profiling_enabled=True)"),
+        ("optimizations: {aggregation_frequency: 4}", "aggregation_frequency=..."),
+        ("optimizations: {average_aggregated_gradients: false}", "pass the divided loss"),
+        ("optimizations: {gradient_compression: true}", "DDP communication hook"),
+        ("optimizations: {mixed_precision: O1}", "torch.autocast"),
+        ("records_per_epoch: 50000", "an epoch is one pass over the data loader"),
+        ("bind_mounts: [{host_path: /a, container_path: /b}]", "there are no containers"),
+        ("slurm: {slots_per_node: 4}", "no Slurm"),
+        ("pbs: {a: 1}", "no PBS"),
+        ("environment: {image: x/y}", "there are no containers"),
+        ("integrations: {webhooks: {webhook_id: [1]}}", "integrations.on_end"),
+        ("integrations: {pachyderm: {dataset: {}}}", "no Pachyderm"),
+    ],
+)
+def test_key_without_effect_is_told_at_its_place(text: str, note: str) -> None:
+    (found,) = notes(_SCRIPT + _SINGLE + text)
+    assert found.startswith("3:")
+    assert "note:" in found
+    assert "no effect" in found
+    assert note in found
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        "model:Trial",
+        "python3 -m determined.launch.torch_distributed --trial model:Trial",
+        "[python3, -m, determined.exec.harness, 'model:Trial']",
+    ],
+)
+def test_harness_reads_its_keys_so_they_are_not_told(entrypoint: str) -> None:
+    text = f"entrypoint: {entrypoint}\nsearcher: {{name: single, metric: m, max_length: 5}}\n"
+    found = notes(text + "min_validation_period: {batches: 10}\ncheckpoint_policy: all\n")
+    assert [note for note in found if "no effect" in note] == []
+
+
+def test_defaults_written_out_are_not_told() -> None:
+    text = (
+        "bind_mounts: []\nslurm: {}\nperform_initial_validation: false\nprofiling: {enabled: false}"
+    )
+    assert notes(_SCRIPT + _SINGLE + text) == []
+
+
+def test_single_tells_that_it_draws_from_ranges() -> None:
+    text = "hyperparameters: {a: {b: {type: int, minval: 1, maxval: 2}}, c: {type: const, val: 1}}"
+    (note,) = notes(_SCRIPT + _SINGLE + text)
+    assert note == "3:23: note: hyperparameters.a.b: `single` draws one value from this range"
+
+
+def test_old_log_policies_get_a_name_and_a_plain_action() -> None:
+    told, effective = loaded(
+        _SCRIPT
+        + _SINGLE
+        + "log_policies:\n- pattern: '.*OOM.*'\n  action: {type: cancel_retries}\n"
+    )
+    assert effective["log_policies"][0] == {
+        "name": ".*OOM.*",
+        "pattern": ".*OOM.*",
+        "action": "cancel_retries",
+    }
+    assert len(told) == 2
+    assert "write `action: cancel_retries`" in told[1]
+
+
+def test_old_name_gpu_of_variables_is_told() -> None:
+    (note,) = notes(_SCRIPT + _SINGLE + "environment: {environment_variables: {gpu: [A=1]}}")
+    assert note.endswith("environment.environment_variables.gpu: old name; write `cuda`")

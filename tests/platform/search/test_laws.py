@@ -1,0 +1,139 @@
+"""Laws that hold for every method, whatever happens in whatever order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from determined.platform.search import events as e
+from determined.platform.search.searcher import Searcher
+from tests.platform.search.driver import Driver
+from tests.platform.search.scripted import SPACE
+
+
+@st.composite
+def searches(draw: st.DrawFn) -> dict[str, Any]:
+    name = draw(st.sampled_from(["random", "async_halving", "adaptive_asha"]))
+    search: dict[str, Any] = {
+        "name": name,
+        "metric": "loss",
+        "max_trials": draw(st.integers(1, 30)),
+        "max_concurrent_trials": draw(st.integers(0, 6)),
+    }
+    if name != "random":
+        search |= {
+            "max_time": draw(st.integers(1, 64)),
+            "time_metric": "epochs",
+            "divisor": draw(st.sampled_from([1.5, 2, 3, 4])),
+            "stop_once": draw(st.booleans()),
+        }
+    if name == "async_halving":
+        search["num_rungs"] = draw(st.integers(1, 5))
+    if name == "adaptive_asha":
+        search["mode"] = draw(st.sampled_from(["aggressive", "standard", "conservative"]))
+        search["bracket_rungs"] = draw(st.sampled_from([[], [1, 2, 3], [4, 4]]))
+    return search
+
+
+@settings(max_examples=150)
+@given(search=searches(), seed=st.integers(0, 10**6), failures=st.sampled_from([0.0, 0.05, 0.4]))
+def test_every_search_ends_within_its_budget(
+    search: dict[str, Any], seed: int, failures: float
+) -> None:
+    searcher = Searcher(search, SPACE, seed)
+    driver = Driver(searcher, seed, failures)
+    driver.play()
+    assert len(driver.state) == search["max_trials"] + driver.num_invalid
+    limit = search["max_concurrent_trials"]
+    if limit:
+        brackets = len(getattr(searcher._method, "brackets", [0]))
+        assert driver.most_running <= max(limit, brackets)
+    assert searcher.progress() == 1.0
+
+
+@settings(max_examples=60)
+@given(search=searches(), seed=st.integers(0, 10**6))
+def test_records_replayed_from_zero_give_the_same_bytes(search: dict[str, Any], seed: int) -> None:
+    driver = Driver(Searcher(search, SPACE, seed), seed)
+    driver.play()
+    records = [e.load(e.dump(step.record)) for step in driver.steps]
+    again = Searcher(search, SPACE, seed)
+    for step, record in zip(driver.steps, records, strict=True):
+        repeated = again.replay(record)
+        assert repeated.actions == step.actions
+        assert e.dump(repeated.record) == e.dump(step.record)
+    assert e.dump(again.snapshot()) == e.dump(driver.searcher.snapshot())
+
+
+@settings(max_examples=40)
+@given(search=searches(), seed=st.integers(0, 10**6), more=st.integers(1, 20))
+def test_a_continued_search_ends_within_its_new_budget(
+    search: dict[str, Any], seed: int, more: int
+) -> None:
+    searcher = Searcher(search, SPACE, seed)
+    driver = Driver(searcher, seed, failures=0.2, length=300)
+    driver.play()
+    total = search["max_trials"] + more
+    driver.play(e.LimitsRaised(max_trials=total, max_time=200, rerun_failed=True))
+    assert len(driver.state) == total + driver.num_invalid
+    records = [e.load(e.dump(step.record)) for step in driver.steps]
+    again = Searcher.restore(search, SPACE, seed, records=records)
+    assert e.dump(again.snapshot()) == e.dump(searcher.snapshot())
+
+
+@pytest.mark.parametrize("stop_once", [True, False])
+def test_a_search_cut_after_any_event_continues_identically(stop_once: bool) -> None:
+    search = {
+        "name": "adaptive_asha",
+        "metric": "loss",
+        "max_trials": 64,
+        "max_time": 64,
+        "time_metric": "epochs",
+        "stop_once": stop_once,
+    }
+    driver = Driver(Searcher(search, SPACE, 3), seed=5)
+    driver.play()
+    end = e.dump(driver.searcher.snapshot())
+    running = Searcher(search, SPACE, 3)
+    for index, step in enumerate(driver.steps):
+        snapshot = e.load(e.dump(running.snapshot()))
+        cut = Searcher.restore(search, SPACE, 3, snapshot)
+        assert e.dump(cut.snapshot()) == e.dump(snapshot)
+        for later in driver.steps[index : index + 25]:
+            assert cut.replay(later.record).actions == later.actions
+        running.replay(step.record)
+        if index % 40 == 0:
+            rest = [later.record for later in driver.steps[index:]]
+            whole = Searcher.restore(search, SPACE, 3, snapshot, rest)
+            assert e.dump(whole.snapshot()) == end
+    assert e.dump(running.snapshot()) == end
+
+
+def test_sample_k_depends_on_the_seed_and_k_alone() -> None:
+    search = {"name": "adaptive_asha", "metric": "loss", "max_trials": 40, "max_time": 64}
+    search |= {"time_metric": "epochs", "max_concurrent_trials": 5}
+    created = []
+    for order in (1, 2):
+        driver = Driver(Searcher(search, SPACE, 9), seed=order, failures=0.0)
+        driver.play()
+        actions = [action for step in driver.steps for action in step.actions]
+        created.append([a for a in actions if isinstance(a, e.Create)])
+    first, second = created
+    assert first == second
+
+
+def test_a_snapshot_of_another_format_is_refused() -> None:
+    searcher = Searcher({"name": "single", "metric": "loss"}, SPACE, 0)
+    snapshot = searcher.snapshot() | {"version": 99}
+    with pytest.raises(ValueError, match="format 99"):
+        Searcher.restore({"name": "single", "metric": "loss"}, SPACE, 0, snapshot)
+
+
+def test_infinite_and_missing_numbers_survive_a_record() -> None:
+    event = e.ValidationCompleted("x", {"loss": float("inf"), "more": [float("-inf")]}, 3)
+    text = e.dump(e.to_json(event))
+    assert e.event_from_json(e.load(text)) == event
+    assert "Infinity" not in text

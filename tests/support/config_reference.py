@@ -1,0 +1,135 @@
+"""The reference of configuration keys, written from the models so that it cannot grow stale."""
+
+# ruff: noqa: E501  (lines of the page)
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from determined.config import _sections as sections
+from determined.config._describe import expected
+from determined.config._hyperparameters import RANGES
+from determined.config._model import Configuration, plain
+from determined.config._searcher import SEARCHERS, Halving, Searcher
+from determined.config._storage import STORAGES, Storage
+from determined.config._types import Section
+
+_HEAD = """# Configuration
+
+An experiment is described by a YAML file. This one has all that most need:
+
+```yaml
+name: mnist
+entrypoint: python3 -m determined.launch.torch_distributed python3 train.py
+hyperparameters:
+  learning_rate: {type: log, minval: -4, maxval: -1}
+  dropout: 0.25
+searcher:
+  name: adaptive_asha
+  metric: validation_loss
+  max_trials: 20
+  max_time: 16
+  time_metric: epochs
+resources:
+  slots_per_trial: 2
+```
+
+`det experiment validate CONFIG` checks a file and shows it with every default filled in; all problems are
+told at once, each with its line. `det experiment schema` prints a
+[JSON Schema](experiment.schema.json) for editors.
+
+**Reading.** YAML 1.2: `1e-4` is a number, `yes` and `on` are text. Duplicate keys, tags and more than one
+document are refused. A null stands for the default, as if the key were absent. Unknown keys are errors.
+
+**Order.** The file, then `--config key=value` (`searcher.max_trials=5`; a value that starts with `[`, `{` or
+a quote is YAML, otherwise commas make a list), then a template fills gaps, then the platform's
+`checkpoint_storage`, then the defaults below. Mappings merge key by key; scalars and lists of the file win;
+`searcher` and `checkpoint_storage` merge only with one of the same kind, `log_policies` by name, and
+`bind_mounts` and `devices` add what has a new `container_path`.
+
+**Old forms.** They work, and a note shows the new form: `module:Class` as an entrypoint, `max_length` in place
+of `max_time` and `time_metric`, log policies without a name, variables under `gpu`. Keys marked *old form*
+act only where an entrypoint is `module:Class` or has `--trial`; with a script a note says what to pass instead.
+
+**Secrets.** `access_key`, `secret_key`, `connection_string`, `credential`, `registry_auth`, everything under
+`data.secrets`, environment variables whose names tell (`..._KEY`, `...TOKEN...`, `...PASSWORD...`) and the
+paths of hook URLs read `********` wherever a configuration is shown.
+
+The page below is made from the models that check files.
+"""
+_FILLED_IN = {
+    "name": "three random words",
+    "entrypoint": "required",
+    "checkpoint_storage": "the platform's",
+    "reproducibility": "see below",
+    "experiment_seed": "the time",
+}
+_HYPERPARAMETERS = """A scalar, list or null is a constant. A mapping without `type` is a group, nested as deep
+as you like; with `type` it is one of these.
+"""
+_HOOKS = """A URL (`http://` or `https://`) gets a POST with the experiment as JSON; other text is run by the shell, a list
+as it is. Both run in the background and cannot fail the experiment.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    common = set(Searcher.model_fields)
+    halving = set(Halving.model_fields) - common
+    storage = set(Storage.model_fields)
+    parts = [_HEAD, "## Top level\n", table(Configuration)]
+    parts += ["## `hyperparameters`\n", _HYPERPARAMETERS]
+    for model in RANGES:
+        parts += [f"### `{model.model_fields['type'].annotation.__args__[0]}`\n"]  # type: ignore[union-attr]  # a Literal
+        parts += [f"{model.__doc__}\n", table(model, skip={"type"})]
+    parts += ["## `searcher`\n", "Keys of every searcher, besides `name`:\n", table(Searcher)]
+    for name, kind in SEARCHERS.items():
+        parts += [f"### `{name}`\n", f"{kind.__doc__}\n"]
+        skip = common | {"name"}
+        if set(kind.model_fields) > skip:
+            parts.append(table(kind, skip=skip, first=halving))
+    parts += ["## `checkpoint_storage`\n", "Keys of every kind, besides `type`:\n", table(Storage)]
+    for name, store in STORAGES.items():
+        parts += [f"### `{name}`\n", f"{store.__doc__}\n", table(store, skip=storage | {"type"})]
+    for key, model, extra in (
+        ("resources", sections.Resources, ""),
+        ("environment", sections.Environment, ""),
+        ("log_policies", sections.LogPolicy, "A list of:\n"),
+        ("integrations", sections.Integrations, _HOOKS),
+        ("reproducibility", sections.Reproducibility, ""),
+        ("retention_policy", sections.RetentionPolicy, ""),
+        ("profiling", sections.Profiling, ""),
+        ("optimizations", sections.Optimizations, ""),
+        ("bind_mounts", sections.BindMount, "A list of:\n"),
+    ):
+        parts += [f"## `{key}`\n", *([extra] if extra else []), table(model)]
+    return "\n".join(parts)
+
+
+def table(model: type[Section], skip: set[str] | None = None, first: set[str] | None = None) -> str:
+    """Write the keys of a model as rows: what they take, their defaults, what they are for."""
+    fields = {k: f for k, f in model.model_fields.items() if k not in (skip or set())}
+    names = sorted(fields, key=lambda name: name not in (first or set()))
+    rows = [_row(fields[name].alias or name, fields[name]) for name in names]
+    return "\n".join(["| key | takes | default | |", "|---|---|---|---|", *rows, ""])
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    cells = (f"`{key}`", expected(field), _default(key, field), field.description or "")
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(key: str, field: FieldInfo) -> str:
+    if key in _FILLED_IN:
+        return _FILLED_IN[key]
+    if field.default is PydanticUndefined:
+        return "required"
+    value: Any = plain(field.default)
+    if isinstance(value, dict) and len(value) > 1:
+        return "see below"
+    text = json.dumps(value) if not isinstance(value, str) else value or '""'
+    return f"`{text}`"
