@@ -5,6 +5,7 @@ All have 8 workers, rungs at 3, 9 and 27 epochs and the same budget of epochs.
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import importlib.util
 import time
@@ -205,6 +206,51 @@ class _RayTrial:
         self.trial_id = trial_id
 
 
+class _SyneAsha:
+    """Syne Tune's asynchronous halving with its own random samples."""
+
+    def __init__(self, seed: int) -> None:
+        spaces = importlib.import_module("syne_tune.config_space")
+        asha = importlib.import_module("syne_tune.optimizer.schedulers.asha")
+        self._trial = importlib.import_module("syne_tune.backend.trial_status").Trial
+        self._count = 0
+        self._scheduler = asha.AsynchronousSuccessiveHalving(
+            {name: self._domain(spaces, leaf) for name, leaf in SPACE.items()},
+            metric="loss",
+            time_attr="epochs",
+            max_t=EPOCHS,
+            grace_period=FIRST_RUNG,
+            reduction_factor=DIVISOR,
+            random_seed=seed,
+        )
+
+    @staticmethod
+    def _domain(spaces: Any, leaf: dict[str, Any]) -> Any:
+        if leaf["type"] == "categorical":
+            return spaces.choice(leaf["vals"])
+        low, high = leaf["minval"], leaf["maxval"]
+        if leaf["type"] == "int":
+            return spaces.randint(low, high)
+        if leaf["type"] == "log":
+            return spaces.loguniform(leaf["base"] ** low, leaf["base"] ** high)
+        return spaces.uniform(low, high)
+
+    def new(self) -> tuple[Any, dict[str, Any]]:
+        hparams = dict(self._scheduler.suggest().config)
+        trial = self._trial(self._count, hparams, datetime.datetime.now())
+        self._count += 1
+        self._scheduler.on_trial_add(trial)
+        return trial, hparams
+
+    def go_on(self, trial: Any, epoch: int, loss: float) -> bool:
+        result = {"epochs": epoch, "loss": loss}
+        return bool(self._scheduler.on_trial_result(trial, result) == "CONTINUE")
+
+    def end(self, trial: Any, loss: float, finished: bool) -> None:
+        if finished:
+            self._scheduler.on_trial_complete(trial, {"epochs": EPOCHS, "loss": loss})
+
+
 def contenders() -> dict[str, Callable[[Any, int, int], Run]]:
     """Return everyone who is installed, by name; a play takes task, seed and budget."""
     found: dict[str, Callable[[Any, int, int], Run]] = {
@@ -222,6 +268,8 @@ def contenders() -> dict[str, Callable[[Any, int, int], Run]]:
                     found[f"optuna, {sampler} + {pruner}"] = _optuna(sampler, pruner)
     if importlib.util.find_spec("ray"):
         found["ray, ASHA"] = _peer(_RayAsha)
+    if importlib.util.find_spec("syne_tune"):
+        found["syne-tune, ASHA"] = _peer(_SyneAsha)
     return found
 
 

@@ -81,8 +81,11 @@ def goals(results: Mapping[str, Any]) -> list[str]:
         f"{_FULL}: promotion against stopping, won / equal / lost: {won} / {equal} / {lost}"
     )
     if "ray, ASHA" in names:
-        _, equal, other = paired(results, "ours, async_halving", "ray, ASHA", _FULL)
-        lines.append(f"{_FULL}: our async_halving equals Ray's in {equal} runs, differs in {other}")
+        won, equal, lost = paired(results, "ours, async_halving", "ray, ASHA", _FULL)
+        lines.append(
+            f"{_FULL}: our async_halving reaches the loss of Ray's in {equal} runs, another in "
+            f"{won + lost}"
+        )
     return lines
 
 

@@ -18,7 +18,7 @@ from benchmarks.search.space import SPACE
 from determined.platform.search.randomness import Stream
 from determined.platform.search.space import Space
 
-EPOCHS, CONFIGURATIONS = 27, 400
+EPOCHS, CONFIGURATIONS = 27, 1000
 TASKS = ("digits", "cancer", "moons", "blobs")
 PATH = pathlib.Path(__file__).resolve().parents[1] / "results" / "search-curves.npz"
 _WORST = 5.0  # a loss above it is no better than any other

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -137,3 +139,16 @@ def test_infinite_and_missing_numbers_survive_a_record() -> None:
     text = e.dump(e.to_json(event))
     assert e.event_from_json(e.load(text)) == event
     assert "Infinity" not in text
+
+
+def test_a_search_without_a_model_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from determined.platform.search import custom_process, preview, searcher, events\n"
+        "config = {'name': 'random', 'metric': 'loss', 'max_trials': 3}\n"
+        "space = {'a': {'type': 'int', 'minval': 0, 'maxval': 9}}\n"
+        "searcher.Searcher(config, space, 1).handle(events.InitialTrials())\n"
+        "print({'torch', 'numpy', 'optuna', 'yaml', 'pydantic'} & sys.modules.keys())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", done.stdout + done.stderr
