@@ -10,7 +10,7 @@ import math
 import warnings
 from typing import Any
 
-from determined.platform.search.proposals import Question
+from determined.platform.search.questions import Question
 from determined.platform.search.space import Leaf, Point, Space
 from determined.platform.search.trials import WORST
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from determined.platform.search.questions import Model, Question
 from determined.platform.search.results import Results
 from determined.platform.search.space import Point, Space
 from determined.platform.search.trials import Trial
 
-_RANDOM_EVERY = (
-    4  # every fourth trial is drawn at random: a model alone may never leave a bad region
-)
+_RANDOM_EVERY = 4  # a model alone may never leave a bad region
 _MOST_PENDING = 16
 
 
@@ -26,22 +25,6 @@ class Choice:
 
     point: Point
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a model is asked: results (smaller is better) and trials under way, with points."""
-
-    seed: int
-    index: int
-    observed: list[tuple[int, Point, float]]
-    pending: list[tuple[int, Point]]
-
-
-class Model(Protocol):
-    """Something that proposes a point; it keeps nothing between questions."""
-
-    def propose(self, question: Question) -> Point: ...
 
 
 class Proposals:

@@ -1,0 +1,24 @@
+"""What a model is asked, and what can answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from determined.platform.search.space import Point
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a model is asked: results (smaller is better) and trials under way, with points."""
+
+    seed: int
+    index: int
+    observed: list[tuple[int, Point, float]]
+    pending: list[tuple[int, Point]]
+
+
+class Model(Protocol):
+    """Something that proposes a point; it keeps nothing between questions."""
+
+    def propose(self, question: Question) -> Point: ...
