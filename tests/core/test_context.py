@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -247,25 +248,28 @@ with core.init(checkpoint_storage=sys.argv[1]):
 
 @pytest.mark.multiprocess
 def test_stacks_are_shown_from_native_code(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
+    script, shown = tmp_path / "script.py", tmp_path / "stderr"
     script.write_text(_IN_NATIVE_CODE)
-    with subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline() == "here\n"
-        shown = ""
-        while "in hang_in_native_code" not in shown:  # the first may come before it hangs
-            process.send_signal(signal.SIGUSR1)
-            while not shown.endswith("in <module>\n"):
-                shown += process.stderr.readline()
-            shown = shown.rstrip()
-        process.kill()
+    with (
+        shown.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "here\n"
+            deadline = time.monotonic() + 60
+            while "in hang_in_native_code" not in shown.read_text():
+                assert time.monotonic() < deadline, shown.read_text()
+                process.send_signal(signal.SIGUSR1)  # the first may come before it hangs
+                time.sleep(0.05)
+        finally:
+            process.kill()
 
 
 def test_alerts_have_a_level(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

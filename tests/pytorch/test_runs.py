@@ -247,7 +247,8 @@ def _train(length: int = 3, **init: Any) -> list[int]:
 def _former(seed: int, patch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     """Save a checkpoint under the name that earlier releases gave."""
     patch.setattr(sys, "argv", ["train.py", *arguments])
-    main = str(Path(sys.modules["__main__"].__file__ or "").resolve())
+    main = str(Path("train.py").resolve())
+    patch.setattr(sys.modules["__main__"], "__file__", main, raising=False)
     name = former_run_id(Identity(main), None, LineTrial)
     _train(run_id=name, seed=seed)
 
