@@ -7,7 +7,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 import click
 
@@ -49,9 +49,14 @@ def show(
 
 def show_csv(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows as CSV; nothing is cut."""
+    write_csv(sys.stdout, headers, rows)
+
+
+def write_csv(file: TextIO, headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write rows as CSV."""
     import csv
 
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(headers)
     writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
 
@@ -67,12 +72,12 @@ def table(
     headers: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = None
 ) -> str:
     """Lay out a table; with `width`, the widest columns are cut until it fits."""
-    cells = [[_text(cell) for cell in row] for row in rows]
+    cells = [[printable(cell) for cell in row] for row in rows]
     numeric = [
         bool(rows) and all(isinstance(row[i], (int, float)) or row[i] is None for row in rows)
         for i in range(len(headers))
     ]
-    lines = [list(map(_text, headers)), *cells]
+    lines = [list(map(printable, headers)), *cells]
     widths = [max(columns_of(line[i]) for line in lines) for i in range(len(headers))]
     if width is not None:
         widths = _fitting(widths, width - 3 * len(widths) + 1)
@@ -98,8 +103,8 @@ def _fitting(widths: list[int], room: int) -> list[int]:
     return widths
 
 
-def _text(cell: object) -> str:
-    """One line of printable text: a name in a list must not steer the terminal."""
+def printable(cell: object) -> str:
+    """One line of printable text: what users wrote must not steer the terminal."""
     if cell is None:
         return ""
     text = f"{cell:.6g}" if isinstance(cell, float) else str(cell)
@@ -127,6 +132,29 @@ def time_text(seconds: float | None, *, utc: bool = False) -> str:
         return ""
     moment = datetime.fromtimestamp(seconds, timezone.utc)
     return (moment if utc else moment.astimezone()).strftime("%Y-%m-%d %H:%M:%S%z")
+
+
+def iso_time(seconds: float | None) -> str | None:
+    """Write a moment for programs: ISO 8601 in UTC."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def size_text(num_bytes: float) -> str:
+    """Write a size with three digits: `1.21 MB`."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(num_bytes) < 999.5 or unit == "TB":
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    raise AssertionError
+
+
+def hparams_text(values: object) -> str:
+    """Write hyperparameters on one line, as JSON."""
+    import json
+
+    return json.dumps(values, sort_keys=True, default=str, ensure_ascii=False)
 
 
 def percent(share: float | None) -> str:
