@@ -48,6 +48,7 @@ class Follower:
                 self._line.clear()
             for entry in entries:
                 printer.show(entry)
+            self._line.show()
             if is_last:
                 return
             is_over = self._trial_is_over(trial_id) if trial_id else self._is_over()

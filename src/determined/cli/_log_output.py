@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -74,22 +75,24 @@ class ProgressLine:
     """One line on stderr that is drawn over; nothing where stderr is no terminal."""
 
     def __init__(self) -> None:
-        self._is_terminal = use_colour(sys.stderr) and sys.stderr.isatty()
-        self._shown = ""
+        self._is_terminal = sys.stderr.isatty() and use_colour(sys.stderr)
+        self._text = ""
+        self._is_drawn = False
 
-    def show(self, text: str) -> None:
-        """Draw the line, if it changed."""
-        if self._is_terminal and text != self._shown:
-            import shutil
-
+    def show(self, text: str | None = None) -> None:
+        """Draw the line, with a new text or as it was."""
+        if text is not None and text != self._text:
+            self._text, self._is_drawn = text, False
+        if self._is_terminal and self._text and not self._is_drawn:
             width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"{_CLEAR}{printable(text)[:width]}")
+            sys.stderr.write(f"{_CLEAR}{printable(self._text)[:width]}")
             sys.stderr.flush()
-            self._shown = text
+            self._is_drawn = True
 
     def clear(self) -> None:
         """Make room for other output."""
-        if self._shown:
+        if self._is_drawn:
+            sys.stdout.flush()
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()
-            self._shown = ""
+            self._is_drawn = False

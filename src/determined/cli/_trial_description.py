@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from determined.cli._notable import notable, tell_of_others
 from determined.cli._tables import (
     Output,
     hparams_text,
@@ -37,6 +38,7 @@ class TrialDescription:
     runs: list[Run]
     decisions: list[SearchStep]
     steps: list[Workload]
+    with_batches: bool
     batches: dict[int, list[dict[str, Any]]]
 
     @classmethod
@@ -63,6 +65,7 @@ class TrialDescription:
             runs,
             decisions_about(reader, trial),
             workloads(reader, trial.id),
+            with_batches,
             batches,
         )
 
@@ -70,14 +73,18 @@ class TrialDescription:
         """Print tables, or the same as CSV."""
         trial = self.trial
         headers = ["Experiment ID", "State", "H-Params", "Summary Metrics", "Started", "Ended"]
-        last = {name: s.last for group in self.summary.values() for name, s in group.items()}
+        last = {g: {name: s.last for name, s in m.items()} for g, m in self.summary.items()}
         times = [time_text(moment, utc=utc) for moment in (trial.started, trial.ended)]
         row = [trial.experiment_id, self.state, hparams_text(trial.hparams), hparams_text(last)]
-        show(headers, [[*row, *times]], output)
+        show(headers, [[*row, *times]], output, in_full=True)
         if output == "table":
             self._show_story(utc)
             click.echo("\nWorkloads:")
-        show(*self._workloads(steps, utc), output)
+            chosen = steps if self.with_batches else notable(steps)
+            show(*self._workloads(chosen, utc))
+            tell_of_others(len(steps) - len(chosen))
+        else:
+            show(*self._workloads(steps, utc), output)
         if output == "table" and trial.state == "ERROR":
             from determined.cli._following import show_failure
 
@@ -98,7 +105,7 @@ class TrialDescription:
             self.show_summary("table")
         if self.runs:
             click.echo("\nRuns:")
-            show(*self._runs(utc))
+            show(*self._runs(utc), in_full=True)
         if self.decisions:
             click.echo("\nDecisions of the search:")
             for step in self.decisions:
@@ -171,7 +178,7 @@ class TrialDescription:
             if checkpoint is not None:
                 row[2:] = [checkpoint.state, checkpoint.uuid, hparams_text(checkpoint.metadata)]
             row.append(hparams_text(step.validation) if step.validation_time is not None else "")
-            if self.batches:
-                row.append(hparams_text(self.batches.get(step.steps_completed, [])))
+            if self.with_batches:
+                row.append(hparams_text(self.batches.get(step.steps_completed) or step.training))
             rows.append(row)
-        return ([*headers, "Workload Metrics"] if self.batches else headers), rows
+        return ([*headers, "Workload Metrics"] if self.with_batches else headers), rows

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from determined.cli._door import platform
+from determined.cli._notable import notable, tell_of_others
 from determined.cli._options import id_list, utc_option
 from determined.cli._tables import (
     Output,
@@ -58,10 +59,12 @@ def describe(
         def write_time(seconds: float | None) -> str:
             return time_text(seconds, utc=utc)
 
+        is_shown = outdir is None and output == "table"
+        chosen = notable(steps) if is_shown and not metrics else steps
         tables = {
             "experiments": _experiments(service, found, write_time),
             "trials": _trials_table(trials, running, write_time),
-            "workloads": _workloads_table(steps, metrics, write_time),
+            "workloads": _workloads_table(chosen, metrics, write_time),
         }
         if outdir is not None:
             _write(outdir, tables)
@@ -69,8 +72,9 @@ def describe(
         for title, (headers, rows) in tables.items():
             if output == "table":
                 click.echo(f"{'' if title == 'experiments' else chr(10)}{title.capitalize()}:")
-            show(headers, rows, output)
+            show(headers, rows, output, in_full=title != "workloads")
         if output == "table":
+            tell_of_others(len(steps) - len(chosen))
             _show_failures(service, trials)
 
 
