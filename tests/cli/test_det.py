@@ -70,9 +70,9 @@ def test_wrong_usage_is_told_with_a_hint(words: list[str], hint: str) -> None:
 
 
 def test_noun_alone_shows_its_verbs() -> None:
-    answer = run_det("e")
+    answer = run_det("trial")
     assert answer.returncode == 2
-    assert "validate" in answer.stderr
+    assert "describe" in answer.stderr
 
 
 def test_version_is_told() -> None:

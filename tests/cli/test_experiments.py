@@ -102,7 +102,8 @@ def test_lists_and_descriptions_agree_in_every_form(lab: Lab, tmp_path: Path) ->
     assert len(steps) == 20
     assert steps[9]["validation_metrics"] == {"loss": 0.6, "nothing": 0}
     _det("e", "describe", "1", "--metrics", "--outdir", str(tmp_path / "out"))
-    rows = list(csv.DictReader((tmp_path / "out" / "workloads.csv").open()))
+    written = (tmp_path / "out" / "workloads.csv").read_text()
+    rows = list(csv.DictReader(io.StringIO(written)))
     assert [row["Training Metric: zero"] for row in rows] == ["0"] * 20
     assert rows[19]["Validation Metric: nothing"] == "0"
     assert {"experiments.csv", "trials.csv"} < {path.name for path in (tmp_path / "out").iterdir()}
@@ -180,6 +181,7 @@ def test_names_labels_and_priorities_can_be_set(lab: Lab) -> None:
     _det("e", "set", "max-slots", "1", "none")
     assert lab.experiment(1).max_slots is None
     _det("e", "set", "max-slots", "1", "many", code=2)
+    assert "no trial could ever start" in _det("e", "set", "max-slots", "1", "0", code=1)
     _det("e", "set", "priority", "1", "100", code=2)
     with det_on_a_terminal("e", "describe", "1") as terminal:
         assert terminal.end() == 0

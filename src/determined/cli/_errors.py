@@ -37,6 +37,10 @@ def _run(command: click.Command, arguments: list[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         raise
+    except SystemExit as error:  # what click makes of a reader that has left
+        if isinstance(error.__context__, BrokenPipeError):
+            raise error.__context__ from None
+        raise
     except ConfigurationError as error:
         for problem in error.problems:
             click.echo(problem.render(), err=True, color=use_colour(sys.stderr))

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
-
-if TYPE_CHECKING:
-    from determined.platform.logs import LogFilter
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Row = TypeVar("_Row")
@@ -86,30 +83,3 @@ def most_rows(limit: int, offset: int, pages: str) -> int | None:
 def page_of(rows: Sequence[_Row], limit: int, offset: int, pages: str) -> Sequence[_Row]:
     """The rows that paging options ask for."""
     return rows[offset:] if pages == "all" else rows[offset : offset + limit]
-
-
-def log_options(function: _Function) -> _Function:
-    """Give a command the options that choose lines of logs; see `log_filter`."""
-    from determined.cli._log_flags import LOG_FLAGS
-
-    for option in reversed(LOG_FLAGS):
-        function = option(function)
-    return function
-
-
-def log_filter(
-    rank_id: tuple[int, ...],
-    level: str | None,
-    timestamp_after: float | None,
-    timestamp_before: float | None,
-    search: str | None,
-) -> LogFilter:
-    """The lines that log options ask for."""
-    from determined.platform.logs import LogFilter
-
-    try:
-        pattern = None if search is None else re.compile(search)
-    except re.error as error:
-        raise click.UsageError(f"--search: {search!r} is no regular expression: {error}.") from None
-    minimum = None if level in (None, "UNSPECIFIED") else level
-    return LogFilter(frozenset(rank_id), minimum, timestamp_after, timestamp_before, pattern)

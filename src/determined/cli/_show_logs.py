@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from determined.cli._errors import OK
-from determined.cli._options import log_filter
+from determined.cli._log_options import log_filter
 
 if TYPE_CHECKING:
     from determined.platform.logs import LogFilter

@@ -8,7 +8,8 @@ import click
 
 from determined.cli._door import platform
 from determined.cli._group import Group
-from determined.cli._options import ID, log_options, page_of, paging_options, utc_option
+from determined.cli._log_options import log_options
+from determined.cli._options import ID, page_of, paging_options, utc_option
 from determined.cli._show_logs import LogRequest, show_logs
 from determined.cli._tables import Output, output_options
 

@@ -209,7 +209,13 @@ class Service:
 
     def change(self, experiment_id: int, **changes: Any) -> None:
         """Set the name, description, labels, notes, priority, max_slots or weight."""
-        self.experiment(experiment_id)
+        slots = self.experiment(experiment_id).config["resources"]["slots_per_trial"]
+        limit = changes.get("max_slots")
+        if limit is not None and limit < slots:
+            raise RefusedError(
+                f"max_slots: expected at least slots_per_trial ({slots}), got {limit}: no trial "
+                "could ever start."
+            )
         self.ask("set", {"experiment_id": experiment_id, "changes": changes})
 
     def label(self, experiment_id: int, label: str, *, remove: bool = False) -> None:

@@ -6,7 +6,8 @@ import click
 
 from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
-from determined.cli._options import ID, log_options
+from determined.cli._log_options import log_options
+from determined.cli._options import ID
 from determined.cli._show_logs import LogRequest, show_logs
 from determined.cli.experiment.noun import experiment
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from determined.cli._options import COUNT, moment
 
+if TYPE_CHECKING:
+    from determined.platform.logs import LogFilter
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _LEVELS = ("UNSPECIFIED", "TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -20,7 +26,7 @@ def _refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         )
 
 
-LOG_FLAGS = (
+_FLAGS = (
     click.option("-f", "--follow", is_flag=True, help="Show new lines as they come, to the end."),
     click.option("--head", type=COUNT, metavar="N", help="Only the first N lines."),
     click.option("--tail", type=COUNT, metavar="N", help="Only the last N lines."),
@@ -48,3 +54,28 @@ LOG_FLAGS = (
         for name in ("container-id", "agent-id", "source", "stdtype")
     ),
 )
+
+
+def log_options(function: _Function) -> _Function:
+    """Give a command the options that choose lines of logs; see `log_filter`."""
+    for option in reversed(_FLAGS):
+        function = option(function)
+    return function
+
+
+def log_filter(
+    rank_id: tuple[int, ...],
+    level: str | None,
+    timestamp_after: float | None,
+    timestamp_before: float | None,
+    search: str | None,
+) -> LogFilter:
+    """The lines that log options ask for."""
+    from determined.platform.logs import LogFilter
+
+    try:
+        pattern = None if search is None else re.compile(search)
+    except re.error as error:
+        raise click.UsageError(f"--search: {search!r} is no regular expression: {error}.") from None
+    minimum = None if level in (None, "UNSPECIFIED") else level
+    return LogFilter(frozenset(rank_id), minimum, timestamp_after, timestamp_before, pattern)
