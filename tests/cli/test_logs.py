@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.support.lab import Lab
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
-_SEARCH = {
+_SEARCH: dict[str, Any] = {
     "searcher": {"name": "grid", "metric": "loss", "max_concurrent_trials": 2},
     "hyperparameters": {"lr": {"type": "categorical", "vals": [0.25, 0.5]}},
 }

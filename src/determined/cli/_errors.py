@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import click
 
+from determined.cli._group import ReaderLeft
 from determined.errors import ConfigurationError, DeterminedError
 
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
@@ -20,7 +21,7 @@ def exit_code_of(command: click.Command, arguments: list[str]) -> int:
         code = _run(command, arguments)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except (BrokenPipeError, ReaderLeft):  # such as `head`, which has seen enough
         _discard_output()
         return OK
 
@@ -35,11 +36,7 @@ def _run(command: click.Command, arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         complain("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        raise
-    except SystemExit as error:  # what click makes of a reader that has left
-        if isinstance(error.__context__, BrokenPipeError):
-            raise error.__context__ from None
+    except (BrokenPipeError, ReaderLeft):
         raise
     except ConfigurationError as error:
         for problem in error.problems:
