@@ -84,7 +84,7 @@ class ProgressLine:
         if text is not None and text != self._text:
             self._text, self._is_drawn = text, False
         if self._is_terminal and self._text and not self._is_drawn:
-            width = shutil.get_terminal_size().columns - 1
+            width = shutil.get_terminal_size().columns - 3  # a ^C fits behind it
             sys.stderr.write(f"{_CLEAR}{printable(self._text)[:width]}")
             sys.stderr.flush()
             self._is_drawn = True

@@ -58,12 +58,13 @@ def list_experiments(
         if not service.has_store:
             _show_none(output)
             return
-        wanted = ExperimentFilter(archived=None if show_all else False)
+        wanted = ExperimentFilter() if show_all else ExperimentFilter(archived=False, owner=_user())
         order = Order(descending=True)
         found = service.reader.experiments(wanted, order, most_rows(limit, offset, pages)).rows
         chosen = page_of(found, limit, offset, pages)
         if not found:
-            _show_none(output)
+            is_empty = show_all or not service.reader.experiments(limit=1).rows
+            _show_none(output, is_empty=is_empty)
             return
         running = service.running_experiments()
         places = service.projects() if show_project else {}
@@ -81,11 +82,19 @@ def list_experiments(
     show(headers, rows, output, [experiment_json(e) for e in chosen])
 
 
-def _show_none(output: Output) -> None:
+def _show_none(output: Output, *, is_empty: bool = True) -> None:
     if output == "json":
         show([], [], output, [])
-    elif output == "table":
+    elif output == "table" and is_empty:
         click.echo("There are no experiments yet: `det experiment create CONFIG DIR` makes one.")
+    elif output == "table":
+        click.echo("None but archived ones and those of others: --all shows them.")
+
+
+def _user() -> str:
+    import getpass
+
+    return getpass.getuser()
 
 
 def _experiment_row(record: Experiment, is_running: bool, utc: bool) -> list[object]:
