@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -135,3 +138,26 @@ def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         answer = run_det(*words, stdin=config, environment={"DET_HOME": str(blocked)})
         assert "Traceback" not in answer.stderr
         assert words[-1] == "list" or answer.returncode == 1
+
+
+def test_a_read_only_home_can_be_looked_at_but_not_changed(lab: Lab) -> None:
+    lab.wait(lab.create(STEPS))
+    presence.stop(lab.home)
+
+    def read_only(*words: str) -> subprocess.CompletedProcess[str]:
+        home = shlex.quote(str(lab.home.path))
+        script = f"mount --bind {home} {home} && mount -o remount,ro,bind {home} && "
+        script += f"exec {sys.executable} -m determined.cli {shlex.join(words)}"
+        command = ["unshare", "-m", "sh", "-c", script]
+        return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+    listed = read_only("e", "list")
+    if "unshare" in listed.stderr or "mount:" in listed.stderr:
+        pytest.skip("mounts need privileges")
+    assert "COMPLETED" in listed.stdout
+    refused = read_only("e", "archive", "1")
+    assert refused.returncode == 1
+    documented("the home is on a read-only disk", refused.stderr, lab.home.path)
+    started = read_only("supervisor", "start")
+    assert started.returncode == 1
+    assert started.stderr == f"det: {lab.home.supervisor_log}: Read-only file system\n"

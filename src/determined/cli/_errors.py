@@ -45,12 +45,20 @@ def _run(command: click.Command, arguments: list[str]) -> int:
     except (DeterminedError, OSError, click.ClickException) as error:
         if wants_traceback():
             traceback.print_exc()
-        complain(error.format_message() if isinstance(error, click.ClickException) else str(error))
+        complain(_words(error))
         return ERROR
     except Exception:
         traceback.print_exc()
         complain("this is a fault of `det` itself; the lines above tell where")
         return ERROR
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
 
 
 def complain(message: str) -> None:

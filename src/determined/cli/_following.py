@@ -154,8 +154,11 @@ def progress_text(service: Service, experiment_id: int) -> str:
     return "  ".join(parts)
 
 
-def show_outcome(service: Service, experiment_id: int) -> None:
-    """Tell how an experiment ended: its best trial and how to load it, or what went wrong."""
+def show_outcome(service: Service, experiment_id: int, *, with_traceback: bool = True) -> None:
+    """Tell how an experiment ended: its best trial and how to load it, or what went wrong.
+
+    Whoever has just seen the logs needs no traceback.
+    """
     from determined.platform.outcome import outcome
     from determined.store import TrialFilter
 
@@ -165,7 +168,7 @@ def show_outcome(service: Service, experiment_id: int) -> None:
     trials = service.reader.trials(TrialFilter(experiment_id=experiment_id)).rows
     failed = [trial for trial in trials if trial.state == "ERROR"]
     if failed:
-        show_failure(service, failed[0], len(failed))
+        show_failure(service, failed[0], len(failed), with_traceback=with_traceback)
     best = outcome(service.reader, experiment)
     if best.best_trial is not None:
         _show_best(experiment, best.best_trial)
@@ -184,12 +187,14 @@ def _show_best(experiment: Experiment, trial: Trial) -> None:
     click.echo(f"            {printable(hparams_text(trial.hparams))}")
 
 
-def show_failure(service: Service, trial: Trial, count: int = 1) -> None:
+def show_failure(
+    service: Service, trial: Trial, count: int = 1, *, with_traceback: bool = True
+) -> None:
     """Show the end of a failed trial's traceback, and where there is more."""
     from determined.platform.outcome import last_words
 
     others = f" ({count - 1} more failed)" if count > 1 else ""
-    click.echo(f"Trial {trial.id} failed{others}: {printable(trial.reason)}")
-    for line in last_words(service.reader, trial):
+    click.echo(f"Trial {trial.id}{others}: {printable(trial.reason)}")
+    for line in last_words(service.reader, trial) if with_traceback else ():
         click.echo(f"    {printable(line)}")
     click.echo(f"Its log: det trial logs {trial.id}")

@@ -28,6 +28,13 @@ class LogRequest:
     utc: bool
     as_json: bool
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether lines may have been left out."""
+        from determined.platform.logs import LogFilter
+
+        return self.wanted != LogFilter()
+
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> LogRequest:
         """Read the options; at most one of head, tail and follow."""
@@ -76,7 +83,7 @@ def _follow(
         follower.logs(request.wanted, printer, trial_id)
         follower.close()
         if trial_id is None and not request.as_json:
-            show_outcome(service, experiment_id)
+            show_outcome(service, experiment_id, with_traceback=request.is_partial)
         return OK
 
     return guarded(follower, again, work)

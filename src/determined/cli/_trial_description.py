@@ -79,9 +79,10 @@ class TrialDescription:
         show(headers, [[*row, *times]], output, in_full=True)
         if output == "table":
             self._show_story(utc)
-            click.echo("\nWorkloads:")
             chosen = steps if self.with_batches else notable(steps)
-            show(*self._workloads(chosen, utc))
+            if chosen:
+                click.echo("\nWorkloads:")
+                show(*self._workloads(chosen, utc))
             tell_of_others(len(steps) - len(chosen))
         else:
             show(*self._workloads(steps, utc), output)

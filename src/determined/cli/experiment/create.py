@@ -133,7 +133,7 @@ def _follow(service: Service, experiment_id: int) -> int:
         follower.settle()
         follower.close()
         if follower.is_over:
-            show_outcome(service, experiment_id)
+            show_outcome(service, experiment_id, with_traceback=False)
         else:
             click.echo(
                 f"Trial {trial.id} is over, the experiment goes on: "

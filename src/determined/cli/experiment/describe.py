@@ -70,6 +70,8 @@ def describe(
             _write(outdir, tables)
             return
         for title, (headers, rows) in tables.items():
+            if output == "table" and not rows:
+                continue
             if output == "table":
                 click.echo(f"{'' if title == 'experiments' else chr(10)}{title.capitalize()}:")
             show(headers, rows, output, in_full=title != "workloads")
