@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -54,7 +57,7 @@ def test_an_experiment_is_created_followed_and_summed_up(lab: Lab, tmp_path: Pat
     assert "Best trial: 1, loss 0.3" in told
     (kept,) = [c for c in lab.checkpoints(1) if c.state == "COMPLETED" and c.steps_completed == 20]
     assert f"Checkpoint: {kept.uuid} (after 20 batches)" in told
-    assert f"In Python:  path = pathlib.Path('{lab.home.checkpoints / kept.uuid}')" in told
+    assert f"            {lab.home.checkpoints / kept.uuid}\n" in told
     assert lines[-1] == "To see this log again: det trial logs 1"
 
 
@@ -220,3 +223,21 @@ def test_lists_come_in_pages(lab: Lab) -> None:
     assert ids("--offset", "2") == [1]
     for number in (1, 2, 3):
         lab.service.kill(number)
+
+
+def test_the_python_that_is_shown_loads_the_best_trial(lab: Lab, tmp_path: Path) -> None:
+    folder = tmp_path / "line"
+    folder.mkdir()
+    shutil.copy(Path(__file__).parents[1] / "docs" / "line.py", folder)
+    (folder / "config.yaml").write_text(
+        "name: line\nentrypoint: line:Line\nmax_restarts: 0\n"
+        "searcher: {name: single, metric: error, max_length: {batches: 4}}\n"
+    )
+    told = _det("e", "create", str(folder / "config.yaml"), str(folder), "-f")
+    lines = told[told.index("In Python:  ") :].splitlines()[:2]
+    code = [line.removeprefix("In Python:").strip() for line in lines]
+    script = "\n".join([*code, "print(trial.model.weight.shape)"])
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True
+    )
+    assert answer.stdout == "torch.Size([1, 1])\n"

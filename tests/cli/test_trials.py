@@ -58,6 +58,7 @@ def test_debugging_stops_at_breakpoints_and_changes_nothing(lab: Lab) -> None:
     script = "import os\nDEBUGS = 'DET_RUN_DIR' not in os.environ\n" + script
     number = lab.create(script, hyperparameters={"lr": 0.5})
     lab.wait(number)
+    lab.until(lambda: not lab.experiment(number).gc_is_due)
     before = (lab.experiment(number), lab.trials(number), lab.checkpoints(number))
     reports = list(lab.service.reader.iter_metrics(1))
     files = sorted(lab.home.path.rglob("*"))
@@ -70,6 +71,8 @@ def test_debugging_stops_at_breakpoints_and_changes_nothing(lab: Lab) -> None:
         terminal.type("continue\n")
         assert terminal.end() == 0
     assert "ends at 20" in terminal.output
+    answer = run_det("t", "debug", "1", "--from-beginning")
+    assert "starts\x1b[0m at 0" in answer.stdout
     assert before == (lab.experiment(number), lab.trials(number), lab.checkpoints(number))
     assert reports == list(lab.service.reader.iter_metrics(1))
     assert files == sorted(lab.home.path.rglob("*"))

@@ -14,6 +14,7 @@ from determined.cli._tables import hparams_text, percent, printable
 
 if TYPE_CHECKING:
     from determined.platform.logs import LogFilter
+    from determined.platform.outcome import Outcome
     from determined.platform.service import Service
     from determined.store import Experiment, Trial
 
@@ -173,12 +174,20 @@ def show_outcome(service: Service, experiment_id: int, *, with_traceback: bool =
     if best.best_trial is not None:
         _show_best(experiment, best.best_trial)
     if best.checkpoint is not None:
-        steps = best.checkpoint.steps_completed
-        click.echo(f"Checkpoint: {best.checkpoint.uuid} (after {steps} batches)")
-        if best.python is not None:
-            click.echo(f"In Python:  {best.python}")
-        else:
-            click.echo(f"Get it:     det checkpoint download {best.checkpoint.uuid}")
+        _show_checkpoint(best)
+
+
+def _show_checkpoint(best: Outcome) -> None:
+    """Tell where the best checkpoint is, and how to get at what is in it."""
+    assert best.checkpoint is not None
+    steps, uuid = best.checkpoint.steps_completed, best.checkpoint.uuid
+    click.echo(f"Checkpoint: {uuid} (after {steps} batches)")
+    if best.path is None:
+        click.echo(f"Get it:     det checkpoint download {uuid}")
+        return
+    click.echo(f"            {printable(best.path)}")
+    for number, line in enumerate(best.python):
+        click.echo(f"{'            ' if number else 'In Python:  '}{printable(line)}")
 
 
 def _show_best(experiment: Experiment, trial: Trial) -> None:

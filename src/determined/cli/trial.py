@@ -16,6 +16,8 @@ from determined.cli._tables import Output, output_options
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from determined.platform.service import Service
+
 
 @click.group(cls=Group)
 def trial() -> None:
@@ -74,8 +76,9 @@ def kill(trial_id: int) -> None:
 
 @trial.verb("debug")
 @click.argument("trial_id", type=ID, metavar="ID")
+@click.option("--from-beginning", is_flag=True, help="Do not load the trial's latest checkpoint.")
 @click.option("--keep", is_flag=True, help="Keep the folder with its files at the end.")
-def debug(trial_id: int, keep: bool) -> int:
+def debug(trial_id: int, from_beginning: bool, keep: bool) -> int:
     """Run a trial once more in this terminal, where breakpoints work.
 
     It has the code, hyperparameters, environment and latest checkpoint of the trial, in a working
@@ -90,7 +93,7 @@ def debug(trial_id: int, keep: bool) -> int:
         service.trial(trial_id)
         folder = Path(tempfile.mkdtemp(prefix=f"det-debug-{trial_id}-"))
         try:
-            return _debug(service, trial_id, folder)
+            return _debug(service, trial_id, folder, from_beginning)
         finally:
             if keep:
                 click.echo(f"Its files are in {folder}", err=True)
@@ -98,12 +101,14 @@ def debug(trial_id: int, keep: bool) -> int:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _debug(service: Any, trial_id: int, folder: Path) -> int:
+def _debug(service: Service, trial_id: int, folder: Path, from_beginning: bool) -> int:
     from determined.platform.debug_run import prepare
 
     record = service.trial(trial_id)
     experiment = service.experiment(record.experiment_id)
-    ready = prepare(service.reader, service.home, record, experiment, folder)
+    ready = prepare(
+        service.reader, service.home, record, experiment, folder, from_beginning=from_beginning
+    )
     start = "the beginning"
     if ready.checkpoint is not None:
         start = f"batch {ready.checkpoint.steps_completed} (checkpoint {ready.checkpoint.uuid})"
@@ -111,6 +116,6 @@ def _debug(service: Any, trial_id: int, folder: Path) -> int:
         f"Debugging trial {trial_id} from {start} in {ready.workdir}; nothing is recorded.",
         err=True,
     )
-    code: int = ready.run()
+    code = ready.run()
     click.echo(f"Trial {trial_id} ended with exit code {code}.", err=True)
     return code

@@ -29,7 +29,15 @@ _OF_THE_TERMINAL = ("TERM", "COLUMNS", "LINES", "COLORTERM", "NO_COLOR", "DISPLA
 _OF_NOBODY = ("DET_RUN_DIR",)
 
 
-def prepare(reader: Reader, home: Home, trial: Trial, experiment: Experiment, path: Path) -> Debug:
+def prepare(
+    reader: Reader,
+    home: Home,
+    trial: Trial,
+    experiment: Experiment,
+    path: Path,
+    *,
+    from_beginning: bool = False,
+) -> Debug:
     """Lay out a trial in the empty folder `path`, which is all that it will write to."""
     folder = RunFolder(path)
     folder.info.mkdir(mode=0o700)
@@ -37,7 +45,7 @@ def prepare(reader: Reader, home: Home, trial: Trial, experiment: Experiment, pa
         folder.workdir.mkdir(mode=0o700)
     else:
         working_copy(load_snapshot(home.snapshots, experiment.snapshot_id), folder.workdir)
-    checkpoint = latest_checkpoint(reader, trial)
+    checkpoint = None if from_beginning else latest_checkpoint(reader, trial)
     checkpoints = path / "checkpoints"
     if checkpoint is not None:
         source = storage_of(checkpoint, experiment)

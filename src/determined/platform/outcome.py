@@ -31,13 +31,16 @@ class Outcome:
     """Where the checkpoint is, if that is a folder of this machine."""
 
     @property
-    def python(self) -> str | None:
-        """A line of Python that loads the checkpoint."""
+    def python(self) -> tuple[str, ...]:
+        """Lines of Python that load the trial of the checkpoint; none if it is of another kind."""
         if self.checkpoint is None or self.path is None:
-            return None
-        if _LOADABLE in self.checkpoint.resources:
-            return f"trial = pytorch.load_trial_from_checkpoint_path({str(self.path)!r})"
-        return f"path = pathlib.Path({str(self.path)!r})"
+            return ()
+        if _LOADABLE not in self.checkpoint.resources:
+            return ()
+        return (
+            "from determined import pytorch",
+            f"trial = pytorch.load_trial_from_checkpoint_path({str(self.path)!r})",
+        )
 
 
 def outcome(reader: Reader, experiment: Experiment) -> Outcome:
