@@ -203,10 +203,21 @@ def test_colours_are_for_terminals_that_want_them() -> None:
     assert "\x1b" not in run_det("nonsense").stderr
 
 
-_HEAVY = ("torch", "numpy", "pydantic", "yaml", "rich", "determined.core", "determined.config")
+_HEAVY = (
+    "torch",
+    "numpy",
+    "pydantic",
+    "yaml",
+    "rich",
+    "asyncio",
+    "determined.core",
+    "determined.config",
+)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["e", "--help"], ["version"], ["help", "e"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["e", "--help"], ["version"], ["help", "e"], ["e", "list"]]
+)
 def test_light_commands_load_nothing_heavy(words: list[str]) -> None:
     script = (
         "import sys\nfrom determined.cli import main\n"
