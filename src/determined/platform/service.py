@@ -11,16 +11,17 @@ import time
 import uuid as uuids
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from determined.config import Loaded
 from determined.errors import DeterminedError, StoreVersionError
-from determined.platform.environment import record_environment
 from determined.platform.home import Home
-from determined.platform.slots import Machine, count_cores, find_slots, threads_per_process
-from determined.platform.snapshot import Snapshot, create_snapshot
 from determined.platform.supervisor import presence
-from determined.store import Reader, send_command
+from determined.store import Checkpoint, Experiment, Reader, Trial, TrialFilter, send_command
+
+if TYPE_CHECKING:  # most questions need none of them, and `det` is to answer at once
+    from determined.config import Loaded
+    from determined.platform.slots import Machine
+    from determined.platform.snapshot import Snapshot
 
 _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
@@ -47,18 +48,97 @@ class Service:
     def reader(self) -> Reader:
         """The store, for questions."""
         if self._reader is None:
-            self._reader = Reader(self.home.path)
+            try:
+                self._reader = Reader(self.home.path)
+            except StoreVersionError:  # a supervisor of this version brings it up to date
+                presence.start(self.home)
+                time.sleep(1.0)
+                self._reader = Reader(self.home.path)
         return self._reader
+
+    @property
+    def has_store(self) -> bool:
+        """Whether anything was ever created here."""
+        return (self.home.path / "store.db").exists()
 
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
-    # Experiments
+    # Questions about one thing: what there is not is an error
+
+    def experiment(self, experiment_id: int) -> Experiment:
+        """An experiment."""
+        found = self.reader.experiment(experiment_id) if self.has_store else None
+        if found is None:
+            raise NotFoundError(
+                f"There is no experiment {experiment_id}. `det experiment list --all` shows all."
+            )
+        return found
+
+    def trial(self, trial_id: int) -> Trial:
+        """A trial."""
+        found = self.reader.trial(trial_id) if self.has_store else None
+        if found is None:
+            raise NotFoundError(
+                f"There is no trial {trial_id}. `det experiment list-trials ID` shows the trials "
+                "of an experiment."
+            )
+        return found
+
+    def checkpoint(self, uuid: str) -> Checkpoint:
+        """A checkpoint."""
+        found = self.reader.checkpoint(uuid) if self.has_store else None
+        if found is None:
+            raise NotFoundError(
+                f"There is no checkpoint {uuid}. `det experiment list-checkpoints ID` shows those "
+                "of an experiment."
+            )
+        return found
+
+    def metrics_at(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """What the validation at the step of a checkpoint reported."""
+        if checkpoint.trial_id is None:
+            return {}
+        reports = self.reader.iter_metrics(checkpoint.trial_id, "validation")
+        return next(
+            (r.metrics for r in reports if r.steps_completed == checkpoint.steps_completed), {}
+        )
+
+    def download(self, checkpoint: Checkpoint, target: Path) -> Path:
+        """Copy a checkpoint into the folder `target`, whole or not at all."""
+        from determined.platform.downloads import download, storage_of
+
+        if checkpoint.experiment_id is None:
+            raise RefusedError(f"Checkpoint {checkpoint.uuid} belongs to no experiment.")
+        experiment = self.experiment(checkpoint.experiment_id)
+        return download(checkpoint, storage_of(checkpoint, experiment), target)
+
+    def running_experiments(self) -> set[int]:
+        """The experiments that have a run at this moment."""
+        trials = {run.trial_id for run in self.reader.unfinished_runs()}
+        found = self.reader.trials(TrialFilter(ids=sorted(trials))).rows if trials else []
+        return {trial.experiment_id for trial in found}
+
+    def projects(self) -> dict[int, tuple[str, str]]:
+        """The names of each project's workspace and of itself, by the project's id."""
+        workspaces = {workspace.id: workspace.name for workspace in self.reader.workspaces()}
+        return {p.id: (workspaces[p.workspace_id], p.name) for p in self.reader.projects()}
+
+    def project_names(self, project_id: int) -> tuple[str, str]:
+        """The workspace and the project of an id."""
+        known = self.projects() if self.has_store else {}
+        if project_id not in known:
+            raise NotFoundError(f"There is no project {project_id}.")
+        return known[project_id]
+
+    # Verbs
 
     def take_snapshot(self, model_dir: Path | None, includes: Iterable[Path] = ()) -> Snapshot:
         """Store the code of an experiment that is to be created."""
+        from determined.platform.snapshot import create_snapshot
+
         try:
             return create_snapshot(self.home.snapshots, model_dir, includes)
         except ValueError as error:
@@ -75,6 +155,9 @@ class Service:
         parent_id: int | None = None,
     ) -> int:
         """Create an experiment from a configuration and a code snapshot; return its id."""
+        from determined.platform.environment import record_environment
+        from determined.platform.slots import count_cores, find_slots, threads_per_process
+
         config = loaded.effective
         machine = find_slots()
         _check_slots(config, machine)
@@ -101,26 +184,62 @@ class Service:
         return int(answer["experiment_id"])
 
     def pause(self, experiment_id: int) -> None:
+        self.experiment(experiment_id)
         self.ask("pause", {"experiment_id": experiment_id})
 
     def activate(self, experiment_id: int) -> None:
+        self.experiment(experiment_id)
         self.ask("activate", {"experiment_id": experiment_id})
 
     def cancel(self, experiment_id: int) -> None:
+        self.experiment(experiment_id)
         self.ask("cancel", {"experiment_id": experiment_id})
 
     def kill(self, experiment_id: int) -> None:
+        self.experiment(experiment_id)
         self.ask("kill", {"experiment_id": experiment_id})
 
     def kill_trial(self, trial_id: int) -> None:
+        self.trial(trial_id)
         self.ask("kill_trial", {"trial_id": trial_id})
 
     def archive(self, experiment_id: int, archived: bool = True) -> None:
+        self.experiment(experiment_id)
         self.ask("archive", {"experiment_id": experiment_id, "archived": archived})
 
     def change(self, experiment_id: int, **changes: Any) -> None:
         """Set the name, description, labels, notes, priority, max_slots or weight."""
+        slots = self.experiment(experiment_id).config["resources"]["slots_per_trial"]
+        limit = changes.get("max_slots")
+        if limit is not None and limit < slots:
+            raise RefusedError(
+                f"max_slots: expected at least slots_per_trial ({slots}), got {limit}: no trial "
+                "could ever start."
+            )
         self.ask("set", {"experiment_id": experiment_id, "changes": changes})
+
+    def label(self, experiment_id: int, label: str, *, remove: bool = False) -> None:
+        """Give an experiment a label, or take it away; either may be so already."""
+        labels = [text for text in self.experiment(experiment_id).labels if text != label]
+        self.change(experiment_id, labels=labels if remove else [*labels, label])
+
+    def write_code(self, experiment_id: int, target: Path) -> None:
+        """Write the code of an experiment to an archive; nothing half-written stays behind."""
+        from determined.platform.code_archive import write_archive
+        from determined.platform.snapshot import load_snapshot
+
+        digest = self.experiment(experiment_id).snapshot_id
+        if digest is None:
+            raise RefusedError(f"Experiment {experiment_id} was created without code.")
+        snapshot = load_snapshot(self.home.snapshots, digest)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{uuids.uuid4()}")
+        try:
+            with draft.open("xb") as file:
+                write_archive(snapshot, file)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
 
     # The supervisor
 
@@ -152,7 +271,7 @@ class Service:
         presence.start(self.home)
 
     def _has_work(self) -> bool:
-        if not (self.home.path / "store.db").exists():
+        if not self.has_store:
             return False
         unfinished = ["ACTIVE", "STOPPING_COMPLETED", "STOPPING_CANCELED"]
         unfinished += ["STOPPING_KILLED", "STOPPING_ERROR", "DELETING"]

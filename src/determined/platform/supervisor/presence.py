@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import fcntl
@@ -16,10 +15,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from determined._version import __version__
-from determined.platform.environment import inherited
 from determined.platform.home import Home
+
+if TYPE_CHECKING:
+    import asyncio  # doors, which are to answer at once, need no loop
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ def ring(home: Home) -> bool:
 
 def start(home: Home) -> None:
     """Start a supervisor that outlives this process; it leaves at once if there is one."""
+    from determined.platform.environment import inherited
+
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     log = os.open(home.supervisor_log, flags, 0o600)
