@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from determined._notebook import in_ipython
 from determined.core import Context, DistributedContext, PreemptMode, TensorboardMode, init
 from determined.pytorch._data.batches import DataLoader
 from determined.pytorch._metrics.reducer_state import dump_reducers, load_reducers, slot_values
@@ -100,7 +100,7 @@ def torch_batch_process(
         run = _Run(batch_processor_cls, plan, core_context, latest_checkpoint)
         is_finished = run.go()
         stopped_by = core_context.preempt.signal_received
-    if not is_finished and stopped_by is not None and "IPython" not in sys.modules:
+    if not is_finished and stopped_by is not None and not in_ipython():
         # Stopped, not finished: what the script would do next must not take one for the other.
         raise SystemExit(128 + stopped_by)
 
