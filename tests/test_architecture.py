@@ -120,3 +120,14 @@ def test_torch_is_imported_by_the_training_library_only() -> None:
         and any(i.partition(".")[0] == "torch" for i in imports(name, when_imported=True))
     ]
     assert heavy == []
+
+
+def test_no_test_imports_another_and_their_names_are_short() -> None:
+    wrong = []
+    for path in sorted(Path(__file__).parent.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and ".test_" in str(node.module):
+                wrong.append(f"{path.name} imports {node.module}")
+            if isinstance(node, ast.FunctionDef) and len(node.name) >= 80:
+                wrong.append(f"{path.name}: {node.name}")
+    assert wrong == []

@@ -251,7 +251,7 @@ def test_a_worker_that_cannot_start_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.multiprocess
-def test_a_checkpoint_before_the_fault_is_good_and_the_repaired_run_ends_as_if_nothing_had_been(
+def test_the_repaired_run_continues_from_before_the_fault_and_ends_the_same(
     tmp_path: Path,
 ) -> None:
     class Faulty(WorkedTrial):
