@@ -15,6 +15,8 @@ from tests.support.workers import run_workers
 
 pytestmark = pytest.mark.multiprocess
 
+LENGTH = 150  # more than a stop may take to be seen
+
 
 class _Pictures(PyTorchCallback):
     def __init__(self, trial: AloneTrial) -> None:
@@ -77,7 +79,7 @@ def _train_on_rank(
     code: object = 0
     try:
         options = {"hparams": {"global_batch_size": 8}, "aggregation_frequency": aggregation}
-        fit(build, options, max_length=Batch(500))
+        fit(build, options, max_length=Batch(LENGTH))
     except SystemExit as end:
         code = end.code
     assert code == (143 if stop == "SIGTERM" else 0)
@@ -100,7 +102,7 @@ def train(
 
 @pytest.mark.parametrize("where", ["train_batch", "callback"])
 def test_the_chief_may_use_the_model_alone(where: str) -> None:
-    assert train(where) == 500
+    assert train(where) == LENGTH
 
 
 @pytest.mark.parametrize("stop", ["request", "SIGTERM"])
