@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,7 @@ from tests.support.faults import factor
 from tests.support.flaky_proxy import KINDS, FlakyProxy, Plan, first, flaky_proxy
 from tests.support.resumable import ResumableTrial, fingerprint
 from tests.support.resumable import train as train_locally
+from tests.support.waiting import eventually
 
 PAUSES = [0.2, 0.8, 3.2]
 ALWAYS = 1 << 30
@@ -244,10 +245,10 @@ def test_an_outage_in_training_follows_the_policy(
     class Trial(ResumableTrial):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
             if batch_idx == 3:
-                wait_until(lambda: any("manifest" in p for m, p, _ in proxy.seen if m == "PUT"))
+                eventually(lambda: any("manifest" in p for m, p, _ in proxy.seen if m == "PUT"))
                 proxy.fail(first(ALWAYS, "503"))
             if batch_idx == 6:
-                wait_until(lambda: len(pauses) >= 3 and is_quiet(proxy))
+                eventually(lambda: len(pauses) >= 3 and is_quiet(proxy))
                 proxy.stop_failing()
             return super().train_batch(batch, epoch_idx, batch_idx)
 
@@ -269,10 +270,3 @@ def is_quiet(proxy: FlakyProxy) -> bool:
     before = len(proxy.seen)
     time.sleep(0.3)
     return len(proxy.seen) == before
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
