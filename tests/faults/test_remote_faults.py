@@ -218,9 +218,11 @@ class Gated(ResumableTrial):
     """Lets the upload of its first checkpoint go on only when more batches were trained."""
 
     gate: threading.Event
+    begun: threading.Event
     opens_at = 8
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        self.begun.set()
         if batch_idx == self.opens_at:
             self.gate.set()
         return super().train_batch(batch, epoch_idx, batch_idx)
@@ -228,9 +230,10 @@ class Gated(ResumableTrial):
 
 @pytest.mark.timeout(90)
 def test_training_goes_on_while_an_upload_waits(proxy: FlakyProxy, bucket: str) -> None:
-    gate = threading.Event()
-    proxy.fail(lambda method, path, number: gate if method == "PUT" else None)
-    trial_class = type("Trial", (Gated,), {"gate": gate})
+    gate, begun = threading.Event(), threading.Event()
+    # Not before training: a small file is written at the start, to see whether that is possible.
+    proxy.fail(lambda method, *_: gate if method == "PUT" and begun.is_set() else None)
+    trial_class = type("Trial", (Gated,), {"gate": gate, "begun": begun})
     train(config(proxy.url, bucket), 10, trial_class, checkpoint_period=Batch([2]))
     assert gate.is_set()
     storage = manager(proxy, bucket)
