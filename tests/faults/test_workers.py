@@ -42,7 +42,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch looks every five seconds whether workers that went quietly are still there."""
-    get = _MultiProcessingDataLoaderIter._try_get_data
+    get: Any = _MultiProcessingDataLoaderIter._try_get_data
 
     def get_soon(loader: Any, timeout: float = 0.2) -> Any:
         if ARRIVED.is_set():

@@ -181,7 +181,7 @@ def test_a_second_fresh_start_takes_another_name(script: Path) -> None:
         first.communicate()
     (name,) = runs_in(script)
     assert name.endswith("-Net-2")
-    assert f"starts anew as {name}" in second.errors
+    assert f"starts from scratch as {name}" in second.errors
 
 
 def test_a_lock_is_free_when_its_process_is_killed_though_children_live(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ class TrainContext:
     def _name_tensorboard_run(self, name: str, is_continued: bool) -> None:
         """Write to the directory of a run, unless another was chosen or is in use; for all ranks.
 
-        A run that starts anew gets a directory of its own, so that curves do not cross.
+        A run that starts from scratch gets a directory of its own, so that curves do not cross.
         """
         parent, distributed = self._tensorboard_parent, self._distributed
         chosen = None if parent is None else str(_directory_of_run(parent, name, is_continued))

@@ -189,7 +189,7 @@ def start_worker(user_init: Callable[[int], None] | None, worker_id: int) -> Non
 
 
 def _end_if_results_cannot_be_sent() -> None:
-    """Have this worker die of a batch that cannot be pickled, for torch would wait for it for ever.
+    """Let this worker die of a batch that cannot be pickled: torch would wait for it forever.
 
     Python only prints such an error, in the thread that sends, and drops the batch.
     """

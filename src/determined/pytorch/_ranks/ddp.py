@@ -113,7 +113,7 @@ def validating(models: list[nn.Module]) -> Iterator[None]:
 
 
 def continue_window(models: list[nn.Module]) -> None:
-    """Go on inside an aggregation window, where DDP does not hand out the chief's buffers."""
+    """Go on inside an accumulation window, where DDP does not hand out the chief's buffers."""
     for model in models:
         if isinstance(model, DistributedDataParallel):
             model.require_forward_param_sync = False
@@ -122,7 +122,7 @@ def continue_window(models: list[nn.Module]) -> None:
 def own_buffers(model: nn.Module, in_window: bool) -> dict[str, torch.Tensor]:
     """Return the buffers of a rank that are not the chief's.
 
-    DDP hands out the chief's before each forward pass, but not within an aggregation window.
+    DDP hands out the chief's before each forward pass, but not within an accumulation window.
     """
     if not isinstance(model, _DDP) or (model.broadcast_buffers and not in_window):
         return {}

@@ -1,4 +1,4 @@
-"""Models split over ranks: torch's `fully_shard` with the manners that trials expect.
+"""Sharded models: torch's `fully_shard`, behaving as trials expect.
 
 The modules of torch that do the work take seconds to import, so they are imported when a model is
 split, and until then nothing can be split.
@@ -186,7 +186,7 @@ def reshard(models: Iterable[nn.Module]) -> None:
 
 
 def open_gradients(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the gradients that an aggregation window has added up on this rank, not yet sent."""
+    """Return the gradients that an accumulation window has added up on this rank, not yet sent."""
     found = {}
     for name, parameter in _parts(model):
         gradient = parameter.unsharded_accumulated_grad

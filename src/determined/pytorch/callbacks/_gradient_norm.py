@@ -87,7 +87,7 @@ class _Series:
             self._norms = []
 
     def take(self) -> tuple[list[int], Any]:
-        """Return all batches and norms, and start afresh."""
+        """Return all batches and norms, and start over."""
         steps, chunks = self._steps, self._chunks
         if self._norms:
             chunks.append(torch.stack(self._norms))

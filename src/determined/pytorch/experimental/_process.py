@@ -43,7 +43,7 @@ def torch_batch_process(
 ) -> None:
     """Hand every batch of a dataset to a processor, spread over all ranks.
 
-    Call it on every rank; under torchrun the ranks are found by themselves. The order of things:
+    Call it on every rank; under torchrun the ranks are found automatically. The order of things:
 
         make the processor; continue from the checkpoint
         for each batch of this rank:

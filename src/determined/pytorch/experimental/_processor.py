@@ -123,7 +123,7 @@ def _keep_files(storage: StorageManager, folder: pathlib.Path, name: str) -> Non
     """Add the files of a folder to `name` in the storage, beside the checkpoints."""
     base = storage.base_path
     if base is None:
-        storage.put(folder, name)  # objects appear whole by themselves
+        storage.put(folder, name)  # objects appear atomically
         return
     stage = storage.begin(str(uuid.uuid4()))
     try:
