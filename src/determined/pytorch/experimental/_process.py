@@ -41,9 +41,9 @@ def torch_batch_process(
     checkpoint_storage: str | os.PathLike[str] | dict[str, Any] | None = None,
     inference_mode: bool = False,
 ) -> None:
-    """Hand every batch of a dataset to a processor, spread over all ranks.
+    """Pass every batch of a dataset to a processor, sharded over all ranks.
 
-    Call it on every rank; under torchrun the ranks are found automatically. The order of things:
+    Call it on every rank; under torchrun the ranks are found automatically. The order of events:
 
         make the processor; continue from the checkpoint
         for each batch of this rank:
@@ -55,15 +55,15 @@ def torch_batch_process(
         on_finish
 
     SIGTERM, SIGHUP or Ctrl-C stop it at the next checkpoint, a single rank after its batch; the
-    process then leaves with 128 + the signal's number. What reducers hold is kept in checkpoints
+    process then exits with 128 + the signal's number. What reducers hold is kept in checkpoints
     if it is plain data (see `MetricReducer`; a reducer may also have `state_dict` and
     `load_state_dict`), so the metrics are those of the whole dataset and reported once. Otherwise a
-    warning says so, and each part reports its own.
+    warning says so, and each part of the run reports its own.
 
     Gradients are recorded as anywhere in torch, unless `inference_mode` is set.
 
     Args:
-        batch_processor_cls: The class that does the work.
+        batch_processor_cls: The class that processes batches.
         dataset: A dataset with a length.
         batch_size: Records per batch; by default that of `dataloader_kwargs`, else 1.
         max_batches: How many batches each rank processes at most.
