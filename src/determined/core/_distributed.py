@@ -47,8 +47,8 @@ class DistributedContext:
         local_rank: index on this machine, of `local_size`.
         cross_rank: index of this machine, of `cross_size`.
         chief_ip: address of the chief's machine; required if there are several machines.
-        pub_port: the chief's port, used by ranks that were started without a common launcher; jobs on
-            one machine need different ones. A launcher's ranks use any free port.
+        pub_port: the chief's port, used by ranks that were started without a common launcher; jobs
+            on one machine need different ones. A launcher's ranks use any free port.
         pull_port: second choice, where a launcher or DET_COMM_SECRET distinguishes jobs.
         port_offset: accepted for old callers, without effect.
         force_tcp: accepted for old callers; connections are TCP in any case.
@@ -212,8 +212,8 @@ class DistributedContext:
     def local_chief_first(self) -> Iterator[None]:
         """Run the body on local rank 0 first, then on the other ranks of the machine.
 
-        Use it to let one rank download or unpack files that the others then find. The body must not use
-        collectives. If it fails on local rank 0 the others raise DistributedError.
+        Use it to let one rank download or unpack files that the others then find. The body must
+        not use collectives. If it fails on local rank 0 the others raise DistributedError.
         """
         if self.local_rank != 0:
             failure: Failure | None = self.broadcast_local()
