@@ -73,7 +73,7 @@ class CheckpointRecorder(Protocol):
 
 
 class CheckpointContext:
-    """Checkpoints of this run: each is stored whole, checked when read, and found by name."""
+    """Checkpoints of this run: stored atomically, verified when read, and found by name."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class CheckpointContext:
             ckpt_dir: the directory whose content is saved.
             metadata: JSON data, saved as `metadata.json`.
             shard: whether all ranks save together.
-            selector: says of each relative path whether to save it.
+            selector: returns whether to save a relative path.
         """
         if shard:
             self._ranks.on_first(self._before_save)
@@ -335,7 +335,7 @@ class CheckpointContext:
     ) -> str:
         """Return the storage id behind `"latest"` or `"best"`; any other name is one already.
 
-        All ranks call in step and get the same answer. Damaged checkpoints are passed over, with a
+        All ranks call in step and get the same answer. Damaged checkpoints are skipped, with a
         warning; the one returned is verified. CheckpointNotFound if there is none.
         """
         if name not in ("latest", "best"):
@@ -381,7 +381,7 @@ class CheckpointContext:
 
 
 class DummyCheckpointContext(CheckpointContext):
-    """A CheckpointContext without anybody to report to."""
+    """A CheckpointContext that reports to nobody."""
 
     def __init__(self, dist: DistributedContext, storage_manager: StorageManager) -> None:
         super().__init__(dist, storage_manager)
@@ -394,8 +394,8 @@ def build_local(
 ) -> CheckpointContext:
     """Build the context over the storage that a path, URL or config names.
 
-    None means DET_STORAGE, else the user's data directory. The chief says where checkpoints go and
-    clears away what a crashed run left there.
+    None means DET_STORAGE, else the user's data directory. The chief logs where checkpoints go and
+    removes what a crashed run left there.
     """
     manager = _build_storage(checkpoint_storage)
     if distributed.rank == 0:

@@ -39,7 +39,7 @@ _ALERT_LEVELS = ("debug", "info", "warn", "error")
 class Context:
     """The services of one training process; use it as `with core.init() as core_context:`.
 
-    Parts that are not given are those of a run on its own.
+    Parts that are not given are those of a local run.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Context:
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """Close every part, also those after one that fails; then raise the first failure.
+        """Close every part, even if one fails; then raise the first failure.
 
         Pass the exception that ended training, if any: the other ranks are told about it.
         """
@@ -145,7 +145,7 @@ def init(
     """Build the services of this training process; every rank calls this.
 
     `InvalidHP` that leaves the `with` block is reported as such. Under a supervisor the process
-    then exits with status 0; otherwise the exception goes on to the caller.
+    then exits with status 0; otherwise the exception is raised to the caller.
 
     Args:
         distributed: the ranks of this job; without it, this process is the only one.
@@ -155,7 +155,7 @@ def init(
         preempt_mode: who calls `preempt.should_preempt()`.
         tensorboard_mode: with AUTO, reported training and validation metrics go to TensorBoard;
             with MANUAL, only what you write yourself.
-        tensorboard_path: where event files go. Default: beside the checkpoints.
+        tensorboard_path: where event files go. Default: next to the checkpoints.
     """
     info = get_cluster_info()
     if info is not None:

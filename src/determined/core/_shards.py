@@ -31,7 +31,7 @@ class SavedCheckpoint:
 
 
 @dataclass
-class OpenSave:
+class PendingSave:
     """A directory to write into, and what became of it once the block has ended."""
 
     path: Path
@@ -78,7 +78,7 @@ class ShardedSaver:
     @contextlib.contextmanager
     def store(
         self, metadata: dict[str, Any] | None, known: Mapping[str, FileDigest] | None
-    ) -> Iterator[OpenSave]:
+    ) -> Iterator[PendingSave]:
         """Yield a directory for this rank's files; on a file system all ranks share it."""
         if self._storage.store_path_is_direct_access():
             with self._store_in_place(metadata, known) as save:
@@ -88,7 +88,7 @@ class ShardedSaver:
         folder: list[Path] = []
         try:
             self._ranks.on_all(lambda: folder.append(self._storage.pre_store_path(storage_id)))
-            save = OpenSave(folder[0], storage_id)
+            save = PendingSave(folder[0], storage_id)
             with self._ranks.leaving_together():
                 yield save
             save.saved = self._save(save.path, metadata, None, storage_id, known)
@@ -99,11 +99,11 @@ class ShardedSaver:
     @contextlib.contextmanager
     def _store_in_place(
         self, metadata: dict[str, Any] | None, known: Mapping[str, FileDigest] | None
-    ) -> Iterator[OpenSave]:
+    ) -> Iterator[PendingSave]:
         storage_id, stage = self._ranks.on_first(lambda: self._begin(str(uuid.uuid4())))
         base = self._storage.base_path
         assert base is not None  # direct access means a file system
-        save = OpenSave(base / stage, storage_id)
+        save = PendingSave(base / stage, storage_id)
         with self._aborting(stage):
             with self._ranks.leaving_together():
                 yield save
