@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import getpass
 import shutil
+import signal
+import subprocess
 import time
 import uuid as uuids
 from collections.abc import Iterable, Iterator
@@ -26,8 +28,7 @@ from determined.store import Reader, send_command
 
 _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
-_START_SECONDS = 10.0
-_MOST_STARTS = 3
+_MOST_FAILURES = 3
 
 
 class RefusedError(DeterminedError):
@@ -44,6 +45,7 @@ class Service:
     def __init__(self, home: Home) -> None:
         self.home = home
         self._reader: Reader | None = None
+        self._started: subprocess.Popen[bytes] | None = None
 
     @property
     def reader(self) -> Reader:
@@ -160,15 +162,13 @@ class Service:
         """Leave a command and wait for its answer; the supervisor is started if need be."""
         presence.end_older(self.home)
         identifier = self._send(verb, arguments, uuid or str(uuids.uuid4()))
-        pause, starts, started = _POLL_SECONDS, 0, 0.0
+        pause, failures = _POLL_SECONDS, 0
         while True:
-            if not presence.ring(self.home) and time.monotonic() - started > _START_SECONDS:
-                if starts == _MOST_STARTS:
-                    raise DeterminedError(
-                        f"The supervisor does not start: see {self.home.supervisor_log}."
-                    )
-                self._start()
-                starts, started, pause = starts + 1, time.monotonic(), _POLL_SECONDS
+            failures += self._ensure_supervisor()
+            if failures == _MOST_FAILURES:
+                raise DeterminedError(
+                    f"The supervisor does not start: see {self.home.supervisor_log}."
+                )
             time.sleep(pause)
             pause = min(pause * 1.3, _LONGEST_POLL_SECONDS)
             command = self.reader.command(identifier)
@@ -178,33 +178,44 @@ class Service:
                     raise RefusedError(str(answer.get("error")))
                 return answer
 
-    def _start(self) -> None:
+    def wake_if_needed(self) -> None:
+        """Start a supervisor if there is unfinished work and nobody at it."""
+        if self._has_work():
+            self._ensure_supervisor()
+
+    def _ensure_supervisor(self) -> bool:
+        """Wake the supervisor, or start one; whether the one that we started last has failed."""
+        if presence.ring(self.home):
+            return False
+        last = self._started
+        if last is not None and last.poll() is None:
+            return False  # it is about to listen
         try:
-            presence.start(self.home)
+            self._started = presence.start(self.home)
         except OSError as error:
             raise DeterminedError(
                 f"The supervisor cannot be started: {error.filename}: {error.strerror}."
             ) from error
-
-    def wake_if_needed(self) -> None:
-        """Start a supervisor if there is unfinished work and nobody at it."""
-        if not self._has_work() or presence.ring(self.home):
-            return
-        self._start()
+        return last is not None and last.returncode not in (0, -signal.SIGTERM, -signal.SIGKILL)
 
     def _has_work(self) -> bool:
         if not (self.home.path / "store.db").exists():
             return False
         unfinished = ["ACTIVE", "STOPPING_COMPLETED", "STOPPING_CANCELED"]
         unfinished += ["STOPPING_KILLED", "STOPPING_ERROR", "DELETING"]
-        return self.reader.has_unanswered() or self.reader.count_experiments(unfinished) > 0
+        reader = self.reader
+        return (
+            reader.has_unanswered()
+            or reader.count_experiments(unfinished) > 0
+            or reader.has_chores()
+        )
 
     def _send(self, verb: str, arguments: dict[str, Any], uuid: str) -> str:
-        for _ in range(_MOST_STARTS):
+        for _ in range(_MOST_FAILURES):
             try:
                 return send_command(self.home.path, verb, arguments, uuid=uuid)
             except StoreVersionError:
-                self._start()
+                self._ensure_supervisor()
                 time.sleep(1.0)
         return send_command(self.home.path, verb, arguments, uuid=uuid)
 

@@ -151,7 +151,7 @@ class Decisions:
         verdict = after_run(
             facts,
             RunEnd(
-                exit_code=None if end.is_infrastructure_fault else end.exit_code,
+                exit_code=_exit_code(end, run),
                 is_acknowledged=recorded.acknowledged,
                 is_invalid_hp=is_invalid_hp(trial),
                 brought_checkpoint=checkpoint is not None and checkpoint.run_id == run.run_id,
@@ -302,9 +302,7 @@ class Decisions:
     def collect_garbage(self, live: LiveExperiment) -> None:
         """Let the checkpoints that nothing keeps be deleted."""
         self._board.garbage.add(live.id)
-        if not live.record.gc_is_due:
-            self._transaction.update_experiment(live.id, gc_is_due=True)
-            live.record = self._transaction.experiment(live.id)
+        self._transaction.update_experiment(live.id, gc_is_due=True)
 
     def _show_progress(self, live: LiveExperiment) -> None:
         if live.searcher is None or live.searcher.is_over:
@@ -402,6 +400,12 @@ class Decisions:
         self._transaction.note(
             kind, text, level=level, experiment_id=live.id, trial_id=trial_id, run_id=run_id
         )
+
+
+def _exit_code(end: RunExit, run: LiveRun) -> int | None:
+    if run.fault:
+        return end.exit_code or 1  # whatever it says of itself
+    return None if end.is_infrastructure_fault else end.exit_code
 
 
 def is_invalid_hp(trial: Trial) -> bool:

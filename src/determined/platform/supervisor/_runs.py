@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import time
 from typing import Any
@@ -169,7 +170,7 @@ class Runs:
                 "slot_ids": slot_ids,
                 "task_id": trial.task_id,
                 "allocation_id": run.allocation_id,
-                "session_token": "",
+                "session_token": secrets.token_hex(16),
                 "task_type": "TRIAL",
                 "latest_checkpoint": run.from_checkpoint,
             },

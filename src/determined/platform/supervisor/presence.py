@@ -136,7 +136,7 @@ def ring(home: Home) -> bool:
         os.close(pipe)
 
 
-def start(home: Home) -> None:
+def start(home: Home) -> subprocess.Popen[bytes]:
     """Start a supervisor that outlives this process; it leaves at once if there is one."""
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -155,6 +155,7 @@ def start(home: Home) -> None:
         os.close(log)
     # It outlives us; but if it ends first, somebody has to take note.
     threading.Thread(target=supervisor.wait, name="supervisor", daemon=True).start()
+    return supervisor
 
 
 def end_older(home: Home) -> bool:
