@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from determined import journal
+from determined.errors import JournalError
 from determined.platform.home import Home
 from determined.platform.launchers.protocol import Launcher
 from determined.platform.slots import Machine
@@ -282,16 +283,17 @@ class Supervisor:
         A torn tail does not count: its writer was killed. Bytes that changed afterwards do: what
         stands there is lost, so the run has failed, whatever it says of itself.
         """
-        for path in [] if run.fault else _journals(run):
+        for path in _journals(run):
             reader = journal.JournalReader(Path(path), run.offsets.get(path, 0))
             if next(reader.records(), None) is not None:
+                if run.fault:
+                    continue
                 return True
             damage = reader.diagnose()
             if damage is not journal.Damage.NONE:
                 transaction.set_damage(path, damage.value)
-            if damage is journal.Damage.CORRUPT:
-                text = f"its journal {path} is corrupt at byte {reader.offset}"
-                self._blame(transaction, run, text)
+            if damage is journal.Damage.CORRUPT and not run.fault:
+                raise JournalError(f"{path} is corrupt at byte {reader.offset}")
         return False
 
     def _has_commands(self) -> bool:
