@@ -229,7 +229,10 @@ def _choose_backend(trial: TrialInfo | None, rank: int) -> Backend:
     if trial is None or not folder:
         return LocalBackend()
     _end_with_keeper(str(Path(folder, "alive")))
-    return JournalBackend(Path(folder), trial._trial_run_id, trial._steps_completed, rank)
+    backend = JournalBackend(Path(folder), trial._trial_run_id, trial._steps_completed, rank)
+    searcher = trial._config.get("searcher") or {}
+    backend.set_best_tracking(searcher.get("metric"), searcher.get("smaller_is_better", True))
+    return backend
 
 
 @functools.cache  # once per process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from pathlib import Path
@@ -13,12 +14,12 @@ _FORSAKEN_AFTER_SECONDS = 3600.0
 
 
 def experiment_folder(home: Home, record: Experiment) -> Path:
-    """The folder of an experiment: what its creator prepared. Taken once, safe to repeat."""
+    """The folder of an experiment: what its creator prepared. Safe to repeat, in any thread."""
     folder = home.experiment(record.id)
-    prepared = home.creations / record.environment["creation"]
-    if not folder.exists() and prepared.exists():
+    if not folder.exists():
         folder.parent.mkdir(exist_ok=True, mode=0o700)
-        prepared.rename(folder)
+        with contextlib.suppress(FileNotFoundError):  # another run of it was quicker
+            (home.creations / record.environment["creation"]).rename(folder)
     return folder
 
 
