@@ -120,7 +120,8 @@ def has_moved(lab: Lab, experiment_id: int, steps: int) -> bool:
 def pause(lab: Lab, experiment_id: int) -> None:
     lab.service.pause(experiment_id)
     lab.until(lambda: not lab.service.reader.unfinished_runs())
-    lab.service.activate(experiment_id)
+    if lab.experiment(experiment_id).state == "PAUSED":  # else it was at its end already
+        lab.service.activate(experiment_id)
 
 
 def kill_training(lab: Lab, experiment_id: int) -> None:
