@@ -47,7 +47,7 @@ class TestEveryBackend:
         backend.report_metrics("mine", 1, {"text": "a", "none": None, "array": np.zeros(2)})
         backend.report_progress(0.5)
         backend.set_status("training")
-        backend.before_save()
+        backend.before_save("u", {"steps_completed": 1})
         backend.report_checkpoint(
             {"uuid": "u", "resources": {"w": 1}, "metadata": {}, "steps_completed": 1}
         )
@@ -253,6 +253,10 @@ def test_reports_wait_while_the_folder_is_gone(
     backend.report_progress(0.5)
     assert "wait in memory" in caplog.text
     folder.mkdir()
-    backend.before_save()
-    assert said(folder) == [journal.RunStarted(1, 0, time=0.0), journal.Progress(0.5, time=0.0)]
+    backend.before_save("u", {"steps_completed": 3})
+    assert said(folder) == [
+        journal.RunStarted(1, 0, time=0.0),
+        journal.Progress(0.5, time=0.0),
+        journal.CheckpointAnnounced("u", 3, time=0.0),
+    ]
     backend.close()

@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,23 @@ class Lab:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.seed = zlib.crc32(str(folder).encode())
         self.home = Home(folder / "home")
         self.service = Service(self.home)
 
-    def create(self, script: str, *, paused: bool = False, **config: Any) -> int:
-        """Create an experiment that runs `script`; return its id."""
+    def create(
+        self,
+        script: str,
+        *,
+        paused: bool = False,
+        files: Mapping[str, str] | None = None,
+        **config: Any,
+    ) -> int:
+        """Create an experiment that runs `script`, with other files beside it; return its id."""
         code = self.folder / f"code-{len(list(self.folder.glob('code-*')))}"
         code.mkdir()
-        (code / "script.py").write_text(script)
+        for name, text in {"script.py": script, **(files or {})}.items():
+            (code / name).write_text(text)
         values: dict[str, Any] = {
             "name": "test",
             "entrypoint": "python3 script.py",
@@ -43,7 +53,7 @@ class Lab:
             **config,
         }
         storage = {"type": "shared_fs", "host_path": str(self.home.checkpoints)}
-        completion = Completion(created=7, checkpoint_storage=storage)
+        completion = Completion(created=self.seed, checkpoint_storage=storage)
         loaded = load(values, completion=completion)
         snapshot = self.service.take_snapshot(code)
         return self.service.create(loaded, snapshot, code, paused=paused)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,15 @@ class PendingSave:
 class ShardedSaver:
     """Saves one checkpoint from all ranks; every method is called on all of them, in step."""
 
-    def __init__(self, distributed: DistributedContext, storage: StorageManager) -> None:
+    def __init__(
+        self,
+        distributed: DistributedContext,
+        storage: StorageManager,
+        before_commit: Callable[[str, dict[str, Any]], None],
+    ) -> None:
         self._distributed = distributed
         self._storage = storage
+        self._before_commit = before_commit
         self._ranks = Ranks(distributed)
 
     def upload(
@@ -114,6 +120,7 @@ class ShardedSaver:
 
             def finish() -> Contents:
                 contents = self._storage.put(save.path, stage, None, digests)
+                self._before_commit(storage_id, merged)
                 return self._storage.commit(stage, storage_id, contents, merged).contents
 
             save.saved = SavedCheckpoint(storage_id, self._ranks.on_first(finish), merged)
@@ -139,10 +146,12 @@ class ShardedSaver:
             contents = Contents()
             for part in parts:
                 contents = contents.merged_with(part)
-            contents = self._ranks.on_first(
-                lambda: self._storage.commit(stage, storage_id, contents, merged).contents
-            )
-        return SavedCheckpoint(storage_id, contents, merged)
+
+            def finish() -> Contents:
+                self._before_commit(storage_id, merged)
+                return self._storage.commit(stage, storage_id, contents, merged).contents
+
+            return SavedCheckpoint(storage_id, self._ranks.on_first(finish), merged)
 
     def _begin(self, storage_id: str) -> tuple[str, str]:
         return storage_id, self._storage.begin(storage_id)

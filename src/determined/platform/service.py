@@ -6,10 +6,14 @@ none. A question reads the store, and waits for nobody.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
+import shutil
+import signal
+import subprocess
 import time
 import uuid as uuids
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +29,7 @@ if TYPE_CHECKING:  # most questions need none of them, and `det` is to answer at
 
 _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
-_START_SECONDS = 10.0
-_MOST_STARTS = 3
+_MOST_FAILURES = 3
 
 
 class RefusedError(DeterminedError):
@@ -43,6 +46,7 @@ class Service:
     def __init__(self, home: Home) -> None:
         self.home = home
         self._reader: Reader | None = None
+        self._started: subprocess.Popen[bytes] | None = None
 
     @property
     def reader(self) -> Reader:
@@ -143,6 +147,10 @@ class Service:
             return create_snapshot(self.home.snapshots, model_dir, includes)
         except ValueError as error:
             raise RefusedError(str(error)) from error
+        except OSError as error:
+            if not str(error.filename or self.home.path).startswith(str(self.home.path)):
+                raise
+            raise self._cannot_write(error) from error
 
     def create(
         self,
@@ -162,26 +170,52 @@ class Service:
         machine = find_slots()
         _check_slots(config, machine)
         creation = str(uuids.uuid4())
-        folder = self.home.creations / creation
-        folder.mkdir(mode=0o700, parents=True)
         threads = threads_per_process(
             count_cores(), len(machine.slots), config["resources"]["trials_per_slot"]
         )
-        record_environment(folder, model_dir, threads, interpreter=_interpreter(config))
-        answer = self.ask(
-            "create",
-            {
-                "config": config,
-                "snapshot": snapshot.digest,
-                "creation": creation,
-                "owner": getpass.getuser(),
-                "paused": paused,
-                "original_config": original_config,
-                "parent_id": parent_id,
-            },
-            uuid=creation,
-        )
+        with self._prepared(creation) as folder:
+            record_environment(folder, model_dir, threads, interpreter=_interpreter(config))
+            answer = self.ask(
+                "create",
+                {
+                    "config": config,
+                    "snapshot": snapshot.digest,
+                    "creation": creation,
+                    "owner": getpass.getuser(),
+                    "paused": paused,
+                    "original_config": original_config,
+                    "parent_id": parent_id,
+                },
+                uuid=creation,
+            )
         return int(answer["experiment_id"])
+
+    @contextlib.contextmanager
+    def _prepared(self, creation: str) -> Iterator[Path]:
+        """A folder for what an experiment starts with; gone if the experiment is refused."""
+        folder = self.home.creations / creation
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+            yield folder
+        except BaseException as error:
+            if not self._was_asked(creation):
+                shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise self._cannot_write(error) from error
+            raise
+
+    def _was_asked(self, uuid: str) -> bool:
+        """Whether a command stands in the store that was not refused."""
+        with contextlib.suppress(DeterminedError):
+            command = self.reader.command(uuid)
+            return command is not None and command.is_ok is not False
+        return False
+
+    def _cannot_write(self, error: OSError) -> DeterminedError:
+        return DeterminedError(
+            f"Cannot write in the home {self.home.path}: {error.strerror}. Nothing was created. "
+            "Make room there, or set DET_HOME to another folder of yours."
+        )
 
     def pause(self, experiment_id: int) -> None:
         self.experiment(experiment_id)
@@ -245,16 +279,15 @@ class Service:
 
     def ask(self, verb: str, arguments: dict[str, Any], uuid: str | None = None) -> dict[str, Any]:
         """Leave a command and wait for its answer; the supervisor is started if need be."""
+        presence.end_older(self.home)
         identifier = self._send(verb, arguments, uuid or str(uuids.uuid4()))
-        pause, starts, started = _POLL_SECONDS, 0, 0.0
+        pause, failures = _POLL_SECONDS, 0
         while True:
-            if not presence.ring(self.home) and time.monotonic() - started > _START_SECONDS:
-                if starts == _MOST_STARTS:
-                    raise DeterminedError(
-                        f"The supervisor does not start: see {self.home.supervisor_log}."
-                    )
-                presence.start(self.home)
-                starts, started, pause = starts + 1, time.monotonic(), _POLL_SECONDS
+            failures += self._ensure_supervisor()
+            if failures == _MOST_FAILURES:
+                raise DeterminedError(
+                    f"The supervisor does not start: see {self.home.supervisor_log}."
+                )
             time.sleep(pause)
             pause = min(pause * 1.3, _LONGEST_POLL_SECONDS)
             command = self.reader.command(identifier)
@@ -266,23 +299,42 @@ class Service:
 
     def wake_if_needed(self) -> None:
         """Start a supervisor if there is unfinished work and nobody at it."""
-        if not self._has_work() or presence.ring(self.home):
-            return
-        presence.start(self.home)
+        if self._has_work():
+            self._ensure_supervisor()
+
+    def _ensure_supervisor(self) -> bool:
+        """Wake the supervisor, or start one; whether the one that we started last has failed."""
+        if presence.ring(self.home):
+            return False
+        last = self._started
+        if last is not None and last.poll() is None:
+            return False  # it is about to listen
+        try:
+            self._started = presence.start(self.home)
+        except OSError as error:
+            raise DeterminedError(
+                f"The supervisor cannot be started: {error.filename}: {error.strerror}."
+            ) from error
+        return last is not None and last.returncode not in (0, -signal.SIGTERM, -signal.SIGKILL)
 
     def _has_work(self) -> bool:
         if not self.has_store:
             return False
         unfinished = ["ACTIVE", "STOPPING_COMPLETED", "STOPPING_CANCELED"]
         unfinished += ["STOPPING_KILLED", "STOPPING_ERROR", "DELETING"]
-        return self.reader.has_unanswered() or self.reader.count_experiments(unfinished) > 0
+        reader = self.reader
+        return (
+            reader.has_unanswered()
+            or reader.count_experiments(unfinished) > 0
+            or reader.has_chores()
+        )
 
     def _send(self, verb: str, arguments: dict[str, Any], uuid: str) -> str:
-        for _ in range(_MOST_STARTS):
+        for _ in range(_MOST_FAILURES):
             try:
                 return send_command(self.home.path, verb, arguments, uuid=uuid)
             except StoreVersionError:
-                presence.start(self.home)
+                self._ensure_supervisor()
                 time.sleep(1.0)
         return send_command(self.home.path, verb, arguments, uuid=uuid)
 
