@@ -25,6 +25,7 @@ from determined.pytorch._checkpoint.shards import gather, split
 from determined.pytorch._checkpoint.snapshot import Snapshot
 from determined.pytorch._checkpoint.state import RunRecord, write_side_files
 from determined.pytorch._checkpoint.trust import line_to_write, own_classes
+from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._schedule import _TrialState
 from determined.storage import FileDigest, HashingFile
 from determined.storage._durable import explained
@@ -52,6 +53,12 @@ class SaveJob:
     is_best: bool
     is_asked_for: bool
 
+    def replaceable(self, storage_id: str) -> str | None:
+        """Return which checkpoint the next best one replaces, once this one is stored."""
+        if not self.is_best:
+            return self.run.best_checkpoint
+        return None if self.is_asked_for else storage_id
+
 
 class Saver:
     """Saves on the chief, one checkpoint at a time; a failure comes out at the next call."""
@@ -68,6 +75,7 @@ class Saver:
         code: pathlib.Path,
         outside_code: list[pathlib.Path],
         on_saved: Callable[[str, SaveJob], None],
+        observer: Observer = UNOBSERVED,
     ) -> None:
         self._checkpoint = checkpoint
         self.callbacks = callbacks
@@ -75,6 +83,7 @@ class Saver:
         self._goes_on_after_errors = goes_on_after_errors
         self._export = export
         self._on_saved = on_saved
+        self._observer = observer
         self._snapshot = Snapshot()
         self._code = _CodeCopy(code, outside_code)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="det-save")
@@ -95,9 +104,10 @@ class Saver:
     def save(self, job: SaveJob) -> str | None:
         """Write a checkpoint and return its id, or begin to write it and return None."""
         self.wait()
+        write = self._observer.watch("background save", self._write)
         if self.is_synchronous:
             with self._policy_on_errors():
-                return self._write(job)
+                return write(job)
             return None
         copied = self._snapshot.copy((job.tensors, job.ranks))
         job = dataclasses.replace(
@@ -107,7 +117,7 @@ class Saver:
             state=dataclasses.replace(job.state),
             run=dataclasses.replace(job.run),
         )
-        self._pending = self._thread.submit(self._write, job)
+        self._pending = self._thread.submit(write, job)
         return None
 
     def save_together(self, job: SaveJob, distributed: DistributedContext) -> str | None:
@@ -217,7 +227,8 @@ class Saver:
             self._code.write_into(path)
             _write_tensors(path, "state_dict.pth", job.tensors, known)
             self._warn_once_of_pickles(path / "state_dict.pth")
-            write_side_files(path, job.state, self._record(job, storage_id), job.load_data)
+            record = dataclasses.replace(job.run, best_checkpoint=job.replaceable(storage_id))
+            write_side_files(path, job.state, record, job.load_data)
             if self._export is not None:
                 weights = "averaged" if self._export == EXPORT else "trained"
                 write_safetensors(path, whole_models or self._exported(job), weights)
@@ -228,13 +239,6 @@ class Saver:
     def _exported(self, job: SaveJob) -> Any:
         is_average = self._export == EXPORT
         return averaged_models(job.tensors) if is_average else job.tensors["models_state_dict"]
-
-    def _record(self, job: SaveJob, storage_id: str) -> RunRecord:
-        if not job.is_best:
-            return job.run
-        return dataclasses.replace(
-            job.run, best_checkpoint=None if job.is_asked_for else storage_id
-        )
 
     def _warn_once_of_pickles(self, file: pathlib.Path) -> None:
         """Say at the first save, not at the first resume, that a callback's state needs trust."""
