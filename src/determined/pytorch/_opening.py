@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from determined._checkpoint_layout import DATA
 from determined.core._watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.optimizers import optimizer_name
@@ -178,7 +179,7 @@ def _build_data(stack: contextlib.ExitStack, fit: Fit, start: int, saved: SavedR
 
 def _open_training_data(loader: Any, fit: Fit, start: int, saved: SavedRun | None) -> TrainingData:
     context = fit.context
-    position = saved.rank.get("data") if saved is not None and saved.continues else None
+    position = saved.rank.get(DATA) if saved is not None and saved.continues else None
     if not isinstance(loader, DataLoader) and _skips(loader):
         start, position = 0, None  # a pipeline made by hand, which is in place already
     return open_training_data(

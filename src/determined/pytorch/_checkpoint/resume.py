@@ -8,6 +8,7 @@ import logging
 import pathlib
 from typing import Any
 
+from determined._checkpoint_layout import BUFFERS, GRADIENTS, RANDOM, count_rank_files, rank_file
 from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound
 from determined.pytorch._checkpoint.reading import read_counters, read_dict, read_state, state_file
@@ -80,20 +81,20 @@ class SavedRun:
             self._restore_rank(context, state)
         if context._core.train._get_last_validation() == state.batches_trained:
             state.last_val = state.batches_trained
-        rng = self.rank.get("rng_state") or checkpoint.get("rng_state")
+        rng = self.rank.get(RANDOM) or checkpoint.get(RANDOM)
         if rng is None:
             logger.warning("The checkpoint has no random state: dropout and the like start afresh.")
         return state, rng
 
     def _restore_rank(self, context: PyTorchTrialContext, state: _TrialState) -> None:
-        if "gradients" in self.rank:
+        if GRADIENTS in self.rank:
             frequency = 1 if self.record is None else max(1, self.record.aggregation_frequency)
             in_window = state.batches_trained % frequency != 0
-            restore_gradients(context, self.rank["gradients"], in_window)
+            restore_gradients(context, self.rank[GRADIENTS], in_window)
         if state.batches_trained % context._aggregation_frequency:
             continue_window(context.models)
-        if "buffers" in self.rank:
-            restore_buffers(context, self.rank["buffers"])
+        if BUFFERS in self.rank:
+            restore_buffers(context, self.rank[BUFFERS])
 
 
 def find_saved_run(restoring: contextlib.ExitStack, fit: Fit, record: RunRecord) -> SavedRun | None:
@@ -165,23 +166,23 @@ def _restored(
 def _read_rank(path: pathlib.Path, context: PyTorchTrialContext) -> dict[str, Any]:
     """Read this rank's own state, or the chief's if the run had fewer ranks."""
     rank, size = context.distributed.rank, context.distributed.size
-    saved_size = len(list((path / "ranks").glob("rank_*.pth")))
+    saved_size = count_rank_files(path)
     if saved_size == 0:
         return {}
     state = _read_rank_file(path, 0, context)
     if 0 < rank < saved_size:
-        gradients = {"gradients": state["gradients"]} if "gradients" in state else {}
+        gradients = {GRADIENTS: state[GRADIENTS]} if GRADIENTS in state else {}
         state = {**gradients, **_read_rank_file(path, rank, context)}
     if saved_size != size and not any(map(is_sharded, context.models)):
-        state.pop("buffers", None)
+        state.pop(BUFFERS, None)
         ranks = [_read_rank_file(path, other, context) for other in range(saved_size)]
-        if any("gradients" in other for other in ranks[1:]):  # inside of an aggregation window
-            state["gradients"] = mean_gradients(ranks)
+        if any(GRADIENTS in other for other in ranks[1:]):  # inside of an aggregation window
+            state[GRADIENTS] = mean_gradients(ranks)
     return join(path, state, context.models, context._allow_pickle)  # type: ignore[no-any-return]  # still a dict
 
 
 def _read_rank_file(path: pathlib.Path, rank: int, context: PyTorchTrialContext) -> dict[str, Any]:
-    return read_dict(path / "ranks" / f"rank_{rank}.pth", context._allow_pickle)
+    return read_dict(path / rank_file(rank), context._allow_pickle)
 
 
 def _warn_of_differences(record: RunRecord, saved: RunRecord) -> None:

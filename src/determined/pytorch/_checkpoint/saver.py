@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import torch
 
+from determined._checkpoint_layout import CODE, MODELS, STATE, rank_file, shard_file
 from determined._user_code import archive_user_code, unpack_user_code
 from determined.core import CheckpointContext, DistributedContext
 from determined.core._agreement import Ranks
@@ -183,7 +184,7 @@ class Saver:
         known: dict[str, FileDigest] = {}
         with self._checkpoint.store_path(job.metadata, known=known) as (path, storage_id):
             for rank, tensors in enumerate(job.ranks):
-                _write_tensors(path, f"ranks/rank_{rank}.pth", tensors, known)
+                _write_tensors(path, rank_file(rank), tensors, known)
             self._write_common(path, storage_id, job, known)
         self._saved(storage_id, job)
         return storage_id
@@ -200,8 +201,8 @@ class Saver:
         metadata = job.metadata if rank == 0 else None
 
         def write_own() -> None:
-            _write_tensors(path, f"shards/rank_{rank}.pth", {**parts, **own_parts}, known)
-            _write_tensors(path, f"ranks/rank_{rank}.pth", own, known)
+            _write_tensors(path, shard_file(rank), {**parts, **own_parts}, known)
+            _write_tensors(path, rank_file(rank), own, known)
 
         with self._checkpoint.store_path(metadata, shard=True, known=known) as (path, storage_id):
             Ranks(distributed).on_all(write_own)
@@ -225,8 +226,8 @@ class Saver:
         self._code_taken.result()
         with explained("write files into", path):
             self._code.write_into(path)
-            _write_tensors(path, "state_dict.pth", job.tensors, known)
-            self._warn_once_of_pickles(path / "state_dict.pth")
+            _write_tensors(path, STATE, job.tensors, known)
+            self._warn_once_of_pickles(path / STATE)
             record = dataclasses.replace(job.run, best_checkpoint=job.replaceable(storage_id))
             write_side_files(path, job.state, record, job.load_data)
             if self._export is not None:
@@ -238,7 +239,7 @@ class Saver:
 
     def _exported(self, job: SaveJob) -> Any:
         is_average = self._export == EXPORT
-        return averaged_models(job.tensors) if is_average else job.tensors["models_state_dict"]
+        return averaged_models(job.tensors) if is_average else job.tensors[MODELS]
 
     def _warn_once_of_pickles(self, file: pathlib.Path) -> None:
         """Say at the first save, not at the first resume, that a callback's state needs trust."""
@@ -289,12 +290,12 @@ class _CodeCopy:
 
     def write_into(self, checkpoint: pathlib.Path) -> None:
         assert self._archive is not None
-        unpack_user_code(self._archive, checkpoint / "code", self._newest)
+        unpack_user_code(self._archive, checkpoint / CODE, self._newest)
 
     def is_in(self, storage_base: pathlib.Path | None, storage_id: str) -> None:
         """Remember a checkpoint that has the copy."""
         if storage_base is not None:
-            self._newest = storage_base / storage_id / "code"
+            self._newest = storage_base / storage_id / CODE
 
     def close(self) -> None:
         if self._archive is not None:

@@ -193,7 +193,8 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         """
         if clip_grad_norm is not None:
             clip_grads = _clipping_to(clip_grad_norm, clip_grads)
-        if id(optimizer) not in self._averages_gradients:
+        key = id(optimizer)
+        if key not in self._averages_gradients:
             raise InvalidExperimentException(
                 f"This {type(optimizer).__name__} is not wrapped: make it with "
                 "context.wrap_optimizer(...)."
@@ -214,7 +215,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         if not self._should_communicate_and_update():
             return
         self._num_updates += 1
-        self._num_steps[id(optimizer)] = self._num_steps.get(id(optimizer), 0) + 1
+        self._num_steps[key] = self._num_steps.get(key, 0) + 1
         if self._on_step is not None:
             self._on_step(optimizer)
         unscaler = scaler if clip_grad_norm is not None else None
