@@ -68,6 +68,7 @@ def build_saver(storage: Path) -> Saver:
         background=True,
         goes_on_after_errors=False,
         export=None,
+        code=Path(__file__).parent,
         outside_code=[],
         on_saved=lambda storage_id, job: None,
     )

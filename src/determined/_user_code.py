@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from determined._checkpoint_layout import LOAD_DATA, MANIFEST
 from determined._ignore_rules import IGNORE_FILE, Rules, read_root_rules
 from determined._source_files import INCLUDE_FILE, source_rule
 
@@ -214,7 +215,7 @@ def _make_directory(directory: Path) -> None:
 def _is_never_code(directory: Path) -> bool:
     """Recognise environments, and checkpoints of a storage that another run used."""
     is_environment = (directory / "pyvenv.cfg").is_file() or (directory / "conda-meta").is_dir()
-    is_checkpoint = all((directory / n).is_file() for n in ("manifest.json", "load_data.json"))
+    is_checkpoint = all((directory / n).is_file() for n in (MANIFEST, LOAD_DATA))
     return is_environment or is_checkpoint
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from determined.core._best import Best
 from determined.core._enums import EarlyExitReason
-from determined.util import is_numerical_scalar
 
 logger = logging.getLogger("determined.core")
 
@@ -56,6 +56,9 @@ class Backend(Protocol):
         """A run starts: which validation metric decides what is best, and the best value so far."""
 
     def best_validation(self) -> float | None: ...
+
+    def is_best(self, metrics: Mapping[str, Any]) -> bool:
+        """Whether a validation, not reported yet, is better than all before."""
 
     def last_validation(self) -> int | None:
         """`steps_completed` of the newest validation."""
@@ -105,9 +108,7 @@ class LocalBackend:
         self._is_preemption_requested = False
         self._metadata: dict[str, Any] = {}
         self._early_exit: EarlyExitReason | None = None
-        self._metric: str | None = None
-        self._smaller_is_better = True
-        self._best: float | None = None
+        self._best = Best()
         self._last_validation: int | None = None
 
     def report_metrics(
@@ -124,7 +125,7 @@ class LocalBackend:
         logger.info("%ssteps_completed=%d, metrics=%s)", call, steps_completed, _Readable(metrics))
         if group == VALIDATION:
             self._last_validation = steps_completed
-            self._remember_best(metrics)
+            self._best.note(metrics)
 
     def report_system_metrics(self, group: str, metrics: dict[str, Any]) -> None:
         logger.debug("%s: %s", group, metrics)
@@ -147,13 +148,14 @@ class LocalBackend:
     def set_best_tracking(
         self, metric: str | None, smaller_is_better: bool, best: float | None = None
     ) -> None:
-        self._metric = metric
-        self._smaller_is_better = smaller_is_better
-        self._best = best
+        self._best = Best(metric, smaller_is_better, best)
         self._last_validation = None
 
     def best_validation(self) -> float | None:
-        return self._best
+        return self._best.value
+
+    def is_best(self, metrics: Mapping[str, Any]) -> bool:
+        return self._best.is_beaten_by(metrics)
 
     def last_validation(self) -> int | None:
         return self._last_validation
@@ -197,20 +199,6 @@ class LocalBackend:
 
     def close(self) -> None:
         pass
-
-    def _remember_best(self, metrics: dict[str, Any]) -> None:
-        value: Any = None if self._metric is None else metrics.get(self._metric)
-        if is_better(value, self._best, self._smaller_is_better):
-            self._best = float(value)
-
-
-def is_better(value: Any, best: float | None, smaller_is_better: bool) -> bool:
-    """Whether a value is a number, not NaN, and better than the best so far."""
-    if not is_numerical_scalar(value) or math.isnan(value):
-        return False
-    if best is None:
-        return True
-    return float(value) < best if smaller_is_better else float(value) > best
 
 
 class _Readable:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from determined import journal
-from determined.core._backend import VALIDATION, Mangler, Selector, is_better
+from determined.core._backend import VALIDATION, Mangler, Selector
+from determined.core._best import Best
 from determined.core._control import ControlWatcher
 from determined.core._enums import EarlyExitReason
 from determined.errors import JournalError, MetricConflictError
@@ -43,9 +44,7 @@ class JournalBackend:
         self._has_warned = False
         self._reported: dict[str, OrderedDict[int, dict[str, Any]]] = {}
         self._system_metrics: deque[tuple[str, dict[str, Any]]] = deque(maxlen=1000)
-        self._metric: str | None = None
-        self._smaller_is_better = True
-        self._best: float | None = None
+        self._best = Best()
         self._last_validation: int | None = None
         self._last_step = steps_completed
         self._metadata: dict[str, Any] | None = None
@@ -70,9 +69,7 @@ class JournalBackend:
         self._last_step = max(self._last_step, steps_completed)
         if group == VALIDATION:
             self._last_validation = steps_completed
-            value = None if self._metric is None else values.get(self._metric)
-            if is_better(value, self._best, self._smaller_is_better):
-                self._best = float(value)  # type: ignore[arg-type]  # only a number is better
+            self._best.note(values)
 
     def report_system_metrics(self, group: str, metrics: dict[str, Any]) -> None:
         self._system_metrics.append((group, metrics))
@@ -95,14 +92,14 @@ class JournalBackend:
     def set_best_tracking(
         self, metric: str | None, smaller_is_better: bool, best: float | None = None
     ) -> None:
-        self._metric = metric
-        self._smaller_is_better = smaller_is_better
-        self._best = best
+        self._best = Best(metric, smaller_is_better, best)
         self._last_validation = None
 
     def best_validation(self) -> float | None:
-        theirs = self._watcher.control.best_validation
-        return theirs if is_better(theirs, self._best, self._smaller_is_better) else self._best
+        return self._best.or_better(self._watcher.control.best_validation)
+
+    def is_best(self, metrics: Mapping[str, Any]) -> bool:
+        return self._best.is_beaten_by(metrics, self._watcher.control.best_validation)
 
     def last_validation(self) -> int | None:
         if self._last_validation is not None:

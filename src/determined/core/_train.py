@@ -7,7 +7,7 @@ import itertools
 import logging
 import numbers
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,10 @@ class TrainContext:
     ) -> None:
         """A run starts: track the best value of `metric`, from `best` on if it continues one."""
         self._backend.set_best_tracking(metric, smaller_is_better, best)
+
+    def _is_best(self, metrics: Mapping[str, Any]) -> bool:
+        """Whether a validation, not reported yet, is better than all before."""
+        return self._backend.is_best(metrics)
 
     def _get_last_validation(self) -> int | None:
         return self._backend.last_validation()

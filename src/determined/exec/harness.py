@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 from determined._experiment_config import ExperimentConfig
 from determined._info import ClusterInfo, get_cluster_info, trial_of
 from determined._log_format import LOG_FORMAT
+from determined.core import Unit
+from determined.core._searcher import parse_length
 from determined.load import trial_class_from_entrypoint
 
 if TYPE_CHECKING:
@@ -118,16 +120,14 @@ def _period(length: dict[str, int], batch_size: int | None) -> TrainUnit | None:
 def _max_length(config: ExperimentConfig, batch_size: int | None) -> TrainUnit:
     from determined.pytorch import TrainUnit
 
-    searcher = config.get("searcher") or {}
-    length = searcher.get("max_length")
-    if isinstance(length, int):
-        length = {searcher.get("unit") or "batches": length}
-    if not isinstance(length, dict) or len(length) != 1:
+    configured = parse_length(config.get("searcher") or {})
+    if configured is None:
         raise ValueError(
-            "searcher.max_length: expected one of {batches: n}, {epochs: n}, {records: n}, "
-            f"got {length!r}."
+            "searcher.max_length: expected one of {batches: n}, {epochs: n}, {records: n}, got "
+            "none."
         )
-    return TrainUnit._from_values(**length, global_batch_size=batch_size)
+    length, unit = configured
+    return TrainUnit._from_searcher_unit(length, unit or Unit.BATCHES, batch_size)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.util import is_overridden
 
 logger = logging.getLogger("determined.pytorch")
@@ -101,18 +102,17 @@ _HOOKS = [name for name in vars(PyTorchCallback) if name.startswith("on_")]
 class Hooks:
     """Calls the callbacks that override a hook, in their order."""
 
-    def __init__(self, callbacks: Mapping[str, PyTorchCallback]) -> None:
+    def __init__(
+        self, callbacks: Mapping[str, PyTorchCallback], observer: Observer = UNOBSERVED
+    ) -> None:
         self._calls: dict[str, list[Callable[..., None]]] = {
             name: [
-                getattr(callback, name)
+                observer.watch("callbacks", _hook(callback, name))
                 for callback in callbacks.values()
                 if is_overridden(getattr(callback, name, None), PyTorchCallback)
             ]
             for name in _HOOKS
         }
-        self._calls["on_training_epoch_start"] = [
-            _with_epoch(call) for call in self._calls["on_training_epoch_start"]
-        ]
 
     def of(self, hook: str) -> list[Callable[..., None]]:
         """Return the methods to call for a hook."""
@@ -124,15 +124,16 @@ class Hooks:
             method(*args, **kwargs)
 
 
-def _with_epoch(method: Callable[..., None]) -> Callable[[int], None]:
-    """Let old callbacks define `on_training_epoch_start(self)` without the epoch."""
-    if inspect.signature(method).parameters:
+def _hook(callback: PyTorchCallback, name: str) -> Callable[..., None]:
+    """Return a method; old callbacks may have `on_training_epoch_start(self)` without the epoch."""
+    method: Callable[..., None] = getattr(callback, name)
+    if name != "on_training_epoch_start" or inspect.signature(method).parameters:
         return method
 
     def call(epoch_idx: int) -> None:
         logger.warning(
-            f"{getattr(method, '__qualname__', 'on_training_epoch_start')} should take "
-            "`epoch_idx`; the form without it is deprecated."
+            f"{getattr(method, '__qualname__', name)} should take `epoch_idx`; the form without "
+            "it is deprecated."
         )
         method()
 

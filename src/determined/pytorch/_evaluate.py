@@ -72,6 +72,20 @@ class Evaluation:
         self.num_batches = 0
 
     def run(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
+        """Validate between the hooks for it, with the models in evaluation mode."""
+        context = self._context
+        context.reset_reducers()
+        for model in context.models:
+            model.eval()
+        with torch.no_grad(), validating(context.models):
+            self._hooks.call("on_validation_start")
+            metrics = self._measure(stop_asked)
+            if self._hooks.of("on_validation_end"):
+                metrics = context.distributed.broadcast(metrics)
+                self._hooks.call("on_validation_end", metrics)
+        return metrics
+
+    def _measure(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
         """Return the reduced metrics on the chief, and only those of custom reducers elsewhere."""
         if uses_evaluate_batch(self._trial):
             metrics = self._by_batch(stop_asked)
@@ -94,9 +108,8 @@ class Evaluation:
         if self.num_batches == 0:
             raise RuntimeError(
                 "The validation loader gave no batch. Check that build_validation_data_loader "
-                "returns "
-                "a loader over a dataset that is not empty (with drop_last, not smaller than a "
-                "batch)."
+                "returns a loader over a dataset that is not empty (with drop_last, not smaller "
+                "than a batch)."
             )
         columns = outputs.columns()
         if self._hooks.of("on_validation_epoch_end"):
@@ -156,8 +169,7 @@ class Evaluation:
                 self._warned_of_length = True
                 logger.warning(
                     f"get_batch_length failed on a validation batch ({e}); records are not "
-                    "counted. "
-                    "Override get_batch_length for batches of your own type."
+                    "counted. Override get_batch_length for batches of your own type."
                 )
             return 0
 
@@ -177,11 +189,8 @@ def try_validation(
     trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any, num_batches: int
 ) -> dict[str, Any]:
     """Validate a few batches, and leave no trace: neither in hooks nor in what is random."""
-    for model in context.models:
-        model.eval()
     evaluation = Evaluation(trial, context, loader, Hooks({}), limit=num_batches)
-    with torch.no_grad(), validating(context.models), _without_trace(context, loader):
-        context.reset_reducers()
+    with _without_trace(context, loader):
         return evaluation.run(lambda: False)
 
 

@@ -84,17 +84,29 @@ class Identity:
 
 def this_run(seed: int | None, hparams: Mapping[str, Any] | None) -> Identity:
     """Return the identity of the program that runs now."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    main = main_script()
     # A notebook has no file, and its arguments are those of the kernel: others at each start.
     has_arguments = main is not None or sys.argv[:1] == ["-c"]
     return Identity(
-        script=str(pathlib.Path(main).resolve()) if main else "interactive",
+        script=main or "interactive",
         arguments=tuple(counting(sys.argv[1:])) if has_arguments else (),
         seed=seed,
         hparams={
             key: value for key, value in (hparams or {}).items() if _option(key) not in WITH_VALUE
         },
     )
+
+
+def main_script() -> str | None:
+    """Return the path of the script that runs, None in a notebook and the like."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    return str(pathlib.Path(main).resolve()) if main else None
+
+
+def digest_of(parts: Sequence[str]) -> str:
+    """Return a short name for texts, the same in every process."""
+    text = "\n".join(parts).encode(errors="surrogateescape")
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 def counting(arguments: Sequence[str]) -> list[str]:
@@ -114,9 +126,7 @@ def counting(arguments: Sequence[str]) -> list[str]:
 
 def former_run_id(identity: Identity, hparams: Mapping[str, Any] | None, trial_class: type) -> str:
     """Return what earlier releases called this run: they ignored the seed and the arguments."""
-    parts = [identity.script, trial_class.__qualname__, repr(hparams)]
-    text = "\n".join(parts).encode(errors="surrogateescape")
-    return hashlib.sha256(text).hexdigest()[:16]
+    return digest_of([identity.script, trial_class.__qualname__, repr(hparams)])
 
 
 def differences(run: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ import itertools
 import logging
 from typing import Any
 
+from determined._checkpoint_layout import RUN
 from determined.core._agreement import Ranks
 from determined.errors import InvalidCheckpointException, RunInUse
 from determined.pytorch._context.context import PyTorchTrialContext
@@ -103,9 +104,9 @@ def former_checkpoint(context: PyTorchTrialContext, trial_class: type) -> str | 
 
 
 def _saved_seed(context: PyTorchTrialContext, checkpoint: StoredCheckpoint) -> Any:
-    text = context._core.checkpoint._storage._read(checkpoint.storage_id, "run.json")
+    text = context._core.checkpoint._storage._read(checkpoint.storage_id, RUN)
     try:
-        return None if text is None else load_json(text, "run.json").get("seed")
+        return None if text is None else load_json(text, RUN).get("seed")
     except InvalidCheckpointException:
         return None
 

@@ -7,85 +7,146 @@ import dataclasses
 import logging
 import pathlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from determined.core import CheckpointContext
-from determined.errors import CheckpointNotFound
-from determined.pytorch._callback import Hooks, PyTorchCallback
+from determined._checkpoint_layout import DATA
+from determined.core._watchdog import Watchdog
+from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.optimizers import optimizer_name
-from determined.pytorch._checkpoint.reading import read_counters, read_dict, read_state, state_file
-from determined.pytorch._checkpoint.shards import join
-from determined.pytorch._checkpoint.state import (
-    RunRecord,
-    batches_trained_in,
-    mean_gradients,
-    read_run,
-    restore,
-    restore_buffers,
-    restore_counters,
-    restore_gradients,
-)
+from determined.pytorch._checkpoint.resume import SavedRun, find_saved_run
+from determined.pytorch._checkpoint.state import RunRecord
 from determined.pytorch._checks.trial import check_evaluates, warn_of_no_validation
+from determined.pytorch._checks.updates import UpdateCheck, warn_of_windows
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.batches import DataLoader, _dataset_repro_warning
 from determined.pytorch._data.iterable import StreamLoader
 from determined.pytorch._data.loader import Loader
-from determined.pytorch._data.seed import mix
+from determined.pytorch._data.seed import mix, set_rng_state
 from determined.pytorch._data.training_data import TrainingData, open_training_data
+from determined.pytorch._display.hints import explain
+from determined.pytorch._display.reports import Tracker
 from determined.pytorch._evaluate import uses_evaluate_batch
-from determined.pytorch._naming import former_checkpoint, place_curves, tell_of_others
+from determined.pytorch._naming import hold_run, place_curves
+from determined.pytorch._observer import UNOBSERVED
 from determined.pytorch._plan import FitPlan
-from determined.pytorch._ranks.ddp import continue_window
-from determined.pytorch._ranks.fsdp import is_sharded
-from determined.pytorch._schedule import Epoch, _TrialState
+from determined.pytorch._ranks.stopping import StopWatch
+from determined.pytorch._ranks.together import agree, start_watchdog
+from determined.pytorch._run import Fit, Run
+from determined.pytorch._schedule import Epoch, Schedule, _TrialState
 from determined.pytorch._trial import PyTorchTrial
 from determined.pytorch.samplers import SkipBatchSampler, SkipSampler
-from determined.storage import SharedFSStorageManager
-from determined.storage._base import is_storage_id
 
 logger = logging.getLogger("determined.pytorch")
 
 
-@dataclasses.dataclass
-class Opened:
-    """A run that is ready to train."""
-
-    state: _TrialState
-    run: RunRecord
-    training_data: TrainingData
-    validation_loader: Any
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    training: TrainingData
+    validation: Any
     validates: bool
     epoch_length: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where a run starts: at its beginning, or where a checkpoint left it."""
+
+    state: _TrialState
+    record: RunRecord
     rng_state: dict[str, Any] | None
     started_from: str | None
     continues: str | None  # the same checkpoint, by id or path, if counters go on from it
 
 
-@dataclasses.dataclass
-class _Checkpoint:
-    """A checkpoint that was found and whose counters were read, but not its tensors."""
-
-    name: str
-    path: pathlib.Path
-    counters: dict[str, int] | None
-    run: RunRecord | None
-    rank: dict[str, Any]
-    continues: bool
-
-
 def open_run(
-    stack: contextlib.ExitStack,
-    trial: PyTorchTrial,
-    context: PyTorchTrialContext,
-    plan: FitPlan,
-    callbacks: Mapping[str, PyTorchCallback],
-    hooks: Hooks,
-) -> Opened:
-    """Start callbacks, build the data and restore the checkpoint; `stack` undoes it in reverse."""
-    trial_id = context.get_trial_id()
+    stack: contextlib.ExitStack, fit: Fit, tracker: Tracker, checkpoints: Checkpoints
+) -> Run:
+    """Bring everything to where training begins; `stack` undoes it in reverse."""
+    context, plan, train = fit.context, fit.plan, fit.context._core.train
+    watchdog = _take_run(stack, fit)
+    stack.callback(tracker.close)
+    checkpoints.start(stack)
+    place, data = _open_data(stack, fit)
+    state, record = place.state, place.record
+    stop = StopWatch(context, state.batches_trained)
+    warn_of_windows(context, plan.batches(data.epoch_length))
+    if record.best is not None:
+        train._set_best_tracking(plan.metric, plan.smaller_is_better, record.best)
+    tracker.start(plan, state, place.continues, data.training, checkpoints.is_writing)
+    fit.hooks.call("on_training_start")
+    context._be_watched(fit.observer)
+    stack.callback(context._be_watched, UNOBSERVED)
+    if context.profiler is not None:
+        stack.enter_context(context.profiler)
+    # Last, so that nothing above moves the random numbers of the resumed run.
+    if place.rng_state is not None:
+        set_rng_state(place.rng_state)
+    updates = UpdateCheck(context, state.batches_trained)
+    stack.callback(updates.close)
+    run = Run(
+        plan=plan,
+        state=state,
+        record=record,
+        training_data=data.training,
+        validation_loader=data.validation,
+        validates=data.validates,
+        epoch_length=data.epoch_length,
+        started_from=place.started_from,
+        schedule=Schedule(plan.units, data.epoch_length, every_batch=plan.test_mode),
+        watchdog=watchdog,
+        stop=stop,
+        updates=updates,
+    )
+    checkpoints.follow(run)
+    stack.push(lambda kind, error, tb: explain(context, error, tb))
+    return run
+
+
+def _take_run(stack: contextlib.ExitStack, fit: Fit) -> Watchdog:
+    """See that all ranks ask for the same, and that this run is nobody else's."""
+    context, plan, core = fit.context, fit.plan, fit.context._core
+    agree(context.distributed, "fit", plan.shared)
+    watchdog = start_watchdog(stack, core)
+    stack.enter_context(core.preempt.catch_signals())
+    core.preempt.should_preempt()  # refuses to work outside of `pytorch.init()`
+    core.train._set_best_tracking(plan.metric, plan.smaller_is_better)
+    hold_run(stack, context, type(fit.trial), plan)
+    return watchdog
+
+
+def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
+    """Start callbacks, build the loaders and restore the checkpoint, in this order."""
+    context = fit.context
+    state, rng = _TrialState(trial_id=context.get_trial_id()), None
+    with contextlib.ExitStack() as restoring:
+        record = _new_record(fit)
+        saved = find_saved_run(restoring, fit, record)
+        start = 0
+        if saved is not None:
+            start, record = saved.batches_trained(state.trial_id), saved.continued(record)
+            context._trial_seed = record.seed
+        context._steps_completed = start
+        place_curves(context, is_continued=start > 0)
+        for callback in fit.callbacks.values():
+            callback.on_trial_startup(start, None if saved is None else saved.name)
+            stack.callback(callback.on_trial_shutdown)
+        data = _build_data(stack, fit, start, saved)
+        if saved is not None:
+            state, rng = saved.restore(fit, data.epoch_length)
+        # A validation may come before the first batch; it is about the last one trained.
+        context._current_batch_idx = state.batches_trained - 1 if state.batches_trained else None
+    started_from = None if saved is None else pathlib.Path(saved.name).name
+    if record.best_checkpoint == started_from:
+        record.best_checkpoint = None  # it has a second use now, so nothing takes its place
+    continues = saved.name if saved is not None and saved.continues else None
+    return _Place(state, record, rng, started_from, continues), data
+
+
+def _new_record(fit: Fit) -> RunRecord:
+    context, plan = fit.context, fit.plan
     assert context._run_id is not None, "hold_run() comes first"
-    run = RunRecord(
+    return RunRecord(
         run_id=context._run_id,
         seed=context.get_trial_seed(),
         world_size=context.distributed.size,
@@ -94,192 +155,31 @@ def open_run(
         smaller_is_better=plan.smaller_is_better,
         optimizers=[optimizer_name(optimizer) for optimizer in context.optimizers],
     )
-    with contextlib.ExitStack() as restoring:
-        saved = _find(restoring, context, plan, run, trial_id, type(trial))
-        start = 0
-        if saved is not None and saved.continues:
-            start = batches_trained_in(saved.counters, trial_id)
-            if saved.run is not None:
-                run = _continued(run, saved.run)
-                context._trial_seed = run.seed
-        context._steps_completed = start
-        place_curves(context, is_continued=start > 0)
-
-        for callback in callbacks.values():
-            callback.on_trial_startup(start, None if saved is None else saved.name)
-            stack.callback(callback.on_trial_shutdown)
-
-        training_loader = trial.build_training_data_loader()
-        _check_loader(training_loader, context, trial.build_training_data_loader)
-        validation_loader, validates = _validation_loader(trial, context, plan)
-        if isinstance(validation_loader, (Loader, StreamLoader)):
-            stack.callback(validation_loader.close)
-        # When both are built: this draws a random number, and those of the trial come first.
-        data = _open_training_data(training_loader, context, start, saved)
-        stack.callback(data.close)
-        epoch_length = context.distributed.broadcast(data.epoch_length or sys.maxsize)
-        context._epoch_len = epoch_length
-        if epoch_length == sys.maxsize and not plan.test_mode:
-            _check_no_epochs(plan)
-
-        state, rng = _TrialState(trial_id=trial_id), None
-        if saved is not None:
-            state, rng = _restore(saved, context, callbacks, hooks, trial_id, epoch_length)
-        # A validation may come before the first batch; it is about the last one trained.
-        context._current_batch_idx = state.batches_trained - 1 if state.batches_trained else None
-    started_from = None if saved is None else pathlib.Path(saved.name).name
-    if run.best_checkpoint == started_from:
-        run.best_checkpoint = None  # it has a second use now, so nothing takes its place
-    continues = saved.name if saved is not None and saved.continues else None
-    return Opened(
-        state, run, data, validation_loader, validates, epoch_length, rng, started_from, continues
-    )
-
-
-# The checkpoint.
-
-
-def _find(
-    restoring: contextlib.ExitStack,
-    context: PyTorchTrialContext,
-    plan: FitPlan,
-    run: RunRecord,
-    trial_id: int,
-    trial_class: type,
-) -> _Checkpoint | None:
-    checkpoints = context._core.checkpoint
-    name = plan.latest_checkpoint
-    if name is None:
-        return None
-    if name == "best" and plan.metric is None:
-        raise ValueError(
-            "`latest_checkpoint='best'` needs to know the metric: pass fit(metric=...)."
-        )
-    if name in ("latest", "best"):
-        restored = checkpoints.restore_named(
-            name,
-            run.run_id,
-            metric_name=plan.metric,
-            smaller_is_better=plan.smaller_is_better,
-        )
-        try:
-            name, path = restoring.enter_context(restored)
-        except CheckpointNotFound as e:
-            former = former_checkpoint(context, trial_class) if name == "latest" else None
-            if former is None:
-                logger.info(f"{e} Training starts from the beginning.")
-                if context.distributed.rank == 0:
-                    tell_of_others(context)
-                return None
-            name, path = former, restoring.enter_context(checkpoints.restore_path(former))
-    else:
-        path = restoring.enter_context(_restored(name, context))
-    logger.info(f"Restoring checkpoint {name}.")
-    state_file(path)  # raises where there is none
-    counters, saved_run = read_counters(path), read_run(path)
-    return _Checkpoint(
-        name=name,
-        path=path,
-        counters=counters,
-        run=saved_run,
-        rank=_read_rank(path, context),
-        continues=counters is not None and counters.get("trial_id", trial_id) == trial_id,
-    )
-
-
-def _restored(
-    name: str, context: PyTorchTrialContext
-) -> contextlib.AbstractContextManager[pathlib.Path]:
-    if pathlib.Path(name).is_absolute():  # of another storage, perhaps of another kind
-        storage = SharedFSStorageManager(pathlib.Path(name).parent)
-        return CheckpointContext(context.distributed, storage).restore_path(name)
-    if not is_storage_id(name):
-        raise ValueError(
-            "`latest_checkpoint` must be the id of a checkpoint, an absolute path, 'latest' or "
-            f"'best', got {name!r}."
-        )
-    return context._core.checkpoint.restore_path(name)
-
-
-def _read_rank(path: pathlib.Path, context: PyTorchTrialContext) -> dict[str, Any]:
-    """Read this rank's own state, or the chief's if the run had fewer ranks."""
-    rank, size = context.distributed.rank, context.distributed.size
-    saved_size = len(list((path / "ranks").glob("rank_*.pth")))
-    if saved_size == 0:
-        return {}
-    state = _read_rank_file(path, 0, context)
-    if 0 < rank < saved_size:
-        gradients = {"gradients": state["gradients"]} if "gradients" in state else {}
-        state = {**gradients, **_read_rank_file(path, rank, context)}
-    if saved_size != size and not any(map(is_sharded, context.models)):
-        state.pop("buffers", None)
-        ranks = [_read_rank_file(path, other, context) for other in range(saved_size)]
-        if any("gradients" in other for other in ranks[1:]):  # inside of an aggregation window
-            state["gradients"] = mean_gradients(ranks)
-    return join(path, state, context.models, context._allow_pickle)  # type: ignore[no-any-return]  # still a dict
-
-
-def _read_rank_file(path: pathlib.Path, rank: int, context: PyTorchTrialContext) -> dict[str, Any]:
-    return read_dict(path / "ranks" / f"rank_{rank}.pth", context._allow_pickle)
-
-
-def _continued(run: RunRecord, saved: RunRecord) -> RunRecord:
-    """Continue the saved run: its seed decides the data order, its best value what is better."""
-    if saved.metric == run.metric and saved.smaller_is_better == run.smaller_is_better:
-        run = dataclasses.replace(run, best=saved.best)
-        if saved.run_id == run.run_id:
-            run = dataclasses.replace(run, best_checkpoint=saved.best_checkpoint)
-    if saved.not_exact is not None:
-        logger.warning(
-            f"This checkpoint was saved after an error and is not exact: {saved.not_exact}. The "
-            "batch that failed is trained again."
-        )
-    if saved.aggregation_frequency != run.aggregation_frequency:
-        logger.warning(
-            f"The run was saved with aggregation_frequency={saved.aggregation_frequency} and "
-            "continues with "
-            f"{run.aggregation_frequency}: its windows are cut differently from here on."
-        )
-    return dataclasses.replace(run, seed=saved.seed, validation_pending=saved.validation_pending)
-
-
-def _restore(
-    saved: _Checkpoint,
-    context: PyTorchTrialContext,
-    callbacks: Mapping[str, PyTorchCallback],
-    hooks: Hooks,
-    trial_id: int,
-    epoch_length: int,
-) -> tuple[_TrialState, dict[str, Any] | None]:
-    checkpoint = read_state(saved.path, context._allow_pickle)
-    checkpoint = join(saved.path, checkpoint, context.models, context._allow_pickle)
-    hooks.call("on_checkpoint_load_start", checkpoint)
-    names = saved.run.optimizers if saved.run is not None else ()
-    restore(context, callbacks, checkpoint, names)
-    state = restore_counters(saved.counters, trial_id, epoch_length)
-    if saved.continues and "gradients" in saved.rank:
-        frequency = 1 if saved.run is None else max(1, saved.run.aggregation_frequency)
-        in_window = state.batches_trained % frequency != 0
-        restore_gradients(context, saved.rank["gradients"], in_window)
-    if saved.continues and state.batches_trained % context._aggregation_frequency:
-        continue_window(context.models)
-    if saved.continues and "buffers" in saved.rank:
-        restore_buffers(context, saved.rank["buffers"])
-    if context._core.train._get_last_validation() == state.batches_trained:
-        state.last_val = state.batches_trained
-    rng = saved.rank.get("rng_state") or checkpoint.get("rng_state")
-    if rng is None:
-        logger.warning("The checkpoint has no random state: dropout and the like start afresh.")
-    return state, rng
 
 
 # The data.
 
 
-def _open_training_data(
-    loader: Any, context: PyTorchTrialContext, start: int, saved: _Checkpoint | None
-) -> TrainingData:
-    position = saved.rank.get("data") if saved is not None and saved.continues else None
+def _build_data(stack: contextlib.ExitStack, fit: Fit, start: int, saved: SavedRun | None) -> _Data:
+    trial, context = fit.trial, fit.context
+    training_loader = trial.build_training_data_loader()
+    _check_loader(training_loader, context, trial.build_training_data_loader)
+    validation_loader, validates = _validation_loader(trial, context, fit.plan)
+    if isinstance(validation_loader, (Loader, StreamLoader)):
+        stack.callback(validation_loader.close)
+    # When both are built: this draws a random number, and those of the trial come first.
+    training = _open_training_data(training_loader, fit, start, saved)
+    stack.callback(training.close)
+    epoch_length = context.distributed.broadcast(training.epoch_length or sys.maxsize)
+    context._epoch_len = epoch_length
+    if epoch_length == sys.maxsize and not fit.plan.test_mode:
+        _check_no_epochs(fit.plan)
+    return _Data(training, validation_loader, validates, epoch_length)
+
+
+def _open_training_data(loader: Any, fit: Fit, start: int, saved: SavedRun | None) -> TrainingData:
+    context = fit.context
+    position = saved.rank.get(DATA) if saved is not None and saved.continues else None
     if not isinstance(loader, DataLoader) and _skips(loader):
         start, position = 0, None  # a pipeline made by hand, which is in place already
     return open_training_data(
@@ -289,6 +189,7 @@ def _open_training_data(
         size=context.distributed.size,
         start=start,
         saved=position,
+        observer=fit.observer,
     )
 
 

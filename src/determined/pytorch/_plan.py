@@ -5,14 +5,23 @@ from __future__ import annotations
 import dataclasses
 import logging
 import numbers
+import os
 import re
 import sys
 import warnings
 from collections.abc import Container
 from typing import Any
 
-from determined.core import Unit
-from determined.pytorch._checks.arguments import check_choice, check_count
+from determined.core._searcher import parse_length
+from determined.pytorch._checkpoint.averages import EXPORT
+from determined.pytorch._checkpoint.export import require_safetensors
+from determined.pytorch._checks.arguments import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    check_path,
+)
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._display.profile import ProfileOptions
 from determined.pytorch._schedule import (
@@ -20,13 +29,14 @@ from determined.pytorch._schedule import (
     Epoch,
     TrainUnit,
     _TrainBoundaryType,
+    _TrialState,
     is_whole_number,
 )
 
 logger = logging.getLogger("determined.pytorch")
 
 _POLICIES = ("best", "all", "none")
-_NEVER = Batch(sys.maxsize)
+NEVER = Batch(sys.maxsize)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +44,8 @@ class FitPlan:
     """The arguments of `fit`, with defaults filled in from the experiment configuration."""
 
     max_length: TrainUnit
-    validation_period: TrainUnit = _NEVER
-    checkpoint_period: TrainUnit = _NEVER
+    validation_period: TrainUnit = NEVER
+    checkpoint_period: TrainUnit = NEVER
     reporting_period: TrainUnit | None = None
     checkpoint_policy: str = "none"
     latest_checkpoint: str | None = None
@@ -68,6 +78,16 @@ class FitPlan:
             return self.length
         return None if epoch_length == sys.maxsize else self.length * epoch_length
 
+    def fraction_done(self, state: _TrialState) -> float:
+        """Return how much of the training is done, 1 or more at its end."""
+        in_epochs = isinstance(self.max_length, Epoch)
+        done = state.epochs_trained if in_epochs else state.batches_trained
+        return done / self.length if self.length > 0 else 1.0
+
+    def is_finished(self, state: _TrialState) -> bool:
+        """Say whether training has come to its length, one batch in test mode."""
+        return state.batches_trained >= 1 if self.test_mode else self.fraction_done(state) >= 1
+
     @property
     def shared(self) -> dict[str, str]:
         """Return what must be the same on all ranks, or they would do different things."""
@@ -98,7 +118,126 @@ class FitPlan:
         return units
 
 
-def check_kept(keep_last: Any, keep_best: Any, metric: str | None) -> None:
+def plan_fit(
+    context: PyTorchTrialContext,
+    profile: ProfileOptions,
+    *,
+    checkpoint_period: TrainUnit | None,
+    validation_period: TrainUnit | None,
+    max_length: TrainUnit | None,
+    reporting_period: TrainUnit | None,
+    checkpoint_policy: str,
+    latest_checkpoint: str | None,
+    step_zero_validation: bool,
+    test_mode: bool,
+    profiling_enabled: bool,
+    metric: str | None,
+    smaller_is_better: bool | None,
+    async_checkpoint: bool,
+    on_checkpoint_error: str,
+    export: str | None,
+    progress: bool | None,
+    sanity_validation: int,
+    keep_last: int | None,
+    keep_best: int | None,
+    limit_validation_batches: int | None,
+) -> FitPlan:
+    """Check the arguments of `fit`, fill in what is configured elsewhere, and return the plan."""
+    for name, flag in (
+        ("step_zero_validation", step_zero_validation),
+        ("test_mode", test_mode),
+        ("profiling_enabled", profiling_enabled),
+        ("smaller_is_better", smaller_is_better),
+        ("async_checkpoint", async_checkpoint),
+        ("progress", progress),
+    ):
+        check_flag(name, flag)
+    _check_checkpoint_name(latest_checkpoint)
+    check_count("sanity_validation", sanity_validation)
+    check_kind("metric", metric, str, "a string")
+    check_count("limit_validation_batches", limit_validation_batches, 1, optional=True)
+    check_choice("on_checkpoint_error", on_checkpoint_error, ("raise", "continue"))
+    check_choice("export", export, (None, "safetensors", EXPORT))
+    length = _checked_length(max_length, context)
+    if context._core._trial is not None:
+        _check_max_time(length, context._exp_conf)
+        if test_mode:
+            raise ValueError("`test_mode` is for runs outside the platform.")
+        latest_checkpoint = _checkpoint_of_trial(latest_checkpoint, context)
+    if export is not None:
+        require_safetensors()
+    policy, deciding, smaller = _checked_policy(
+        checkpoint_policy, context, metric, smaller_is_better, validation_period is not None
+    )
+    _check_kept(keep_last, keep_best, deciding)
+    return FitPlan(
+        max_length=length,
+        validation_period=_checked_period("validation_period", validation_period),
+        checkpoint_period=_checked_period("checkpoint_period", checkpoint_period),
+        reporting_period=None
+        if reporting_period is None
+        else _checked_period("reporting_period", reporting_period),
+        checkpoint_policy=policy,
+        latest_checkpoint=None if latest_checkpoint is None else os.fspath(latest_checkpoint),
+        step_zero_validation=step_zero_validation,
+        test_mode=test_mode,
+        profile=dataclasses.replace(profile, enabled=profile.enabled or profiling_enabled),
+        metric=deciding,
+        is_metric_configured=metric is None,
+        smaller_is_better=smaller,
+        async_checkpoint=async_checkpoint,
+        on_checkpoint_error=on_checkpoint_error,
+        export=export,
+        progress=progress,
+        sanity_validation=int(sanity_validation),
+        keep_last=keep_last,
+        keep_best=keep_best,
+        limit_validation_batches=limit_validation_batches,
+    )
+
+
+def plan_validation(
+    latest_checkpoint: str | None,
+    limit_validation_batches: int | None,
+    progress: bool | None,
+    last: FitPlan | None,
+) -> FitPlan:
+    """Return the plan of `Trainer.validate`; the last `fit`, if any, has said what is best."""
+    check_path("latest_checkpoint", latest_checkpoint)
+    check_count("limit_validation_batches", limit_validation_batches, 1, optional=True)
+    check_flag("progress", progress)
+    return FitPlan(
+        max_length=Batch(0),
+        latest_checkpoint=None if latest_checkpoint is None else os.fspath(latest_checkpoint),
+        metric=None if last is None else last.metric,
+        smaller_is_better=last is None or last.smaller_is_better,
+        limit_validation_batches=limit_validation_batches,
+        progress=progress,
+    )
+
+
+def _check_checkpoint_name(latest_checkpoint: Any) -> None:
+    check_path("latest_checkpoint", latest_checkpoint)
+    if latest_checkpoint in ("last", "newest", "auto"):
+        raise ValueError(
+            f"`latest_checkpoint` is {latest_checkpoint!r}: to continue from the newest "
+            "checkpoint of this run write fit(latest_checkpoint='latest')."
+        )
+
+
+def _checkpoint_of_trial(asked: str | None, context: PyTorchTrialContext) -> str | None:
+    """Return what a trial of the platform continues from: its own newest, unless told otherwise."""
+    info = context._core.info
+    newest = None if info is None else info.latest_checkpoint
+    if asked is None and newest is not None:
+        logger.info(
+            "Training continues from the trial's checkpoint, which fit was not given; "
+            'fit(latest_checkpoint="latest") says so.'
+        )
+    return newest if asked in (None, "latest") else asked
+
+
+def _check_kept(keep_last: Any, keep_best: Any, metric: str | None) -> None:
     """Check how many checkpoints to keep, and that somebody knows which are the best."""
     check_count("keep_last", keep_last, at_least=1, optional=True)
     check_count("keep_best", keep_best, optional=True)
@@ -109,24 +248,23 @@ def check_kept(keep_last: Any, keep_best: Any, metric: str | None) -> None:
         )
 
 
-def check_period(name: str, unit: TrainUnit | None) -> TrainUnit:
+def _checked_period(name: str, unit: TrainUnit | None) -> TrainUnit:
     """Return the period, `None` meaning never."""
     if unit is None:
-        return _NEVER
+        return NEVER
     is_schedule = isinstance(unit, TrainUnit) and (
         isinstance(unit.value, Container) and not isinstance(unit.value, (str, bytes))
     )
     if not isinstance(unit, TrainUnit) or not (is_whole_number(unit.value) or is_schedule):
         raise TypeError(
-            f"`{name}` must be pytorch.Batch or pytorch.Epoch of a whole number or a container "
-            "of whole "
-            f"numbers, got {unit!r}."
+            f"`{name}` must be pytorch.Batch or pytorch.Epoch of a whole number or a container of "
+            f"whole numbers, got {unit!r}."
         )
     _refuse_negative(name, unit)
     return unit
 
 
-def check_max_length(max_length: TrainUnit | None, context: PyTorchTrialContext) -> TrainUnit:
+def _checked_length(max_length: TrainUnit | None, context: PyTorchTrialContext) -> TrainUnit:
     """Return how long to train, taken from the experiment configuration if `fit` was not told."""
     if max_length is None:
         max_length = _configured_length(context)
@@ -151,10 +289,8 @@ def _configured_length(context: PyTorchTrialContext) -> TrainUnit:
     if context._core._trial is None:
         raise ValueError("`max_length` is required, for example fit(max_length=pytorch.Epoch(10)).")
     searcher = (context._exp_conf or {}).get("searcher", {})
-    length, unit = searcher.get("max_length"), searcher.get("unit")
-    if isinstance(length, dict) and len(length) == 1:
-        ((unit, length),) = length.items()
-    if not isinstance(length, int) or unit is None:
+    length, unit = parse_length(searcher) or (0, None)
+    if unit is None:
         raise ValueError(
             "`max_length` is required: pass fit(max_length=...) (the experiment configuration's "
             "searcher.max_length and unit do not give it either)."
@@ -163,18 +299,12 @@ def _configured_length(context: PyTorchTrialContext) -> TrainUnit:
         "Taking the length of training from searcher.max_length is deprecated: pass "
         "fit(max_length=...).",
         FutureWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
-    try:
-        searcher_unit = Unit(str(unit).upper())
-    except ValueError:
-        raise ValueError(
-            f"searcher.unit must be records, batches or epochs, got {unit!r}."
-        ) from None
-    return TrainUnit._from_searcher_unit(length, searcher_unit, context._global_batch_size)
+    return TrainUnit._from_searcher_unit(length, unit, context._global_batch_size)
 
 
-def check_max_time(max_length: TrainUnit, exp_conf: dict[str, Any] | None) -> None:
+def _check_max_time(max_length: TrainUnit, exp_conf: dict[str, Any] | None) -> None:
     """Warn when a search counts time in other units, or to another end, than this training."""
     searcher = (exp_conf or {}).get("searcher", {})
     metric = searcher.get("time_metric")
@@ -190,7 +320,7 @@ def check_max_time(max_length: TrainUnit, exp_conf: dict[str, Any] | None) -> No
         )
 
 
-def check_policy(
+def _checked_policy(
     policy: str,
     context: PyTorchTrialContext,
     metric: str | None,

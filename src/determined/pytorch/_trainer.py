@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import dataclasses
 import functools
 import logging
 import os
@@ -16,16 +15,14 @@ import torch
 from determined._info import get_cluster_info, trial_of
 from determined.core import Context, DistributedContext, PreemptMode, TensorboardMode
 from determined.core import init as init_core
-from determined.pytorch._checkpoint.averages import EXPORT
-from determined.pytorch._checkpoint.export import require_safetensors
 from determined.pytorch._checkpoint.trust import check_classes
 from determined.pytorch._checks.arguments import (
-    check_choice,
     check_count,
     check_flag,
     check_kind,
     check_path,
 )
+from determined.pytorch._checks.trial import check_takes_part
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import seed_everything
 from determined.pytorch._display.profile import ProfileOptions
@@ -33,14 +30,8 @@ from determined.pytorch._display.reports import checkpoint_address
 from determined.pytorch._identity import file_name
 from determined.pytorch._loop import TrainLoop
 from determined.pytorch._naming import identity_of
-from determined.pytorch._plan import (
-    FitPlan,
-    check_kept,
-    check_max_length,
-    check_max_time,
-    check_period,
-    check_policy,
-)
+from determined.pytorch._overrides import current_overrides
+from determined.pytorch._plan import FitPlan, plan_fit, plan_validation
 from determined.pytorch._ranks.process_group import start_ranks
 from determined.pytorch._ranks.together import naming_the_culprit
 from determined.pytorch._schedule import Batch, TrainUnit, is_whole_number
@@ -66,7 +57,7 @@ def _entered_by_with(
 ) -> Callable[P, contextlib.AbstractContextManager[PyTorchTrialContext]]:
     @functools.wraps(function)
     def make(*args: P.args, **kwargs: P.kwargs) -> _Init:
-        return _Init(function, args, kwargs)
+        return _Init(function, args, current_overrides().init(kwargs))
 
     return make
 
@@ -338,88 +329,40 @@ class Trainer:
         When user code raises, what was trained so far is saved before the exception goes on (on one
         rank; `latest` finds it), as of the last finished batch.
         """
-        if not isinstance(self._trial, PyTorchTrial):
-            raise TypeError(
-                "`trial` must be an instance of a pytorch.PyTorchTrial subclass, got "
-                f"{self._trial!r}."
-            )
-        context = self._context
-        check_kind(
-            "context", context, PyTorchTrialContext, "the context of pytorch.init()", optional=False
-        )
-        for name, flag in (
-            ("step_zero_validation", step_zero_validation),
-            ("test_mode", test_mode),
-            ("profiling_enabled", profiling_enabled),
-            ("smaller_is_better", smaller_is_better),
-            ("async_checkpoint", async_checkpoint),
-            ("progress", progress),
-        ):
-            check_flag(name, flag)
-        check_path("latest_checkpoint", latest_checkpoint)
-        if latest_checkpoint in ("last", "newest", "auto"):
-            raise ValueError(
-                f"`latest_checkpoint` is {latest_checkpoint!r}: to continue from the newest "
-                "checkpoint of this run write fit(latest_checkpoint='latest')."
-            )
-        check_count("sanity_validation", sanity_validation)
-        check_kind("metric", metric, str, "a string")
-        check_count("limit_validation_batches", limit_validation_batches, 1, optional=True)
-        check_choice("on_checkpoint_error", on_checkpoint_error, ("raise", "continue"))
-        check_choice("export", export, (None, "safetensors", EXPORT))
-        info = context._core.info
-        max_length = check_max_length(max_length, context)
-        if info is not None and context._core._trial is not None:
-            check_max_time(max_length, context._exp_conf)
-            if test_mode:
-                raise ValueError("`test_mode` is for runs outside the platform.")
-            if latest_checkpoint is None and info.latest_checkpoint is not None:
-                logger.info(
-                    "Training continues from the trial's checkpoint, which fit was not given; "
-                    'fit(latest_checkpoint="latest") says so.'
-                )
-            if latest_checkpoint in (None, "latest"):
-                latest_checkpoint = info.latest_checkpoint
-        if export is not None:
-            require_safetensors()
-        is_metric_configured = metric is None
-        policy, metric, smaller = check_policy(
-            checkpoint_policy, context, metric, smaller_is_better, validation_period is not None
-        )
-        check_kept(keep_last, keep_best, metric)
-        plan = FitPlan(
+        check_takes_part(self._trial, self._context)
+        plan = plan_fit(
+            self._context,
+            self._profile,
+            checkpoint_period=checkpoint_period,
+            validation_period=validation_period,
             max_length=max_length,
-            validation_period=check_period("validation_period", validation_period),
-            checkpoint_period=check_period("checkpoint_period", checkpoint_period),
-            reporting_period=None
-            if reporting_period is None
-            else check_period("reporting_period", reporting_period),
-            checkpoint_policy=policy,
-            latest_checkpoint=None if latest_checkpoint is None else os.fspath(latest_checkpoint),
+            reporting_period=reporting_period,
+            checkpoint_policy=checkpoint_policy,
+            latest_checkpoint=latest_checkpoint,
             step_zero_validation=step_zero_validation,
             test_mode=test_mode,
-            profile=dataclasses.replace(
-                self._profile, enabled=self._profile.enabled or profiling_enabled
-            ),
+            profiling_enabled=profiling_enabled,
             metric=metric,
-            is_metric_configured=is_metric_configured,
-            smaller_is_better=smaller,
+            smaller_is_better=smaller_is_better,
             async_checkpoint=async_checkpoint,
             on_checkpoint_error=on_checkpoint_error,
             export=export,
             progress=progress,
-            sanity_validation=int(sanity_validation),
+            sanity_validation=sanity_validation,
             keep_last=keep_last,
             keep_best=keep_best,
             limit_validation_batches=limit_validation_batches,
         )
-        self._plan = plan
-        loop = TrainLoop(self._trial, context, plan)
+        overrides = current_overrides()
+        self._plan = overrides.fit(plan)
+        observer = overrides.observer(self._trial, self._context)
+        loop = TrainLoop(self._trial, self._context, self._plan, observer)
         try:
             loop.run()
         finally:
             self.latest_checkpoint = loop.latest_checkpoint or self.latest_checkpoint
             self.latest_metrics = loop.latest_metrics or self.latest_metrics
+        overrides.after_fit(self.latest_checkpoint)
 
     def validate(
         self,
@@ -440,16 +383,6 @@ class Trainer:
             limit_validation_batches: Validate at most so many batches, on each rank.
             progress: Whether to show the result; by default yes, unless `DET_PROGRESS=off`.
         """
-        check_path("latest_checkpoint", latest_checkpoint)
-        check_count("limit_validation_batches", limit_validation_batches, 1, optional=True)
-        check_flag("progress", progress)
-        plan = FitPlan(
-            max_length=Batch(0),
-            latest_checkpoint=None if latest_checkpoint is None else os.fspath(latest_checkpoint),
-            metric=self._plan.metric if self._plan is not None else None,
-            smaller_is_better=self._plan.smaller_is_better if self._plan is not None else True,
-            limit_validation_batches=limit_validation_batches,
-            progress=progress,
-        )
+        plan = plan_validation(latest_checkpoint, limit_validation_batches, progress, self._plan)
         self.latest_metrics = TrainLoop(self._trial, self._context, plan).validate()
         return self.latest_metrics

@@ -12,24 +12,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from determined._checkpoint_layout import MANIFEST, MARKERS, METADATA
 from determined.errors import InvalidCheckpointException
 from determined.storage._durable import FileDigest, digest_file, for_each
 
-MANIFEST_NAME = "manifest.json"
-METADATA_NAME = "metadata.json"
+MANIFEST_NAME = MANIFEST
+METADATA_NAME = METADATA
 FORMAT_VERSION = 1
 
-# Files by which a checkpoint without a manifest (written by other releases) is recognised.
-_KNOWN_FILES = (
-    METADATA_NAME,
-    "load_data.json",
-    "state_dict.pth",
-    "determined/state_dict.pth",
-    "pedl/state_dict.pth",
-    "checkpoint.pt",
-    "trial_state.pkl",
-    "workload_sequencer.pkl",
-)
 _MAX_JSON_BYTES = 64 << 20
 # A parsed value takes up to a hundred times the bytes of its text: this bounds the memory.
 _MAX_JSON_VALUES = 2_000_000
@@ -241,10 +231,10 @@ def check_folder(folder: Path, checkpoint: str, *, hashes: bool = True) -> tuple
     manifest = read_manifest(folder, checkpoint)
     sizes = dict(walk(folder, checkpoint))
     if manifest is None:
-        if not any(name in sizes for name in _KNOWN_FILES):
+        if not any(name in sizes for name in MARKERS):
             raise InvalidCheckpointException(
                 f"Checkpoint {checkpoint}: {folder} holds neither {MANIFEST_NAME} nor any of "
-                f"{', '.join(_KNOWN_FILES)}; it is no checkpoint, or one that was never completed."
+                f"{', '.join(MARKERS)}; it is no checkpoint, or one that was never completed."
             )
         return None
     return compare(manifest, sizes, folder if hashes else None, checkpoint)

@@ -48,12 +48,13 @@ _RUN = """
     logging.basicConfig(level=logging.INFO)
     from determined.pytorch._display.progress import Progress
 
+    batch = 0
     progress = Progress(
-        max_length_batches=40, epoch_length=10, samples_per_batch=8, best=("val_loss", None)
+        max_length_batches=40, epoch_length=10, samples_per_batch=8, best=("val_loss", None),
+        position=lambda: batch,
     )
     for batch in range(1, 41):
         time.sleep(0.01)
-        progress.batches_trained = batch
         if batch % 10 == 0:
             progress.training(batch, {"loss": 1 / batch, "batches": batch, "name": "text"})
             print(f"printed {batch}")
@@ -102,15 +103,15 @@ def test_a_terminal_shows_the_run_with_prints_and_logs_above() -> None:
     ]
 
 
-def test_a_terminal_is_refreshed_while_the_loop_only_stores_numbers() -> None:
+def test_a_terminal_is_refreshed_while_the_loop_only_counts() -> None:
     output = run_in_terminal("""
         import time
         from determined.pytorch._display.progress import Progress
 
-        progress = Progress(None, max_length_batches=150, start=0, epoch_length=None)
+        batch = 0
+        progress = Progress(None, max_length_batches=150, position=lambda: batch)
         for batch in range(1, 151):
             time.sleep(0.01)
-            progress.batches_trained = batch
         progress.finish(status="stopped")
         progress.close()
     """)
@@ -340,7 +341,8 @@ _BAR = """
     import sys, time
     from determined.pytorch._display.progress import Progress
 
-    progress = Progress(max_length_batches=3)
+    batches = 0
+    progress = Progress(max_length_batches=3, position=lambda: batches)
     for batch in range(1, 4):
         for step in range(1, 6):
             sys.stderr.write(f"\\rinner {{step}}/5")
@@ -348,7 +350,7 @@ _BAR = """
             time.sleep(0.05)
         sys.stderr.write({end!r})
         print(f"batch {{batch}}")
-        progress.batches_trained = batch
+        batches = batch
     print("no end of line", end="", flush=True)
     time.sleep(0.5)
     progress.finish()
@@ -375,11 +377,12 @@ def test_tqdm_inside_a_batch_leaves_the_display_whole() -> None:
         from tqdm import tqdm
         from determined.pytorch._display.progress import Progress
 
-        progress = Progress(max_length_batches=2)
+        batches = 0
+        progress = Progress(max_length_batches=2, position=lambda: batches)
         for batch in (1, 2):
             for _ in tqdm(range(20), desc=f"inner {batch}"):
                 time.sleep(0.02)
-            progress.batches_trained = batch
+            batches = batch
         progress.finish("done")
     """)
     screen = [line for line in _screen(output) if line]

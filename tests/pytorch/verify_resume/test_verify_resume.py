@@ -162,7 +162,7 @@ def test_exact_script_is_proved_exact_at_a_validation_boundary(
         ),
         (
             {"IN_REPORT": "self.calls > 7 and random.random()"},
-            ["just before batch 8 was fetched, the random state of Python differs"],
+            ["just before the validation after batch 7, the random state of Python differs"],
         ),
         (
             {"IN_VALIDATION": "self.calls > 7 and torch.rand(1)"},

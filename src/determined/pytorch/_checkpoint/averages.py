@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from determined._checkpoint_layout import CALLBACKS, MODELS
 from determined.errors import InvalidCheckpointException
 from determined.pytorch._callback import PyTorchCallback
 
@@ -35,7 +36,7 @@ def averaged_models(checkpoint: Mapping[str, Any], ema: bool | str = True) -> li
 
     `ema` names the callback, or is True where only one keeps an average.
     """
-    kept = {name: s for name, s in checkpoint.get("callbacks", {}).items() if _is_average(s)}
+    kept = {name: s for name, s in checkpoint.get(CALLBACKS, {}).items() if _is_average(s)}
     if isinstance(ema, str):
         kept = {name: state for name, state in kept.items() if name == ema}
     if len(kept) != 1:
@@ -46,7 +47,7 @@ def averaged_models(checkpoint: Mapping[str, Any], ema: bool | str = True) -> li
             f"this checkpoint, but {found}."
         )
     (state,) = kept.values()
-    models = [dict(model) for model in checkpoint["models_state_dict"]]
+    models = [dict(model) for model in checkpoint[MODELS]]
     indices = state.get("model_indices", range(len(state["models"])))
     for index, average in zip(indices, state["models"], strict=True):
         for key, tensor in average.items():

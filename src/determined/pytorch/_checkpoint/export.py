@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from determined._checkpoint_layout import export_file
+
 
 def require_safetensors() -> None:
     """Raise now rather than at the first checkpoint if the package is missing."""
@@ -39,7 +41,7 @@ def write_safetensors(
             if tensor.untyped_storage().data_ptr() in seen:
                 tensors[name] = tensor.clone()
             seen.add(tensor.untyped_storage().data_ptr())
-        file = path / f"model_{index}.safetensors"
+        file = path / export_file(index)
         file.touch()  # for the mode that new files have here: the package makes private ones
         mode = file.stat().st_mode
         safetensors.torch.save_file(tensors, file, metadata={"weights": weights})

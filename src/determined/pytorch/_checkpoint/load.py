@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from determined._checkpoint_layout import CODE, LOAD_DATA, METADATA, MODELS, OLD_MODEL
 from determined._import_from_path import import_from_path
 from determined._local_execution import _local_execution_manager
 from determined.core import CheckpointContext, Context
@@ -151,13 +152,13 @@ def _load(
         build_model = getattr(trial, "build_model", None)
         if callable(build_model):
             return _load_built_model(build_model(), checkpoint)
-        if "model_state_dict" in checkpoint:
+        if OLD_MODEL in checkpoint:
             raise InvalidCheckpointException(
                 f"{directory} holds one model, but {trial_class.__name__} has no build_model "
                 "method to make it."
             )
-    models = averaged_models(checkpoint, ema) if ema else checkpoint.get("models_state_dict", [])
-    if not ema and (read_json(directory / "metadata.json") or {}).get("measured"):
+    models = averaged_models(checkpoint, ema) if ema else checkpoint.get(MODELS, [])
+    if not ema and (read_json(directory / METADATA) or {}).get("measured"):
         logger.info(
             f"The metrics of {directory.name} were measured with averaged weights; these are the "
             "trained ones. Load the average with load_trial_from_checkpoint_path(..., ema=True)."
@@ -174,7 +175,7 @@ def _load(
 
 def _describe(directory: pathlib.Path) -> dict[str, Any]:
     """Read what kind of checkpoint this is, in the form of whichever release wrote it."""
-    load_data, metadata = directory / "load_data.json", directory / "metadata.json"
+    load_data, metadata = directory / LOAD_DATA, directory / METADATA
     stored = read_json(load_data)
     if stored is not None:
         if stored.get("trial_type") != "PyTorchTrial":
@@ -197,8 +198,8 @@ def _describe(directory: pathlib.Path) -> dict[str, Any]:
         }
     stored = read_json(metadata)
     assert stored is not None, (
-        f"`path` must be the directory of a checkpoint, but {directory} has neither load_data.json "
-        "nor metadata.json, so it is no checkpoint of a trial."
+        f"`path` must be the directory of a checkpoint, but {directory} has neither {LOAD_DATA} "
+        f"nor {METADATA}, so it is no checkpoint of a trial."
     )
     if not str(stored.get("framework", "")).startswith("torch") and "torch_version" not in stored:
         logger.warning(f"{metadata} does not say that this is a checkpoint of torch.")
@@ -233,7 +234,7 @@ def _load_context(description: dict[str, Any]) -> CheckpointLoadContext:
 
 
 def _import_trial_class(directory: pathlib.Path, description: dict[str, Any]) -> type[PyTorchTrial]:
-    spec, code = description["spec"], directory / "code"
+    spec, code = description["spec"], directory / CODE
     try:
         root, name = _place_in_code(code, description)
         with _importing(root, code, description["is_trainer"]):
@@ -286,6 +287,6 @@ def _find_script(code: pathlib.Path, name: str) -> pathlib.Path:
 
 def _load_built_model(model: nn.Module, checkpoint: dict[str, Any]) -> PyTorchTrial:
     """Load the model of a trial from before models were wrapped."""
-    saved = checkpoint.get("model_state_dict") or checkpoint["models_state_dict"][0]
+    saved = checkpoint.get(OLD_MODEL) or checkpoint[MODELS][0]
     load_model(model, saved, "the model of build_model")
     return model  # type: ignore[return-value]  # such a checkpoint gives a bare module

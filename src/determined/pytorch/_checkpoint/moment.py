@@ -56,7 +56,8 @@ class Moment:
         if self._to_learn and self._is_alone:
             self._to_learn -= 1
             self._learn()
-        self._before_batch = [read() for _, read in self._drawn]
+        if self._drawn:
+            self._before_batch = [read() for _, read in self._drawn]
 
     def begin_validation(self) -> dict[str, Any]:
         """Note the random states that a validation starts from, and return them."""

@@ -1,9 +1,8 @@
-"""Whether a validation is the best so far, and whether it is worth a checkpoint."""
+"""Whether a validation is worth a checkpoint."""
 
 from __future__ import annotations
 
 import logging
-import math
 from typing import Any
 
 from determined.pytorch._plan import FitPlan
@@ -18,15 +17,6 @@ class CheckpointPolicy:
     def __init__(self, plan: FitPlan) -> None:
         self._plan = plan
         self._has_warned = False
-
-    def is_best(self, metrics: dict[str, Any], best_before: float | None) -> bool:
-        """Compare the metric with the best so far."""
-        value: Any = metrics.get(self._plan.metric or "")
-        if not is_numerical_scalar(value) or math.isnan(value):
-            return False
-        if best_before is None:
-            return True
-        return bool(value < best_before if self._plan.smaller_is_better else value > best_before)
 
     def asks_for(self, metrics: dict[str, Any], is_best: bool) -> bool:
         """Say whether to save a checkpoint of this validation."""

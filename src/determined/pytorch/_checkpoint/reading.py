@@ -14,20 +14,13 @@ from typing import Any
 
 import torch
 
+from determined._checkpoint_layout import COUNTER_FILES, METADATA, MODELS, OLD_MODEL, STATE_FILES
 from determined._version import __version__
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.pytorch._checkpoint.numpy_pickle import real_arrays, stand_ins
 from determined.pytorch._checkpoint.trust import line_to_write, own_classes
 from determined.storage._manifest import load_json, read_json_file
 
-# Where the releases of the original put the tensors, newest first.
-STATE_FILES = (
-    "state_dict.pth",
-    "determined/state_dict.pth",
-    "pedl/state_dict.pth",
-    "checkpoint.pt",
-)
-_COUNTER_FILES = ("trial_state.pkl", "workload_sequencer.pkl")
 # Counters are six numbers: a larger file is not one of ours.
 _COUNTERS_LIMIT = 1 << 16
 _JSON_LIMIT = 16 << 20
@@ -57,7 +50,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def read_counters(path: pathlib.Path) -> dict[str, int] | None:
     """Return the counters that a checkpoint stores, or None if it has none (0.13 and before)."""
-    for name in _COUNTER_FILES:
+    for name in COUNTER_FILES:
         file = path / name
         if not file.exists():
             continue
@@ -122,11 +115,11 @@ def read_state(path: pathlib.Path, allow_pickle: bool, **load_options: Any) -> d
         checkpoint = read_dict(file, allow_pickle, **load_options)
     except InvalidCheckpointException as e:
         raise InvalidCheckpointException(f"{e}{_other_versions(path)}") from e
-    models = checkpoint.get("models_state_dict", [checkpoint.get("model_state_dict")])
+    models = checkpoint.get(MODELS, [checkpoint.get(OLD_MODEL)])
     if not isinstance(models, (list, tuple)) or not all(map(_is_state_dict, models)):
         raise InvalidCheckpointException(
-            f"{file} holds no training state: `models_state_dict` must be a list of dictionaries "
-            "of weights by name."
+            f"{file} holds no training state: `{MODELS}` must be a list of dictionaries of weights "
+            "by name."
         )
     return checkpoint
 
@@ -134,7 +127,7 @@ def read_state(path: pathlib.Path, allow_pickle: bool, **load_options: Any) -> d
 def _other_versions(path: pathlib.Path) -> str:
     """Return a sentence on what wrote a checkpoint, if that is not what reads it."""
     try:
-        metadata = read_json(path / "metadata.json") or {}
+        metadata = read_json(path / METADATA) or {}
     except InvalidCheckpointException:
         return ""
     wrote = [str(metadata.get(key))[:50] for key in ("determined_version", "framework")]

@@ -14,11 +14,10 @@ from determined.errors import DistributedError
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._checkpoint.moment import Moment, Stage
 from determined.pytorch._checkpoint.saver import Saver
-from determined.pytorch._checkpoint.state import RunRecord
-from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._context.wrapping import parameters_of
 from determined.pytorch._data.seed import set_rng_state
-from determined.pytorch._schedule import _TrialState, counted
+from determined.pytorch._run import Fit, Run
+from determined.pytorch._schedule import counted
 from determined.util import is_overridden
 
 logger = logging.getLogger("determined.pytorch")
@@ -39,26 +38,22 @@ class Rescue:
 
     def __init__(
         self,
-        context: PyTorchTrialContext,
-        state: _TrialState,
-        run: RunRecord,
-        callbacks: Mapping[str, PyTorchCallback],
+        fit: Fit,
+        run: Run,
         saver: Saver,
         save_without: Callable[[set[str]], str | None],
-        is_validation_due: Callable[[], bool],
-        enabled: bool,
     ) -> None:
         """Take the parts of the run; `save_without` saves, leaving out callbacks by name."""
-        self._enabled = enabled
-        self.moment = Moment(context)
-        self.safe_at = state.batches_trained  # what the newest checkpoint holds, if not nothing
-        self._context = context
-        self._state = state
+        self._enabled = not fit.plan.test_mode
+        self.moment = Moment(fit.context)
+        self.safe_at = run.state.batches_trained  # in the newest checkpoint, if there is one
+        self._context = fit.context
+        self._callbacks = fit.callbacks
         self._run = run
-        self._callbacks = callbacks
+        self._state = run.state
+        self._record = run.record
         self._saver = saver
         self._save_without = save_without
-        self._is_validation_due = is_validation_due
 
     def __enter__(self) -> None:
         pass
@@ -100,9 +95,9 @@ class Rescue:
         reason = self._go_back()
         if reason is None and "state_dict" in _functions_in(error) and culprits:
             reason = f"the state of the callback {culprits[0]!r} is missing"
-        self._run.not_exact = reason
-        if self._state.last_val != batches and self._is_validation_due():
-            self._run.validation_pending = True
+        self._record.not_exact = reason
+        if not self._run.is_validated and self._run.is_validation_due:
+            self._record.validation_pending = True
         where = self._save_without(set(culprits))
         exactness = "exact" if reason is None else f"not exact: {reason}"
         logger.warning(
@@ -126,7 +121,7 @@ class Rescue:
             if moment.have_buffers_moved():
                 reasons.append("buffers, such as running statistics, may know the failed batch")
         if moment.stage is Stage.VALIDATING:
-            self._run.validation_pending = True
+            self._record.validation_pending = True
             if moment.have_weights_moved() and not self._is_swapped_back():
                 reasons.append("weights changed within the validation")
         if lost:

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import torch
 
+from determined._checkpoint_layout import CODE, MODELS, STATE, rank_file, shard_file
 from determined._user_code import archive_user_code, unpack_user_code
 from determined.core import CheckpointContext, DistributedContext
 from determined.core._agreement import Ranks
@@ -25,6 +26,7 @@ from determined.pytorch._checkpoint.shards import gather, split
 from determined.pytorch._checkpoint.snapshot import Snapshot
 from determined.pytorch._checkpoint.state import RunRecord, write_side_files
 from determined.pytorch._checkpoint.trust import line_to_write, own_classes
+from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._schedule import _TrialState
 from determined.storage import FileDigest, HashingFile
 from determined.storage._durable import explained
@@ -52,6 +54,12 @@ class SaveJob:
     is_best: bool
     is_asked_for: bool
 
+    def replaceable(self, storage_id: str) -> str | None:
+        """Return which checkpoint the next best one replaces, once this one is stored."""
+        if not self.is_best:
+            return self.run.best_checkpoint
+        return None if self.is_asked_for else storage_id
+
 
 class Saver:
     """Saves on the chief, one checkpoint at a time; a failure comes out at the next call."""
@@ -68,6 +76,7 @@ class Saver:
         code: pathlib.Path,
         outside_code: list[pathlib.Path],
         on_saved: Callable[[str, SaveJob], None],
+        observer: Observer = UNOBSERVED,
     ) -> None:
         self._checkpoint = checkpoint
         self.callbacks = callbacks
@@ -75,6 +84,7 @@ class Saver:
         self._goes_on_after_errors = goes_on_after_errors
         self._export = export
         self._on_saved = on_saved
+        self._observer = observer
         self._snapshot = Snapshot()
         self._code = _CodeCopy(code, outside_code)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="det-save")
@@ -95,9 +105,10 @@ class Saver:
     def save(self, job: SaveJob) -> str | None:
         """Write a checkpoint and return its id, or begin to write it and return None."""
         self.wait()
+        write = self._observer.watch("background save", self._write)
         if self.is_synchronous:
             with self._policy_on_errors():
-                return self._write(job)
+                return write(job)
             return None
         copied = self._snapshot.copy((job.tensors, job.ranks))
         job = dataclasses.replace(
@@ -107,7 +118,7 @@ class Saver:
             state=dataclasses.replace(job.state),
             run=dataclasses.replace(job.run),
         )
-        self._pending = self._thread.submit(self._write, job)
+        self._pending = self._thread.submit(write, job)
         return None
 
     def save_together(self, job: SaveJob, distributed: DistributedContext) -> str | None:
@@ -173,7 +184,7 @@ class Saver:
         known: dict[str, FileDigest] = {}
         with self._checkpoint.store_path(job.metadata, known=known) as (path, storage_id):
             for rank, tensors in enumerate(job.ranks):
-                _write_tensors(path, f"ranks/rank_{rank}.pth", tensors, known)
+                _write_tensors(path, rank_file(rank), tensors, known)
             self._write_common(path, storage_id, job, known)
         self._saved(storage_id, job)
         return storage_id
@@ -190,8 +201,8 @@ class Saver:
         metadata = job.metadata if rank == 0 else None
 
         def write_own() -> None:
-            _write_tensors(path, f"shards/rank_{rank}.pth", {**parts, **own_parts}, known)
-            _write_tensors(path, f"ranks/rank_{rank}.pth", own, known)
+            _write_tensors(path, shard_file(rank), {**parts, **own_parts}, known)
+            _write_tensors(path, rank_file(rank), own, known)
 
         with self._checkpoint.store_path(metadata, shard=True, known=known) as (path, storage_id):
             Ranks(distributed).on_all(write_own)
@@ -215,9 +226,10 @@ class Saver:
         self._code_taken.result()
         with explained("write files into", path):
             self._code.write_into(path)
-            _write_tensors(path, "state_dict.pth", job.tensors, known)
-            self._warn_once_of_pickles(path / "state_dict.pth")
-            write_side_files(path, job.state, self._record(job, storage_id), job.load_data)
+            _write_tensors(path, STATE, job.tensors, known)
+            self._warn_once_of_pickles(path / STATE)
+            record = dataclasses.replace(job.run, best_checkpoint=job.replaceable(storage_id))
+            write_side_files(path, job.state, record, job.load_data)
             if self._export is not None:
                 weights = "averaged" if self._export == EXPORT else "trained"
                 write_safetensors(path, whole_models or self._exported(job), weights)
@@ -227,14 +239,7 @@ class Saver:
 
     def _exported(self, job: SaveJob) -> Any:
         is_average = self._export == EXPORT
-        return averaged_models(job.tensors) if is_average else job.tensors["models_state_dict"]
-
-    def _record(self, job: SaveJob, storage_id: str) -> RunRecord:
-        if not job.is_best:
-            return job.run
-        return dataclasses.replace(
-            job.run, best_checkpoint=None if job.is_asked_for else storage_id
-        )
+        return averaged_models(job.tensors) if is_average else job.tensors[MODELS]
 
     def _warn_once_of_pickles(self, file: pathlib.Path) -> None:
         """Say at the first save, not at the first resume, that a callback's state needs trust."""
@@ -285,12 +290,12 @@ class _CodeCopy:
 
     def write_into(self, checkpoint: pathlib.Path) -> None:
         assert self._archive is not None
-        unpack_user_code(self._archive, checkpoint / "code", self._newest)
+        unpack_user_code(self._archive, checkpoint / CODE, self._newest)
 
     def is_in(self, storage_base: pathlib.Path | None, storage_id: str) -> None:
         """Remember a checkpoint that has the copy."""
         if storage_base is not None:
-            self._newest = storage_base / storage_id / "code"
+            self._newest = storage_base / storage_id / CODE
 
     def close(self) -> None:
         if self._archive is not None:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from determined._checkpoint_layout import shard_files
 from determined.errors import InvalidCheckpointException
 from determined.pytorch._checkpoint.reading import read_dict
 from determined.pytorch._ranks.fsdp import is_dtensor, is_sharded
@@ -129,7 +130,7 @@ def _read_parts(
     path: pathlib.Path, allow_pickle: bool, load_options: Mapping[str, Any]
 ) -> dict[str, list[Part]]:
     found: dict[str, list[Part]] = {}
-    for file in sorted((path / "shards").glob("rank_*.pth")):
+    for file in shard_files(path):
         for key, part in read_dict(file, allow_pickle, **load_options).items():
             if not isinstance(part, tuple) or list(map(type, part)) != [int, torch.Tensor]:
                 raise InvalidCheckpointException(

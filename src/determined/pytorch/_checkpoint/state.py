@@ -1,9 +1,4 @@
-"""The one place that knows what a checkpoint holds: training state <-> files.
-
-`state_dict.pth`, `trial_state.pkl` and `load_data.json` have the layout of the original. Ours
-beside them: `ranks/rank_<n>.pth` (random states, data position and open gradients of each rank),
-`run.json`, and `shards/rank_<n>.pth` of models that are split (see `_sharded_state.py`).
-"""
+"""Training state <-> what a checkpoint holds of it: collected, written, read, restored."""
 
 from __future__ import annotations
 
@@ -18,6 +13,24 @@ from typing import Any
 
 from torch import nn
 
+from determined._checkpoint_layout import (
+    APEX,
+    BUFFERS,
+    CALLBACKS,
+    COUNTERS,
+    DATA,
+    GRADIENTS,
+    LOAD_DATA,
+    MODELS,
+    OLD_MODEL,
+    OLD_OPTIMIZER,
+    OLD_SCHEDULER,
+    OPTIMIZERS,
+    RANDOM,
+    RUN,
+    SCALER,
+    SCHEDULERS,
+)
 from determined._trial_code import TrialCode
 from determined.errors import InvalidCheckpointException
 from determined.pytorch._callback import PyTorchCallback
@@ -88,16 +101,16 @@ def collect(
 ) -> dict[str, Any]:
     """Return what goes into `state_dict.pth`; tensors are the live ones."""
     checkpoint: dict[str, Any] = {
-        "models_state_dict": [inner_module(model).state_dict() for model in context.models],
-        "optimizers_state_dict": [optimizer.state_dict() for optimizer in context.optimizers],
-        "lr_schedulers_state_dict": [scheduler.state_dict() for scheduler in context.lr_schedulers],
-        "callbacks": {name: callback.state_dict() for name, callback in callbacks.items()},
-        "rng_state": rng_state(),
+        MODELS: [inner_module(model).state_dict() for model in context.models],
+        OPTIMIZERS: [optimizer.state_dict() for optimizer in context.optimizers],
+        SCHEDULERS: [scheduler.state_dict() for scheduler in context.lr_schedulers],
+        CALLBACKS: {name: callback.state_dict() for name, callback in callbacks.items()},
+        RANDOM: rng_state(),
     }
     if context._scaler is not None:
-        checkpoint["scaler_state_dict"] = context._scaler.state_dict()
+        checkpoint[SCALER] = context._scaler.state_dict()
     if context._use_apex:
-        checkpoint["amp_state"] = apex.state_dict()
+        checkpoint[APEX] = apex.state_dict()
     return checkpoint
 
 
@@ -110,7 +123,7 @@ def collect_rank(
     Inside an aggregation window each rank has its own gradients. Those that a trial leaves at other
     times are equal on all ranks, so the chief's do, or each has a part of them.
     """
-    rank_state: dict[str, Any] = {"rng_state": rng_state(), "data": data}
+    rank_state: dict[str, Any] = {RANDOM: rng_state(), DATA: data}
     in_window = batches_trained % context._aggregation_frequency != 0
     if in_window or context.distributed.rank == 0 or any(map(is_sharded, context.models)):
         gradients = [
@@ -118,11 +131,11 @@ def collect_rank(
             for model in map(inner_module, context.models)
         ]
         if any(gradients):
-            rank_state["gradients"] = gradients
+            rank_state[GRADIENTS] = gradients
     if context.distributed.rank > 0:
         buffers = [own_buffers(model, in_window) for model in context.models]
         if any(buffers):
-            rank_state["buffers"] = buffers
+            rank_state[BUFFERS] = buffers
     return rank_state
 
 
@@ -140,9 +153,9 @@ def write_side_files(
     load_data: Mapping[str, Any],
 ) -> None:
     """Write the small files beside the tensors."""
-    (path / "trial_state.pkl").write_bytes(pickle.dumps(dataclasses.asdict(state)))
-    (path / "load_data.json").write_text(_to_json(load_data))
-    (path / "run.json").write_text(
+    (path / COUNTERS).write_bytes(pickle.dumps(dataclasses.asdict(state)))
+    (path / LOAD_DATA).write_text(_to_json(load_data))
+    (path / RUN).write_text(
         _to_json({"format_version": _FORMAT_VERSION, **dataclasses.asdict(run)})
     )
 
@@ -176,7 +189,7 @@ def _to_json(value: Any) -> str:
 
 def read_run(path: pathlib.Path) -> RunRecord | None:
     """Return our own record, or None for a checkpoint that the original wrote."""
-    file = path / "run.json"
+    file = path / RUN
     values = read_json(file)
     if values is None:
         return None
@@ -206,24 +219,20 @@ def restore(
 
     `optimizer_names` are the classes of the saved optimizers, where that is known.
     """
-    models = _states(checkpoint, "models_state_dict", "model_state_dict", len(context.models))
+    models = _states(checkpoint, MODELS, OLD_MODEL, len(context.models))
     for index, (model, saved) in enumerate(zip(context.models, models, strict=False)):
         load_model(inner_module(model), saved, f"model {index}")
-    optimizers = _states(
-        checkpoint, "optimizers_state_dict", "optimizer_state_dict", len(context.optimizers)
-    )
+    optimizers = _states(checkpoint, OPTIMIZERS, OLD_OPTIMIZER, len(context.optimizers))
     for index, (optimizer, saved) in enumerate(zip(context.optimizers, optimizers, strict=False)):
         name = optimizer_names[index] if index < len(optimizer_names) else None
         check_optimizer(optimizer, saved, index, name)
         # An optimizer keeps the tensors it is given, and these are pages of the file.
         optimizer.load_state_dict(copy.deepcopy(place_optimizer_state(optimizer, saved)))
-    schedulers = _states(
-        checkpoint, "lr_schedulers_state_dict", "lr_scheduler", len(context.lr_schedulers)
-    )
+    schedulers = _states(checkpoint, SCHEDULERS, OLD_SCHEDULER, len(context.lr_schedulers))
     for scheduler, saved in zip(context.lr_schedulers, schedulers, strict=False):
         scheduler.load_state_dict(saved)
     _restore_amp(context, checkpoint)
-    _restore_callbacks(callbacks, checkpoint.get("callbacks") or {})
+    _restore_callbacks(callbacks, checkpoint.get(CALLBACKS) or {})
 
 
 def _states(checkpoint: dict[str, Any], new: str, old: str, count: int) -> Sequence[Any]:
@@ -240,8 +249,7 @@ def _states(checkpoint: dict[str, Any], new: str, old: str, count: int) -> Seque
     if len(states) != count:
         raise RuntimeError(
             f"The checkpoint has {len(states)} entries in {new!r}, the trial wraps {count}. Wrap "
-            "the same "
-            "models, optimizers and schedulers, in the same order, as when it was saved."
+            "the same models, optimizers and schedulers, in the same order, as when it was saved."
         )
     return states
 
@@ -271,18 +279,18 @@ def _bare(name: str) -> str:
 
 def _restore_amp(context: PyTorchTrialContext, checkpoint: dict[str, Any]) -> None:
     if context._scaler is not None:
-        if "scaler_state_dict" not in checkpoint:
+        if SCALER not in checkpoint:
             logger.warning("The checkpoint has no scaler state; the scaler starts afresh.")
-        elif context._scaler.is_enabled() and checkpoint["scaler_state_dict"]:
-            context._scaler.load_state_dict(checkpoint["scaler_state_dict"])
-    elif "scaler_state_dict" in checkpoint:
+        elif context._scaler.is_enabled() and checkpoint[SCALER]:
+            context._scaler.load_state_dict(checkpoint[SCALER])
+    elif SCALER in checkpoint:
         logger.warning("The checkpoint has a scaler state, but the trial wraps no scaler.")
     if context._use_apex:
-        if "amp_state" in checkpoint:
-            apex.load_state_dict(checkpoint["amp_state"])
+        if APEX in checkpoint:
+            apex.load_state_dict(checkpoint[APEX])
         else:
             logger.warning("The checkpoint has no apex state; loss scaling starts afresh.")
-    elif "amp_state" in checkpoint:
+    elif APEX in checkpoint:
         logger.warning("The checkpoint has an apex state, but the trial does not use apex.")
 
 
@@ -310,7 +318,7 @@ def restore_gradients(
 
 def mean_gradients(ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return what each of any number of ranks holds, so that their mean is that of `ranks`."""
-    saved = [rank["gradients"] for rank in ranks if "gradients" in rank]
+    saved = [rank[GRADIENTS] for rank in ranks if GRADIENTS in rank]
     means: list[dict[str, Any]] = []
     for of_model in zip(*saved, strict=True):
         names = dict.fromkeys(name for gradients in of_model for name in gradients)

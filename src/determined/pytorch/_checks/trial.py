@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from determined.errors import InvalidExperimentException
 from determined.pytorch._callback import PyTorchCallback
+from determined.pytorch._checks.arguments import check_kind
 from determined.pytorch._checks.signatures import (
     check_plain_calls,
     evaluate_call,
@@ -22,6 +23,17 @@ from determined.pytorch._trial import PyTorchTrial
 from determined.util import is_overridden
 
 logger = logging.getLogger("determined.pytorch")
+
+
+def check_takes_part(trial: object, context: object) -> None:
+    """Refuse what a `Trainer` cannot train with."""
+    if not isinstance(trial, PyTorchTrial):
+        raise TypeError(
+            f"`trial` must be an instance of a pytorch.PyTorchTrial subclass, got {trial!r}."
+        )
+    check_kind(
+        "context", context, PyTorchTrialContext, "the context of pytorch.init()", optional=False
+    )
 
 
 def check_trial(

@@ -18,6 +18,7 @@ from determined.pytorch._context import apex
 from determined.pytorch._context.run_facts import RunFacts
 from determined.pytorch._context.wrapping import WrappedParts, parameters_of
 from determined.pytorch._data.batches import TorchData, to_device
+from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._ranks.ddp import set_gradient_sync
 from determined.pytorch._ranks.fsdp import is_sharded, reshard
 
@@ -88,6 +89,14 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         self._storage_section: dict[str, Any] = {}
         self._allow_pickle = False
         self._is_pre_trainer = False
+        self._be_watched(UNOBSERVED)
+
+    def _be_watched(self, observer: Observer) -> None:
+        """Have an observer see what the trial asks for."""
+        self._copy = observer.watch("copy", to_device)
+        self._differentiate = observer.watch("backward", _differentiate)
+        self._differentiate_with_apex = observer.watch("backward", apex.backward)
+        self._update = observer.watch("optimizer", PyTorchTrialContext._update_weights)
 
     # Gradients.
 
@@ -117,12 +126,15 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         if self._use_apex:
             if only is not None:
                 raise InvalidExperimentException("backward(only=...) does not work with apex.")
-            apex.backward(self, loss, gradient, retain_graph, create_graph)
+            self._differentiate_with_apex(self, loss, gradient, retain_graph, create_graph)
             return
         if self._scaler is not None and self.experimental._auto_amp:
             loss = self._scaler.scale(loss)
-        with contextlib.nullcontext() if only is None else self._other_gradients_kept(only):
-            loss.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)  # type: ignore[no-untyped-call]  # untyped in torch
+        if only is None:
+            self._differentiate(loss, gradient, retain_graph, create_graph)
+        else:
+            with self._other_gradients_kept(only):
+                self._differentiate(loss, gradient, retain_graph, create_graph)
 
     @contextlib.contextmanager
     def _other_gradients_kept(self, only: Optimizer) -> Iterator[None]:
@@ -181,8 +193,8 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         """
         if clip_grad_norm is not None:
             clip_grads = _clipping_to(clip_grad_norm, clip_grads)
-        averages = self._averages_gradients.get(id(optimizer))
-        if averages is None:
+        key = id(optimizer)
+        if key not in self._averages_gradients:
             raise InvalidExperimentException(
                 f"This {type(optimizer).__name__} is not wrapped: make it with "
                 "context.wrap_optimizer(...)."
@@ -203,22 +215,33 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         if not self._should_communicate_and_update():
             return
         self._num_updates += 1
-        self._num_steps[id(optimizer)] = self._num_steps.get(id(optimizer), 0) + 1
+        self._num_steps[key] = self._num_steps.get(key, 0) + 1
         if self._on_step is not None:
             self._on_step(optimizer)
+        unscaler = scaler if clip_grad_norm is not None else None
+        if self._scaler is not None and self.experimental._auto_amp:
+            unscaler = self._scaler
+            scaler = self._scaler if scaler is None else scaler
+        self._update(self, optimizer, clip_grads, unscaler, scaler, closure, auto_zero_grads)
+
+    def _update_weights(
+        self,
+        optimizer: Optimizer,
+        clip_grads: Callable[[Iterator[torch.Tensor]], None] | None,
+        unscaler: Any,
+        scaler: Any,
+        closure: Callable[[], Any] | None,
+        auto_zero_grads: bool,
+    ) -> None:
+        """Take the step, with gradients averaged, unscaled and clipped."""
         if self.distributed.size > 1:  # one rank holds its models whole
             reshard(self.models)
-        if averages and self._aggregation_frequency > 1:
+        if self._aggregation_frequency > 1 and self._averages_gradients[id(optimizer)]:
             self._average_gradients(self._parameters_of(optimizer), self._aggregation_frequency)
-        auto_amp = self.experimental._auto_amp and self._scaler is not None
         if clip_grads is not None:
-            if auto_amp:
-                self._scaler.unscale_(optimizer)
-            elif scaler is not None and clip_grad_norm is not None:
-                scaler.unscale_(optimizer)
+            if unscaler is not None:
+                unscaler.unscale_(optimizer)
             clip_grads(self._parameters_of(optimizer))  # type: ignore[arg-type]  # a list iterates as well
-        if scaler is None and auto_amp:
-            scaler = self._scaler
         if scaler is not None:
             scaler.step(optimizer)
         elif closure is not None:
@@ -315,7 +338,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
 
     def to_device(self, data: Any) -> TorchData:
         """Copy a nest of tensors and arrays to the device."""
-        return to_device(data, self.device, self._warned_types)
+        return self._copy(data, self.device, self._warned_types)
 
     # TensorBoard and profiling.
 
@@ -349,6 +372,12 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
     def _set_is_pre_trainer(self) -> None:
         """Note that the launcher of `module:Class` entrypoints made this context."""
         self._is_pre_trainer = True
+
+
+def _differentiate(
+    loss: torch.Tensor, gradient: torch.Tensor | None, retain_graph: bool, create_graph: bool
+) -> None:
+    loss.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)  # type: ignore[no-untyped-call]  # untyped in torch
 
 
 def _clipping_to(max_norm: float, clip_grads: Any) -> Callable[[Any], None]:

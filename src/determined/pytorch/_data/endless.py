@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from determined.pytorch._data.fetch import end_workers, name_the_batch, sized
+from determined.pytorch._observer import UNOBSERVED, Observer
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -22,6 +23,7 @@ class Origin:
     size: int
     start: int
     saved: dict[str, Any] | None
+    observer: Observer = UNOBSERVED
 
     def share(self, length: int | None) -> int | None:
         """Return how many of `length` batches, dealt in turn, this rank gets."""

@@ -38,6 +38,7 @@ from determined.pytorch._data.order import (
 from determined.pytorch._data.other_data import OtherData
 from determined.pytorch._data.seed import mix
 from determined.pytorch._data.stream_data import StreamData
+from determined.pytorch._observer import UNOBSERVED, Observer
 
 __all__ = ["TrainingData", "open_training_data"]
 
@@ -45,7 +46,14 @@ logger = logging.getLogger("determined.pytorch")
 
 
 def open_training_data(
-    loader: Any, *, seed: int, rank: int, size: int, start: int, saved: dict[str, Any] | None
+    loader: Any,
+    *,
+    seed: int,
+    rank: int,
+    size: int,
+    start: int,
+    saved: dict[str, Any] | None,
+    observer: Observer = UNOBSERVED,
 ) -> TrainingData:
     """Open a loader for training at this rank's batch `start`.
 
@@ -57,8 +65,9 @@ def open_training_data(
         start: Batches that each rank has trained.
         saved: What `state_dict(start)` returned, on any rank and at any world size. An iterable
             dataset that shards itself needs its own rank's.
+        observer: Sees which samples make a batch.
     """
-    origin = Origin(seed, rank, size, start, saved)
+    origin = Origin(seed, rank, size, start, saved, observer)
     if not isinstance(loader, DataLoader):
         return OtherData(loader, origin)
     if not loader.extras.get("in_order", True):
@@ -137,7 +146,9 @@ class MapData(TrainingData):
     def _fetched(self) -> Iterator[Any]:
         loader, origin = self._loader, self._origin
         fetch = BatchFetcher(loader.dataset, loader.collate_fn)
-        indices = self._order.batches(origin.rank, origin.size, as_lists=fetch.reads_samples)
+        indices = origin.observer.indices(
+            self._order.batches(origin.rank, origin.size, as_lists=fetch.reads_samples)
+        )
         if loader.num_workers == 0 and not loader.pin_memory:
             return map(fetch, indices)
         options = loader.process_options()

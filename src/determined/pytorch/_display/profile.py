@@ -1,4 +1,4 @@
-"""Where the time goes: times the parts of training by wrapping their calls, only when asked to."""
+"""Where the time goes: an observer that times the parts of training, only when asked to."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from determined.core._profiler import ProfilerContext
-from determined.pytorch._callback import Hooks
+from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._observer import UNOBSERVED, Observer, Part
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Parts in the order of the table, with what they mean.
 PARTS = {
@@ -93,10 +97,10 @@ class TimeProfile:
         self._wall, self._began = self.wall_seconds, None
         self._machine.off()
 
-    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(self, part: str, function: Callable[P, R]) -> Callable[P, R]:
         """Return `function` with its time added to `part`."""
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
             if self._began is None or threading.get_ident() != self._thread:
                 return function(*args, **kwargs)
             around, self._nested = self._nested, 0.0
@@ -118,10 +122,10 @@ class TimeProfile:
 
         return call
 
-    def timed_in_background(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed_in_background(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return `function` with its time added up where it runs beside training."""
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
             if threading.get_ident() == self._thread:  # a save that training waits for
                 return function(*args, **kwargs)
             began = time.perf_counter()
@@ -254,64 +258,34 @@ def _short(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds >= 0.01 else f"{seconds * 1e6:.0f} us"
 
 
-class TimedData:
-    """Training data whose waiting time is measured; also tells the profile the batch."""
+class ProfileObserver(Observer):
+    """Times the parts of a fit, and lets another observer see them too."""
 
-    def __init__(self, data: Any, profile: TimeProfile, batch_idx: int) -> None:
-        self._data = data
+    def __init__(
+        self, profile: TimeProfile, context: PyTorchTrialContext, other: Observer = UNOBSERVED
+    ) -> None:
         self._profile = profile
-        self._batch_idx = batch_idx
-        self._next = profile.timed("data", data.__next__)
+        self._context = context
+        self._other = other
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
+    def watch(self, part: Part, call: Callable[P, R]) -> Callable[P, R]:
+        call = self._other.watch(part, call)
+        if part == "background save":
+            return self._profile.timed_in_background(call)
+        timed = self._profile.timed(part, call)
+        return self._from_batch_to_batch(timed) if part == "data" else timed
 
-    def __next__(self) -> Any:
-        self._profile.at_batch(self._batch_idx)
-        self._batch_idx += 1
-        return self._next()
+    def callbacks(self, given: dict[str, PyTorchCallback]) -> dict[str, PyTorchCallback]:
+        return self._other.callbacks(given)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._data, name)
+    def indices(self, batches: Iterator[Any]) -> Iterator[Any]:
+        return self._other.indices(batches)
 
+    def _from_batch_to_batch(self, fetch: Callable[P, R]) -> Callable[P, R]:
+        """Return `fetch` so that each batch, which begins with it, is measured if it is wanted."""
 
-def profile_loop(profile: TimeProfile, loop: Any) -> Callable[[], None]:
-    """Time the parts of a `TrainLoop` and what it uses; the returned function undoes the rest."""
-    parts = {
-        "_train_batch": "train_batch",
-        "_finish_batch": "metrics",
-        "_report_training": "metrics",
-        "_validate": "validation",
-        "_save": "checkpoint",
-    }
-    for name, part in parts.items():
-        setattr(loop, name, profile.timed(part, getattr(loop, name)))
-    loop._training_data = TimedData(loop._training_data, profile, loop.state.batches_trained)
-    loop._saver._write = profile.timed_in_background(loop._saver._write)
-    loop._saver.finish = profile.timed("checkpoint", loop._saver.finish)
-    _profile_hooks(profile, loop._hooks)
-    return _profile_context(profile, loop._context)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            self._profile.at_batch(self._context.current_train_batch())
+            return fetch(*args, **kwargs)
 
-
-def _profile_context(profile: TimeProfile, context: PyTorchTrialContext) -> Callable[[], None]:
-    """Time what the trial calls on its context; the returned function undoes it."""
-    parts = {"to_device": "copy", "backward": "backward", "step_optimizer": "optimizer"}
-    for name, part in parts.items():
-        setattr(context, name, profile.timed(part, getattr(context, name)))
-    steps = [(scheduler, scheduler.step) for scheduler in context.lr_schedulers]
-    for scheduler, step in steps:
-        scheduler.step = profile.timed("scheduler", step)  # type: ignore[method-assign]  # undone
-
-    def undo() -> None:
-        for name in parts:
-            delattr(context, name)
-        for scheduler, _ in steps:
-            del scheduler.step
-
-    return undo
-
-
-def _profile_hooks(profile: TimeProfile, hooks: Hooks) -> None:
-    """Time the callbacks."""
-    for methods in hooks._calls.values():
-        methods[:] = [profile.timed("callbacks", method) for method in methods]
+        return call

@@ -28,10 +28,10 @@ _NOT_METRICS = ("batches", "epochs")  # counters that reports carry along
 class Progress:
     """Shows how a run goes, on standard error.
 
-    The loop stores `batches_trained` after each batch, which is all the display costs it; the
-    methods are for reports. Plain lines look like `training batch=300/900 done=33% epoch=1/3
-    rate=812/s samples=25984/s left=0:00:01 loss=0.25`, at most one training line a second. No
-    method raises or prints anything when standard error is closed.
+    It asks `position` when it draws, so that batches cost nothing; the methods are for reports.
+    Plain lines look like `training batch=300/900 done=33% epoch=1/3 rate=812/s samples=25984/s
+    left=0:00:01 loss=0.25`, at most one training line a second. No method raises or prints anything
+    when standard error is closed.
 
     Args:
         enabled: Whether to show anything; by default yes, unless `DET_PROGRESS=off`.
@@ -41,6 +41,7 @@ class Progress:
         samples_per_batch: Samples that all ranks train in one batch, if known.
         best: The validation metric that decides, if any, and its best value so far.
         is_saving: Says whether a checkpoint is being written in the background.
+        position: Says how many batches are trained; without it, as many as the last report said.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class Progress:
         samples_per_batch: int | None = None,
         best: tuple[str | None, float | None] = (None, None),
         is_saving: Callable[[], bool] = lambda: False,
+        position: Callable[[], int] | None = None,
     ) -> None:
-        self.batches_trained = start
+        self._reported = start
+        self._position_now = position
         self._start = start
         self._max_length = max_length_batches
         self._epoch_length = epoch_length
@@ -82,9 +85,14 @@ class Progress:
         if start:
             self._say("resumed", *self._position(), *self._best_pairs())
 
+    @property
+    def batches_trained(self) -> int:
+        """How many batches are trained by now."""
+        return self._reported if self._position_now is None else self._position_now()
+
     def training(self, batches_trained: int, metrics: Mapping[str, Any]) -> None:
         """Show a training report."""
-        self.batches_trained = batches_trained
+        self._reported = batches_trained
         self._training = dict(metrics)
         self._status = "training"
         if self._is_plain:

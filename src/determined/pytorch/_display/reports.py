@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -39,15 +38,20 @@ def checkpoint_address(context: PyTorchTrialContext, storage_id: str) -> str:
 class Tracker:
     """Reports on behalf of the loop."""
 
-    def __init__(self, context: PyTorchTrialContext, averages_weights: bool = False) -> None:
+    def __init__(
+        self,
+        context: PyTorchTrialContext,
+        averages_weights: bool = False,
+        profile: TimeProfile | None = None,
+    ) -> None:
         self._context = context
         self._averages_weights = averages_weights
+        self._profile = profile
         self._train = context._core.train
         self._is_chief = context.distributed.rank == 0
         self._events: ScalarEvents | None = None
         self.latest_checkpoint: str | None = None
-        self.display = Progress(enabled=False)
-        self.profile: TimeProfile | None = None
+        self._display = Progress(enabled=False)
         self._state: _TrialState | None = None
         self._samples_per_batch: int | None = None
         self._began = self._segment_began = time.monotonic()
@@ -57,38 +61,41 @@ class Tracker:
         self,
         plan: FitPlan,
         state: _TrialState,
-        epoch_length: int,
+        continues: str | None,
         data: TrainingData,
         is_saving: Callable[[], bool],
     ) -> None:
-        """Begin to show progress, from where the run continues."""
+        """Begin to show progress, from the checkpoint on that the run continues, if any."""
         self._plan, self._state = plan, state
+        if continues is not None:
+            self.latest_checkpoint = checkpoint_address(self._context, continues)
         self._began = time.monotonic()
         self._samples_per_batch = data.samples_per_batch
-        known_epochs = epoch_length if epoch_length < sys.maxsize else None
         length: int | None = plan.length or None
         if isinstance(plan.max_length, Epoch):
-            length = plan.length * epoch_length if known_epochs else None
+            length = plan.length * data.epoch_length if data.epoch_length else None
         if self._is_chief:
-            self.display = Progress(
+            self._display = Progress(
                 plan.progress,
                 max_length_batches=length,
                 start=state.batches_trained,
-                epoch_length=known_epochs,
+                epoch_length=data.epoch_length,
                 samples_per_batch=self._samples_per_batch,
                 best=(plan.metric, self._train.get_experiment_best_validation()),
                 is_saving=is_saving,
+                position=lambda: state.batches_trained,
             )
+            if continues is not None and not plan.test_mode and plan.is_finished(state):
+                self._warn_of_nothing_left()
 
-    def already_finished(self) -> None:
-        """Say that the run that was to go on is as long as it should be."""
-        if self._is_chief and self._state is not None:
-            logger.warning(
-                f"Run {self._context._run_id} is already at its length, max_length="
-                f"{self._plan.max_length}, with {self._state.batches_trained} batches trained: "
-                "nothing is left to train. Pass a larger `max_length` to go on, or "
-                'pytorch.init(run_id="...") to train anew.'
-            )
+    def _warn_of_nothing_left(self) -> None:
+        assert self._state is not None
+        logger.warning(
+            f"Run {self._context._run_id} is already at its length, max_length="
+            f"{self._plan.max_length}, with {self._state.batches_trained} batches trained: nothing "
+            "is left to train. Pass a larger `max_length` to go on, or "
+            'pytorch.init(run_id="...") to train anew.'
+        )
 
     def begin_segment(self) -> None:
         """Say that batches are being trained; a report ends the segment."""
@@ -99,7 +106,7 @@ class Tracker:
         """Say what the run is doing now."""
         if self._is_chief:
             self._train.set_status(text)
-            self.display.status(_SHOWN_AS.get(text, text))
+            self._display.status(_SHOWN_AS.get(text, text))
 
     def training(
         self,
@@ -125,7 +132,7 @@ class Tracker:
         self._train.report_training_metrics(
             steps_completed=state.batches_trained, metrics=avg_metrics, batch_metrics=batch_metrics
         )
-        self.display.training(state.batches_trained, avg_metrics)
+        self._display.training(state.batches_trained, avg_metrics)
         return batch_metrics
 
     def validation(self, state: _TrialState, metrics: dict[str, Any], is_best: bool) -> None:
@@ -138,7 +145,7 @@ class Tracker:
         self._train.report_validation_metrics(
             steps_completed=state.batches_trained, metrics=metrics
         )
-        self.display.validated(metrics, best=is_best)
+        self._display.validated(metrics, best=is_best)
 
     def validation_speed(self, began: float, num_records: int, num_batches: int) -> None:
         """Log how fast a validation was."""
@@ -167,22 +174,25 @@ class Tracker:
     def saved(self, storage_id: str, batches_trained: int) -> None:
         """Show that the checkpoint of a batch is safe."""
         self.latest_checkpoint = checkpoint_address(self._context, storage_id)
-        self.display.checkpointed(storage_id, batches_trained)
+        self._display.checkpointed(storage_id, batches_trained)
 
     def finish(self, is_finished: bool) -> None:
-        """End the display with one line that says what came of it."""
+        """End the display with one line that says what came of it; every rank gets to know."""
+        distributed = self._context.distributed
+        # The others leave when the last checkpoint is safe.
+        self.latest_checkpoint = distributed.broadcast(self.latest_checkpoint)
         if not self._is_chief:
             return
         self._summarize("finished" if is_finished else "stopped")
-        if self.profile is not None:
-            self._show_profile(self.profile)
+        if self._profile is not None:
+            self._show_profile(self._profile)
 
     def only_validated(self, metrics: dict[str, Any]) -> None:
         """End the display of a validation that is no part of training."""
         if self._is_chief:
             self._has_summary = True
-            self.display.validated(metrics)
-            self.display.finish()
+            self._display.validated(metrics)
+            self._display.finish()
 
     def _summarize(self, status: str) -> None:
         assert self._state is not None
@@ -202,7 +212,7 @@ class Tracker:
             longer = ", max_length=..." if status == "finished" else ", ..."
             line += f" Checkpoint: {self.latest_checkpoint}"
             line += f' Continue with fit(latest_checkpoint="latest"{longer}).'
-        self.display.finish(line, status)
+        self._display.finish(line, status)
 
     def _show_profile(self, profile: TimeProfile) -> None:
         from rich.console import Console
@@ -243,8 +253,8 @@ class Tracker:
         if self._samples_per_batch is not None:
             samples = batches_per_second * self._samples_per_batch
             scalars["throughput/samples_per_second"] = samples
-        if self.profile is not None:
-            shares = self.profile.shares()
+        if self._profile is not None:
+            shares = self._profile.shares()
             scalars.update({f"Profile/{part}": share for part, share in shares.items()})
         return scalars
 

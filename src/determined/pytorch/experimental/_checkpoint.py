@@ -9,6 +9,7 @@ import logging
 import os
 import pathlib
 
+from determined._checkpoint_layout import METADATA
 from determined.core import Context
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.storage import CheckpointInUse
@@ -84,7 +85,7 @@ class BatchCheckpoints:
 
     def _read(self, path: pathlib.Path) -> Position:
         try:
-            metadata = json.loads((path / "metadata.json").read_text())
+            metadata = json.loads((path / METADATA).read_text())
             steps, output_uuid = int(metadata["steps_completed"]), metadata["default_output_uuid"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InvalidCheckpointException(

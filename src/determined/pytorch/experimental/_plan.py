@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import pathlib
-import sys
 from typing import Any
 
+from determined.pytorch._identity import digest_of, main_script
 from determined.pytorch._schedule import is_whole_number
 
 logger = logging.getLogger("determined.pytorch")
@@ -44,14 +43,9 @@ class BatchPlan:
 
     def identity(self, processor_class: type) -> str:
         """Return what makes a run the same one when it is started again, for `latest`."""
-        main = getattr(sys.modules["__main__"], "__file__", None) or "interactive"
-        parts = [
-            str(pathlib.Path(main).resolve()),
-            processor_class.__qualname__,
-            str(len(self.dataset)),
-            str(self.batch_size),
-        ]
-        return "batch-process-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        script = main_script() or str(pathlib.Path("interactive").resolve())
+        numbers = [str(len(self.dataset)), str(self.batch_size)]
+        return "batch-process-" + digest_of([script, processor_class.__qualname__, *numbers])
 
 
 def check_arguments(

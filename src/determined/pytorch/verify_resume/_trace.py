@@ -2,74 +2,102 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import inspect
 import json
 import pathlib
 import random
 import runpy
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
 
-from determined.pytorch import _trainer
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.order import IndexOrder, SamplerOrder
-from determined.pytorch._data.training_data import TrainingData, open_training_data
+from determined.pytorch._data.order import as_list
+from determined.pytorch._observer import Observer, Part
+from determined.pytorch._overrides import Overrides, overriding
+from determined.pytorch._plan import NEVER, FitPlan
 from determined.pytorch._ranks.ddp import inner_module
 from determined.pytorch._schedule import Batch
+from determined.pytorch._trial import PyTorchTrial
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _SEED = 0
 
 Event = dict[str, Any]
 
 
-class Trace:
+class Trace(Observer):
     """The events of a run, each named after the stage that has just ended."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, trial: PyTorchTrial, context: PyTorchTrialContext, cut: int, stop_after: int | None
+    ) -> None:
+        self._trial = trial
+        self._context = context
+        self._cut = cut
+        self._stop_after = stop_after
+        self._indices: deque[list[Any]] = deque()  # of batches to come, where an order has them
         self.events: list[Event] = []
-        self.indices: list[list[Any]] = []  # of each batch of this process, where an order has them
-        self.batch = -1
-        self.cut = -1
         self.attributes: dict[str, str] = {}  # of the trial, at the cut
-        self.note_attributes: Callable[[], dict[str, str]] = dict
 
     def add(self, stage: str, values: dict[str, Any], samples: list[str] | None = None) -> None:
         """Record a stage with what it gave and the random states after it."""
         digests = {name: _digest(value) for name, value in (values | _random_states()).items()}
-        event = {"stage": stage, "batch": self.batch, "samples": samples, "digests": digests}
+        event = {"stage": stage, "batch": self._batch, "samples": samples, "digests": digests}
         self.events.append(event)
 
+    def watch(self, part: Part, call: Callable[P, R]) -> Callable[P, R]:
+        if part == "data":
+            return self._fetching(call)
+        return self._validating(call) if part == "validation" else call
 
-class _WatchedData:
-    """Training data that records each batch, and the random states around it."""
+    def callbacks(self, given: dict[str, PyTorchCallback]) -> dict[str, PyTorchCallback]:
+        return {
+            "verify_resume first": _First(self, self._context),
+            **given,
+            "verify_resume last": _Last(self, self._context, self._stop_after),
+        }
 
-    def __init__(self, data: TrainingData, trace: Trace, start: int) -> None:
-        self._data = data
-        self._trace = trace
-        self._num_fetched = 0
-        trace.batch = start - 1
+    def indices(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self._indices.append(as_list(batch))
+            yield batch
 
-    def __next__(self) -> Any:
-        trace = self._trace
-        trace.batch += 1
-        trace.add("before", {})
-        if trace.batch == trace.cut:
-            trace.attributes = trace.note_attributes()
-        batch = next(self._data)
-        known = trace.indices[self._num_fetched :]
-        samples = [repr(index) for index in known[0]] if known else None
-        trace.add("fetching", _leaves("batch", batch), samples)
-        self._num_fetched += 1
-        return batch
+    @property
+    def _batch(self) -> int:
+        batch_idx = self._context._current_batch_idx
+        return -1 if batch_idx is None else batch_idx
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._data, name)
+    def _fetching(self, fetch: Callable[P, R]) -> Callable[P, R]:
+        """Record each batch, and the random states around it."""
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            self.add("before", {})
+            if self._batch == self._cut:
+                self.attributes = unsaved_attributes(self._trial, self._context)
+            batch = fetch(*args, **kwargs)
+            samples = list(map(repr, self._indices.popleft())) if self._indices else None
+            self.add("fetching", _leaves("batch", batch), samples)
+            return batch
+
+        return call
+
+    def _validating(self, validate: Callable[P, R]) -> Callable[P, R]:
+        """Record the random states of training, which a validation does not share."""
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            self.add("before validation", {})
+            return validate(*args, **kwargs)
+
+        return call
 
 
 class _First(PyTorchCallback):
@@ -87,9 +115,6 @@ class _First(PyTorchCallback):
             rates = [group["lr"] for group in optimizer.param_groups]
             values[f"learning rate of optimizer {index}"] = rates
         self._trace.add("train_batch", values)
-
-    def on_validation_start(self) -> None:
-        self._trace.add("before validation", {})
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
         self._trace.add("validation", {f"metric {name}": value for name, value in metrics.items()})
@@ -193,76 +218,46 @@ def _state_of(value: Any) -> Any:
 # Running a script under the eyes of a trace.
 
 
-def run_part(plan: dict[str, Any], script: str, arguments: list[str]) -> None:
-    """Run the script with `init` and `fit` bent to one part of the proof; writes the trace."""
-    init, fit, open_data = _trainer.init, _trainer.Trainer.fit, open_training_data
-    trace = Trace()
+class _Part(Overrides):
+    """Bends a script to one part of the proof."""
 
-    def bent_init(**options: Any) -> Any:
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._plan = plan
+
+    def init(self, options: dict[str, Any]) -> dict[str, Any]:
         if options.get("seed") is None:
-            options["seed"] = _SEED
-        options.update(checkpoint_storage=plan["storage"], enable_tensorboard_logging=False)
-        return init(**options)
+            options = {**options, "seed": _SEED}
+        storage = self._plan["storage"]
+        return {**options, "checkpoint_storage": storage, "enable_tensorboard_logging": False}
 
-    def bent_open(loader: Any, **position: Any) -> _WatchedData:
-        return _WatchedData(open_data(loader, **position), trace, position["start"])
-
-    def bent_fit(trainer: _trainer.Trainer, *positional: Any, **options: Any) -> None:
-        options = inspect.signature(fit).bind(trainer, *positional, **options).arguments
-        del options["self"]
-        options.update(
-            max_length=Batch(plan["batches"]),
-            latest_checkpoint=plan["checkpoint"],
+    def fit(self, plan: FitPlan) -> FitPlan:
+        return dataclasses.replace(
+            plan,
+            max_length=Batch(self._plan["batches"]),
+            latest_checkpoint=self._plan["checkpoint"],
             checkpoint_policy="none",
-            checkpoint_period=None,
+            checkpoint_period=NEVER,
             progress=False,
         )
-        _add_callbacks(trainer, trace, plan["stop_after"])
-        trace.cut = plan["cut"]
-        trace.note_attributes = lambda: unsaved_attributes(trainer._trial, trainer._context)
-        fit(trainer, **options)
-        record = {
-            "events": trace.events,
-            "checkpoint": trainer.latest_checkpoint,
-            "attributes": trace.attributes,
-        }
-        pathlib.Path(plan["trace"]).write_text(json.dumps(record))
-        raise SystemExit(0)  # what the script does after training is not part of the proof
 
-    _replace_everywhere(init, bent_init)
-    _replace_everywhere(open_data, bent_open)
-    for order in (IndexOrder, SamplerOrder):
-        _record_indices(order, trace.indices)
-    setattr(_trainer.Trainer, "fit", bent_fit)  # noqa: B010  # in this process only
+    def observer(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> Trace:
+        self._trace = Trace(trial, context, self._plan["cut"], self._plan["stop_after"])
+        return self._trace
+
+    def after_fit(self, latest_checkpoint: str | None) -> None:
+        """Write the trace. What the script does after training is not part of the proof."""
+        record = {
+            "events": self._trace.events,
+            "checkpoint": latest_checkpoint,
+            "attributes": self._trace.attributes,
+        }
+        pathlib.Path(self._plan["trace"]).write_text(json.dumps(record))
+        raise SystemExit(0)
+
+
+def run_part(plan: dict[str, Any], script: str, arguments: list[str]) -> None:
+    """Run the script with `init` and `fit` bent to one part of the proof; writes the trace."""
     sys.argv = [script, *arguments]
     sys.path[0] = str(pathlib.Path(script).resolve().parent)
-    runpy.run_path(script, run_name="__main__")
-
-
-def _add_callbacks(trainer: _trainer.Trainer, trace: Trace, stop_after: int | None) -> None:
-    trial, context = trainer._trial, trainer._context
-    build_callbacks = trial.build_callbacks
-    trial.build_callbacks = lambda: {  # type: ignore[method-assign]  # of this object only
-        "verify_resume first": _First(trace, context),
-        **build_callbacks(),
-        "verify_resume last": _Last(trace, context, stop_after),
-    }
-
-
-def _record_indices(order: Any, indices: list[list[Any]]) -> None:
-    batches: Callable[..., Iterator[Any]] = order.batches
-
-    def recorded(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        for batch in batches(self, *args, **kwargs):
-            indices.append(batch.tolist() if isinstance(batch, torch.Tensor) else list(batch))
-            yield batch
-
-    order.batches = recorded
-
-
-def _replace_everywhere(old: object, new: object) -> None:
-    for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith("determined"):
-            for name, value in list(vars(module).items()):
-                if value is old:
-                    setattr(module, name, new)
+    with overriding(_Part(plan)):
+        runpy.run_path(script, run_name="__main__")

@@ -1,0 +1,188 @@
+"""The checkpoints of one fit: when one is saved, what goes into it, and what follows from it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Set
+from typing import Any
+
+import torch
+
+from determined._trial_code import find_trial_code
+from determined._version import __version__
+from determined.core import EarlyExitReason
+from determined.errors import InvalidHP
+from determined.pytorch._checkpoint.averages import averages_weights, check_export
+from determined.pytorch._checkpoint.policy import CheckpointPolicy
+from determined.pytorch._checkpoint.rescue import Rescue
+from determined.pytorch._checkpoint.retention import Retention, configured_policy
+from determined.pytorch._checkpoint.saver import SaveJob, Saver
+from determined.pytorch._checkpoint.state import collect, collect_rank, load_data_of
+from determined.pytorch._display.reports import Tracker
+from determined.pytorch._ranks.fsdp import is_sharded
+from determined.pytorch._run import Fit, Run
+from determined.pytorch._schedule import _ShouldExit
+from determined.util import is_numerical_scalar
+
+
+class Checkpoints:
+    """Saves when it is asked to, when a validation is worth it, and after an error.
+
+    Every rank calls the same methods in the same order. `start` comes first, `follow` when the run
+    is open.
+    """
+
+    def __init__(self, fit: Fit, tracker: Tracker) -> None:
+        plan, core = fit.plan, fit.context._core
+        check_export(plan.export, fit.callbacks)
+        self._fit = fit
+        self._context = fit.context
+        self._tracker = tracker
+        self._policy = CheckpointPolicy(plan)
+        self._metrics: dict[str, Any] = {}  # of the last validation
+        self._code = find_trial_code(type(fit.trial))
+        self._saver = Saver(
+            core.checkpoint,
+            fit.callbacks,
+            fit.hooks,
+            background=plan.async_checkpoint,
+            goes_on_after_errors=plan.on_checkpoint_error == "continue",
+            export=plan.export,
+            code=self._code.source,
+            outside_code=tracker.directories(),
+            on_saved=self._saved,
+            observer=fit.observer,
+        )
+
+    def start(self, stack: contextlib.ExitStack) -> None:
+        """Begin to copy the user's code as it is now; `stack` ends the background work."""
+        stack.callback(self._saver.close)
+        if self._context.distributed.rank == 0:
+            self._saver.start()
+
+    def follow(self, run: Run) -> None:
+        """Take the run whose checkpoints these are, at the place where its training begins."""
+        plan = self._fit.plan
+        self._run = run
+        self._retention = Retention(
+            self._context._core.checkpoint,
+            configured_policy(self._context, plan),
+            run.record.run_id,
+            run.started_from,
+            is_managed=self._context._core._backend.restarts_trials,
+        )
+        self.rescue = Rescue(self._fit, run, self._saver, self._save_without)
+
+    def is_writing(self) -> bool:
+        """Say whether a checkpoint is being written."""
+        return self._saver.is_writing
+
+    def check_metric(self, metrics: dict[str, Any]) -> None:
+        """Raise if these metrics lack the one that decides what is best."""
+        self._policy.has_metric(metrics)
+
+    # When.
+
+    def after_validation(self, metrics: dict[str, Any], is_best: bool) -> None:
+        """Save if the policy asks for it; the chief decides, who has the metrics."""
+        self._metrics = metrics
+        is_worth_it = (
+            self._context.distributed.rank == 0
+            and not self._run.is_saved
+            and self._policy.asks_for(metrics, is_best)
+        )
+        if self._context.distributed.broadcast(is_worth_it):
+            self._save(is_best=is_best and self._fit.plan.checkpoint_policy == "best")
+
+    def save_unless_current(self, already_exiting: bool = False) -> None:
+        """Save the state after the last trained batch, unless that was done."""
+        if not self._run.is_saved:
+            self._save(already_exiting=already_exiting)
+
+    def raise_failure(self) -> None:
+        """Raise what went wrong in the background, if anything did; do not wait."""
+        self._saver.raise_failure()
+
+    def finish(self) -> None:
+        """Wait for the last checkpoint, which must have worked."""
+        self._fit.observer.watch("checkpoint", self._saver.finish)()
+
+    def _save_without(self, culprits: Set[str]) -> str | None:
+        """Save after an error, without callbacks that raised it, and wait for it."""
+        self._fit = self._fit.without(culprits)
+        self._saver.callbacks = self._fit.callbacks
+        self._save(already_exiting=True)
+        self.finish()
+        return self._tracker.latest_checkpoint
+
+    # What.
+
+    def _save(self, is_best: bool = False, already_exiting: bool = False) -> None:
+        self._run.watchdog.beat("checkpoint")
+        self._tracker.status("checkpointing")
+        self._tracker.before_save()
+        self._run.state.last_ckpt = self._run.state.batches_trained
+        try:
+            self._fit.observer.watch("checkpoint", self._hand_over)(is_best)
+        except InvalidHP:
+            if already_exiting or self._context.distributed.size > 1:
+                raise
+            self._context._core.train.report_early_exit(EarlyExitReason.INVALID_HP)
+            raise _ShouldExit(skip_exit_checkpoint=True) from None
+
+    def _hand_over(self, is_best: bool) -> None:
+        """Give the saver the state of all ranks, or have each of them write its part."""
+        distributed, hooks = self._context.distributed, self._fit.hooks
+        batches = self._run.state.batches_trained
+        mine = collect_rank(self._context, batches, self._run.training_data.state_dict(batches))
+        storage_id = None
+        if any(map(is_sharded, self._context.models)):
+            storage_id = self._saver.save_together(self._job([mine], is_best), distributed)
+        elif (ranks := distributed.gather(mine)) is not None:
+            storage_id = self._saver.save(self._job(ranks, is_best))
+        if hooks.of("on_checkpoint_upload_end"):
+            storage_id = distributed.broadcast(storage_id)
+            if storage_id is not None:
+                hooks.call("on_checkpoint_upload_end", uuid=storage_id)
+
+    def _job(self, ranks: list[dict[str, Any]], is_best: bool) -> SaveJob:
+        tensors = collect(self._context, self._fit.callbacks)
+        self._fit.hooks.call("on_checkpoint_save_start", tensors)
+        return SaveJob(
+            tensors=tensors,
+            ranks=ranks,
+            state=self._run.state,
+            run=self._run.record,
+            load_data=load_data_of(self._fit.trial, self._context, self._code),
+            metadata=self._metadata(),
+            is_best=is_best,
+            is_asked_for=not is_best or self._run.is_save_due,
+        )
+
+    def _metadata(self) -> dict[str, Any]:
+        record, metrics = self._run.record, self._metrics if self._run.is_validated else {}
+        metadata = {
+            "determined_version": __version__,
+            "steps_completed": self._run.state.batches_trained,
+            "framework": f"torch-{torch.__version__}",
+            "format": "pickle",
+            "run_id": record.run_id,
+            "run": self._context._run_facts,
+            "metrics": {name: float(v) for name, v in metrics.items() if is_numerical_scalar(v)},
+        }
+        if record.not_exact:
+            metadata["not_exact"] = record.not_exact
+        if averages_weights(self._fit.callbacks):
+            metadata["measured"] = "averaged weights"
+        return metadata
+
+    # What follows.
+
+    def _saved(self, storage_id: str, job: SaveJob) -> None:
+        """Follow up on a checkpoint that is safe now; runs in the saver's thread."""
+        record = self._run.record
+        self._tracker.saved(storage_id, job.state.batches_trained)
+        self.rescue.safe_at = job.state.batches_trained
+        superseded = record.best_checkpoint if job.is_best else None
+        record.best_checkpoint = job.replaceable(storage_id)
+        self._retention.after_save(storage_id, superseded)

@@ -1,0 +1,199 @@
+"""From a checkpoint's files to a run that goes on: found first, restored when the data is open."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+from typing import Any
+
+from determined._checkpoint_layout import BUFFERS, GRADIENTS, RANDOM, count_rank_files, rank_file
+from determined.core import CheckpointContext
+from determined.errors import CheckpointNotFound
+from determined.pytorch._checkpoint.reading import read_counters, read_dict, read_state, state_file
+from determined.pytorch._checkpoint.shards import join
+from determined.pytorch._checkpoint.state import (
+    RunRecord,
+    batches_trained_in,
+    mean_gradients,
+    read_run,
+    restore,
+    restore_buffers,
+    restore_counters,
+    restore_gradients,
+)
+from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._naming import former_checkpoint, tell_of_others
+from determined.pytorch._plan import FitPlan
+from determined.pytorch._ranks.ddp import continue_window
+from determined.pytorch._ranks.fsdp import is_sharded
+from determined.pytorch._run import Fit
+from determined.pytorch._schedule import _TrialState
+from determined.storage import SharedFSStorageManager
+from determined.storage._base import is_storage_id
+
+logger = logging.getLogger("determined.pytorch")
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedRun:
+    """A checkpoint whose counters were read, but not its tensors.
+
+    `continues` if the counters go on from it; else it is a warm start of another trial.
+    """
+
+    name: str
+    path: pathlib.Path
+    counters: dict[str, int] | None
+    record: RunRecord | None
+    rank: dict[str, Any]
+    continues: bool
+
+    def batches_trained(self, trial_id: int) -> int:
+        """Return where the run goes on."""
+        return batches_trained_in(self.counters, trial_id) if self.continues else 0
+
+    def continued(self, record: RunRecord) -> RunRecord:
+        """Continue the saved run: its seed decides the data order, its best what is better."""
+        saved = self.record
+        if not self.continues or saved is None:
+            return record
+        if saved.metric == record.metric and saved.smaller_is_better == record.smaller_is_better:
+            record = dataclasses.replace(record, best=saved.best)
+            if saved.run_id == record.run_id:
+                record = dataclasses.replace(record, best_checkpoint=saved.best_checkpoint)
+        _warn_of_differences(record, saved)
+        return dataclasses.replace(
+            record, seed=saved.seed, validation_pending=saved.validation_pending
+        )
+
+    def restore(self, fit: Fit, epoch_length: int) -> tuple[_TrialState, dict[str, Any] | None]:
+        """Load everything; return the counters, and the random states to go on with."""
+        context, trial_id = fit.context, fit.context.get_trial_id()
+        checkpoint = read_state(self.path, context._allow_pickle)
+        checkpoint = join(self.path, checkpoint, context.models, context._allow_pickle)
+        fit.hooks.call("on_checkpoint_load_start", checkpoint)
+        names = self.record.optimizers if self.record is not None else ()
+        restore(context, fit.callbacks, checkpoint, names)
+        state = restore_counters(self.counters, trial_id, epoch_length)
+        if self.continues:
+            self._restore_rank(context, state)
+        if context._core.train._get_last_validation() == state.batches_trained:
+            state.last_val = state.batches_trained
+        rng = self.rank.get(RANDOM) or checkpoint.get(RANDOM)
+        if rng is None:
+            logger.warning("The checkpoint has no random state: dropout and the like start afresh.")
+        return state, rng
+
+    def _restore_rank(self, context: PyTorchTrialContext, state: _TrialState) -> None:
+        if GRADIENTS in self.rank:
+            frequency = 1 if self.record is None else max(1, self.record.aggregation_frequency)
+            in_window = state.batches_trained % frequency != 0
+            restore_gradients(context, self.rank[GRADIENTS], in_window)
+        if state.batches_trained % context._aggregation_frequency:
+            continue_window(context.models)
+        if BUFFERS in self.rank:
+            restore_buffers(context, self.rank[BUFFERS])
+
+
+def find_saved_run(restoring: contextlib.ExitStack, fit: Fit, record: RunRecord) -> SavedRun | None:
+    """Return what `latest_checkpoint` names, on disk until `restoring` closes; for all ranks."""
+    context, trial_id = fit.context, fit.context.get_trial_id()
+    found = _find(restoring, fit, record)
+    if found is None:
+        return None
+    name, path = found
+    logger.info(f"Restoring checkpoint {name}.")
+    state_file(path)  # raises where there is none
+    counters = read_counters(path)
+    return SavedRun(
+        name=name,
+        path=path,
+        counters=counters,
+        record=read_run(path),
+        rank=_read_rank(path, context),
+        continues=counters is not None and counters.get("trial_id", trial_id) == trial_id,
+    )
+
+
+def _find(
+    restoring: contextlib.ExitStack, fit: Fit, record: RunRecord
+) -> tuple[str, pathlib.Path] | None:
+    context, plan, name = fit.context, fit.plan, fit.plan.latest_checkpoint
+    if name is None:
+        return None
+    if name not in ("latest", "best"):
+        return name, restoring.enter_context(_restored(name, context))
+    checkpoints = context._core.checkpoint
+    _check_metric(name, plan)
+    restored = checkpoints.restore_named(
+        name, record.run_id, metric_name=plan.metric, smaller_is_better=plan.smaller_is_better
+    )
+    try:
+        return restoring.enter_context(restored)
+    except CheckpointNotFound as e:
+        former = former_checkpoint(context, type(fit.trial)) if name == "latest" else None
+        if former is not None:
+            return former, restoring.enter_context(checkpoints.restore_path(former))
+        logger.info(f"{e} Training starts from the beginning.")
+        if context.distributed.rank == 0:
+            tell_of_others(context)
+        return None
+
+
+def _check_metric(name: str, plan: FitPlan) -> None:
+    if name == "best" and plan.metric is None:
+        raise ValueError(
+            "`latest_checkpoint='best'` needs to know the metric: pass fit(metric=...)."
+        )
+
+
+def _restored(
+    name: str, context: PyTorchTrialContext
+) -> contextlib.AbstractContextManager[pathlib.Path]:
+    if pathlib.Path(name).is_absolute():  # of another storage, perhaps of another kind
+        storage = SharedFSStorageManager(pathlib.Path(name).parent)
+        return CheckpointContext(context.distributed, storage).restore_path(name)
+    if not is_storage_id(name):
+        raise ValueError(
+            "`latest_checkpoint` must be the id of a checkpoint, an absolute path, 'latest' or "
+            f"'best', got {name!r}."
+        )
+    return context._core.checkpoint.restore_path(name)
+
+
+def _read_rank(path: pathlib.Path, context: PyTorchTrialContext) -> dict[str, Any]:
+    """Read this rank's own state, or the chief's if the run had fewer ranks."""
+    rank, size = context.distributed.rank, context.distributed.size
+    saved_size = count_rank_files(path)
+    if saved_size == 0:
+        return {}
+    state = _read_rank_file(path, 0, context)
+    if 0 < rank < saved_size:
+        gradients = {GRADIENTS: state[GRADIENTS]} if GRADIENTS in state else {}
+        state = {**gradients, **_read_rank_file(path, rank, context)}
+    if saved_size != size and not any(map(is_sharded, context.models)):
+        state.pop(BUFFERS, None)
+        ranks = [_read_rank_file(path, other, context) for other in range(saved_size)]
+        if any(GRADIENTS in other for other in ranks[1:]):  # inside of an aggregation window
+            state[GRADIENTS] = mean_gradients(ranks)
+    return join(path, state, context.models, context._allow_pickle)  # type: ignore[no-any-return]  # still a dict
+
+
+def _read_rank_file(path: pathlib.Path, rank: int, context: PyTorchTrialContext) -> dict[str, Any]:
+    return read_dict(path / rank_file(rank), context._allow_pickle)
+
+
+def _warn_of_differences(record: RunRecord, saved: RunRecord) -> None:
+    if saved.not_exact is not None:
+        logger.warning(
+            f"This checkpoint was saved after an error and is not exact: {saved.not_exact}. The "
+            "batch that failed is trained again."
+        )
+    if saved.aggregation_frequency != record.aggregation_frequency:
+        logger.warning(
+            f"The run was saved with aggregation_frequency={saved.aggregation_frequency} and "
+            f"continues with {record.aggregation_frequency}: its windows are cut differently from "
+            "here on."
+        )
