@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,19 @@ class Lab:
         self.home = Home(folder / "home")
         self.service = Service(self.home)
 
-    def create(self, script: str, *, paused: bool = False, **config: Any) -> int:
-        """Create an experiment that runs `script`; return its id."""
+    def create(
+        self,
+        script: str,
+        *,
+        paused: bool = False,
+        files: Mapping[str, str] | None = None,
+        **config: Any,
+    ) -> int:
+        """Create an experiment that runs `script`, with other files beside it; return its id."""
         code = self.folder / f"code-{len(list(self.folder.glob('code-*')))}"
         code.mkdir()
-        (code / "script.py").write_text(script)
+        for name, text in {"script.py": script, **(files or {})}.items():
+            (code / name).write_text(text)
         values: dict[str, Any] = {
             "name": "test",
             "entrypoint": "python3 script.py",

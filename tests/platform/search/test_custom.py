@@ -124,7 +124,7 @@ def test_a_killed_process_is_restored_by_its_records(start: Callable[..., Custom
     search.start()
     search.validate(1, 1, 0.5)
     search.exit(1)
-    os.kill(first._process.pid, signal.SIGKILL)
+    os.kill(first.pid, signal.SIGKILL)
     records = [e.load(e.dump(record)) for record in search.records]
     search.searcher = Searcher.restore(config(), SPACE, 42, records=records, oracle=start())
     search.validate(2, 1, 0.25)

@@ -8,6 +8,8 @@
     _runs.py       acts on runs: prepare, start, tell, stop
     presence.py    whether one is at work, how to start and wake it (for doors)
     _garbage.py    acts on checkpoints: delete what nothing keeps
+    _searches.py   the search of an experiment, from the store, and who helps it to decide
+    _thinking.py   acts on searches with a helper: they hear their events beside the loop
 
 All that it does in the world follows from what is committed, and may be done again after a crash.
 Read `_loop.py` first.

@@ -24,6 +24,7 @@ from determined.platform.supervisor._decisions import Decisions
 from determined.platform.supervisor._garbage import GarbageCollection
 from determined.platform.supervisor._runs import Runs
 from determined.platform.supervisor._scheduling import Scheduling
+from determined.platform.supervisor._thinking import Thinking
 from determined.store import Heard, Transaction, Trial, Writer, is_decisive
 
 logger = logging.getLogger("determined.supervisor")
@@ -51,6 +52,7 @@ class Supervisor:
         self._runs = Runs(self._board, launcher, machine, self._changed)
         self._scheduling = Scheduling(self._board, tuple(slot.id for slot in machine.slots))
         self._garbage = GarbageCollection(home, self._changed)
+        self._thinking = Thinking(self._board, self._changed)
         self._is_stopping = False
 
     def wake(self) -> None:
@@ -79,6 +81,7 @@ class Supervisor:
         finally:
             await self._runs.close()
             await self._garbage.close()
+            await self._thinking.close()
 
     def _idle_since(self, before: float | None) -> float | None:
         is_idle = self._board.is_idle and not self._garbage.is_busy
@@ -129,6 +132,7 @@ class Supervisor:
             or self._scheduling.is_due(now)
             or self._has_commands()
             or self._garbage.has_results
+            or self._thinking.has_answers
             or bool(self._overdue(now))
         )
         if said or is_durable:
@@ -136,6 +140,7 @@ class Supervisor:
                 self._decide(transaction, said, ended, now, is_durable)
         self._runs.act()
         self._garbage.act()
+        self._thinking.act()
 
     def _decide(
         self,
@@ -147,6 +152,7 @@ class Supervisor:
     ) -> None:
         decisions = Decisions(self._board, transaction, now)
         if is_durable:
+            self._thinking.record(decisions)
             for command in transaction.unanswered():
                 carry_out(command, decisions, transaction)
         for run, path, records, offset in said:

@@ -17,7 +17,6 @@ from typing import Any
 from determined.journal import Control
 from determined.platform.entrypoint import command_for
 from determined.platform.environment import load_environment
-from determined.platform.home import Home
 from determined.platform.launchers.protocol import Launcher, RunStartedBefore, RunState
 from determined.platform.run_environment import run_environment, variables_for_device
 from determined.platform.run_folder import NOT_STARTED, LogPolicy, RunExit, RunSpec
@@ -25,6 +24,7 @@ from determined.platform.slots import Machine, device_variables, free_ports, por
 from determined.platform.snapshot import load_snapshot, working_copy
 from determined.platform.states import State
 from determined.platform.supervisor._board import Board, LiveExperiment, LiveRun
+from determined.platform.supervisor._creations import experiment_folder
 from determined.store import Trial
 
 logger = logging.getLogger("determined.supervisor")
@@ -98,7 +98,7 @@ class Runs:
     def _prepare(self, run: LiveRun, live: LiveExperiment, trial: Trial) -> None:
         """Make the folder of a run, from nothing however far an earlier attempt came."""
         home, config = self._board.home, live.record.config
-        folder = claim_creation(home, live)
+        folder = experiment_folder(home, live.record)
         shutil.rmtree(run.folder.path, ignore_errors=True)
         run.folder.path.mkdir(parents=True, mode=0o700)
         if live.record.snapshot_id is not None:
@@ -230,13 +230,3 @@ class Runs:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("an act on a run failed", exc_info=error)
             self._changed.set()
-
-
-def claim_creation(home: Home, live: LiveExperiment) -> Any:
-    """Give an experiment the folder that its creator prepared; done once, safe to repeat."""
-    folder = home.experiment(live.id)
-    prepared = home.creations / live.record.environment["creation"]
-    if not folder.exists() and prepared.exists():
-        folder.parent.mkdir(exist_ok=True, mode=0o700)
-        prepared.rename(folder)
-    return folder
