@@ -11,6 +11,11 @@ _NOUNS = (
     Lazy(
         "experiment", "determined.cli.experiment", "Create, check and follow experiments.", ("e",)
     ),
+    Lazy(
+        "preview-search",
+        "determined.cli.preview_search",
+        "Show what a search will do, and what it costs at most.",
+    ),
     Lazy("version", "determined.cli.version", "Show the versions of what `det` runs with."),
 )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from determined.cli._continue import continue_command
 from determined.cli._errors import ERROR, OK
 from determined.cli._group import Group
 from determined.cli._tables import show_json
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 @click.group(cls=Group)
 def experiment() -> None:
     """Create, check and follow experiments."""
+
+
+experiment.add_command(continue_command)
 
 
 @experiment.verb("validate")

@@ -9,22 +9,25 @@ from __future__ import annotations
 import getpass
 import time
 import uuid as uuids
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from determined.config import Loaded
 from determined.errors import DeterminedError, StoreVersionError
+from determined.platform.continuing import Limits, continued_config
 from determined.platform.environment import record_environment
 from determined.platform.home import Home
 from determined.platform.slots import Machine, count_cores, find_slots, threads_per_process
 from determined.platform.snapshot import Snapshot, create_snapshot
+from determined.platform.states import Refused
 from determined.platform.supervisor import presence
 from determined.store import Reader, send_command
 
 _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
 _START_SECONDS = 10.0
+_WAKE_SECONDS = 2.0
 _MOST_STARTS = 3
 
 
@@ -42,6 +45,7 @@ class Service:
     def __init__(self, home: Home) -> None:
         self.home = home
         self._reader: Reader | None = None
+        self._last_start = -_WAKE_SECONDS
 
     @property
     def reader(self) -> Reader:
@@ -100,6 +104,39 @@ class Service:
         )
         return int(answer["experiment_id"])
 
+    def continue_experiment(
+        self,
+        experiment_id: int,
+        *,
+        max_trials: int | None = None,
+        max_time: int | None = None,
+        max_length: int | None = None,
+        rerun_failed: bool = False,
+        overrides: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Let a finished experiment go on.
+
+        Args:
+            experiment_id: which one.
+            max_trials: try more values (random, async_halving, adaptive_asha, custom).
+            max_time: train the best longer (async_halving, adaptive_asha, custom).
+            max_length: train all who finished longer (single, random, grid, custom).
+            rerun_failed: run trials again that failed or were canceled.
+            overrides: changes of a `single` experiment's configuration, as `key=value`.
+            config: a configuration whose values go before those of a `single` experiment.
+        """
+        record = self.reader.experiment(experiment_id)
+        if record is None:
+            raise NotFoundError(f"There is no experiment {experiment_id}.")
+        limits = Limits(max_trials, max_time, max_length, rerun_failed)
+        try:
+            new = continued_config(record.config, limits, overrides, config)
+        except Refused as error:
+            raise RefusedError(str(error)) from None
+        arguments = {"experiment_id": experiment_id, "config": new, "limits": limits.to_json()}
+        self.ask("continue", arguments)
+
     def pause(self, experiment_id: int) -> None:
         self.ask("pause", {"experiment_id": experiment_id})
 
@@ -149,7 +186,9 @@ class Service:
         """Start a supervisor if there is unfinished work and nobody at it."""
         if not self._has_work() or presence.ring(self.home):
             return
-        presence.start(self.home)
+        if time.monotonic() - self._last_start > _WAKE_SECONDS:  # else one is about to listen
+            self._last_start = time.monotonic()
+            presence.start(self.home)
 
     def _has_work(self) -> bool:
         if not (self.home.path / "store.db").exists():

@@ -80,6 +80,11 @@ def actions(lab: Lab, experiment_id: int, kind: str) -> list[dict[str, Any]]:
     return [action for step in steps for action in step.actions if action["kind"] == kind]
 
 
+def events(lab: Lab, experiment_id: int) -> list[str]:
+    steps = lab.service.reader.search_steps(experiment_id)
+    return [step.event["event"]["kind"] for step in steps]
+
+
 def check_replay(lab: Lab, experiment_id: int) -> Searcher:
     """Replay all recorded events from zero: the same decisions, and the same state at the end."""
     record = lab.experiment(experiment_id)
@@ -107,9 +112,7 @@ def states(trials: list[Trial]) -> list[str]:
 def test_random_replaces_a_trial_with_invalid_hyperparameters(lab: Lab) -> None:
     first = "if info.trial.trial_id == 2: raise det.InvalidHP('too large')"
     settings = searcher("random", max_trials=5, max_concurrent_trials=2)
-    ended = lab.wait(
-        lab.create(curve(first=first), searcher=settings, hyperparameters=SPACE)
-    )
+    ended = lab.wait(lab.create(curve(first=first), searcher=settings, hyperparameters=SPACE))
     trials = lab.trials(ended.id)
     assert (ended.state, ended.progress, len(trials)) == ("COMPLETED", 1.0, 6)
     assert trials[1].reason == "invalid hyperparameters"
@@ -156,7 +159,7 @@ def test_a_stop_reaches_a_trial_soon(lab: Lab) -> None:
     stopped = [t for t in lab.trials(ended.id) if t.reason.startswith("stopped at")]
     assert len(stopped) <= 1
     for trial in lab.trials(ended.id):
-        assert trial.state == "COMPLETED"
+        assert trial.state == "COMPLETED", lab.account()
         assert trial.total_batches < 100
         assert [c.trial_id for c in lab.checkpoints(ended.id)].count(trial.id) >= 1
     check_replay(lab, ended.id)
@@ -182,13 +185,14 @@ def test_promotion_works_on_one_slot_and_survives_the_loss_of_everything(
     settings = searcher(
         "async_halving", max_trials=6, num_rungs=2, stop_once=False, max_concurrent_trials=1
     )
+    metrics = '{"loss": info.trial.trial_id, "epochs": epoch}'  # the first is the best
     experiment_id = lab.create(
-        curve(seconds=0.02),
+        curve(seconds=0.02, metrics=metrics),
         searcher=settings,
         hyperparameters=SPACE,
         checkpoint_storage={"save_trial_best": 0, "save_trial_latest": 0},
     )
-    lab.until(lambda: actions(lab, experiment_id, "pause"))
+    lab.until(lambda: "trial_paused" in events(lab, experiment_id))
     paused = actions(lab, experiment_id, "pause")[0]["request_id"]
     _kill_everything(lab)
     ended = lab.wait(experiment_id)
@@ -223,14 +227,12 @@ def test_a_trial_without_the_metric_fails_alone(lab: Lab) -> None:
         'else {"lost": 1.0, "epochs": epoch}'
     )
     settings = searcher("adaptive_asha", max_trials=4, max_concurrent_trials=2)
-    ended = lab.wait(
-        lab.create(curve(metrics=metrics), searcher=settings, hyperparameters=SPACE)
-    )
+    ended = lab.wait(lab.create(curve(metrics=metrics), searcher=settings, hyperparameters=SPACE))
     trials = lab.trials(ended.id)
     assert ended.state == "COMPLETED"
     assert [trial.id for trial in trials if trial.state == "ERROR"] == [2]
     assert "loss" in trials[1].reason
-    assert "epochs, lost" in trials[1].reason
+    assert "reported were `epochs`, `lost`" in trials[1].reason
     told = [s.event["event"] for s in lab.service.reader.search_steps(ended.id)]
     of_it = [t["kind"] for t in told if t.get("request_id") == trials[1].request_id]
     assert of_it[-2:] == ["trial_exited_early", "trial_exited"]
@@ -240,9 +242,7 @@ def test_a_trial_without_the_metric_fails_alone(lab: Lab) -> None:
 def test_a_metric_that_is_not_a_number_survives_in_the_record(lab: Lab) -> None:
     metrics = '{"loss": float("nan"), "epochs": epoch}'
     settings = searcher("async_halving", max_trials=2, num_rungs=2)
-    ended = lab.wait(
-        lab.create(curve(metrics=metrics), searcher=settings, hyperparameters=SPACE)
-    )
+    ended = lab.wait(lab.create(curve(metrics=metrics), searcher=settings, hyperparameters=SPACE))
     assert (ended.state, ended.reason) == ("ERROR", "all 2 trials failed")
     steps = lab.service.reader.search_steps(ended.id)
     values = [s.event["event"]["metrics"]["loss"] for s in steps if "metrics" in s.event["event"]]
@@ -267,9 +267,7 @@ def test_canceling_ends_paused_trials_too(lab: Lab) -> None:
     settings = searcher(
         "async_halving", max_trials=8, num_rungs=2, stop_once=False, max_concurrent_trials=2
     )
-    experiment_id = lab.create(
-        curve(seconds=0.05), searcher=settings, hyperparameters=SPACE
-    )
+    experiment_id = lab.create(curve(seconds=0.05), searcher=settings, hyperparameters=SPACE)
     lab.until(lambda: actions(lab, experiment_id, "pause"))
     lab.service.cancel(experiment_id)
     assert lab.wait(experiment_id).state == "CANCELED"
@@ -280,9 +278,7 @@ def test_canceling_ends_paused_trials_too(lab: Lab) -> None:
 
 def test_a_model_proposes_and_is_asked_in_a_process_of_its_own(lab: Lab) -> None:
     pytest.importorskip("optuna")
-    settings = searcher(
-        "random", max_trials=18, max_concurrent_trials=2, sampler="tpe"
-    )
+    settings = searcher("random", max_trials=18, max_concurrent_trials=2, sampler="tpe")
     experiment_id = lab.create(curve(epochs=1), searcher=settings, hyperparameters=SPACE)
     lab.until(lambda: len(lab.trials(experiment_id)) >= 8)
     lab.kill_supervisor()
@@ -345,6 +341,9 @@ class Climb:
         if len(self.points) < self.search.config["tries"]:
             self.step(self.best[1])
 
+    def raised(self, limits):
+        self.search.resume(0, str(limits))
+
 
 class Broken(Climb):
     def validated(self, trial, metrics, steps):
@@ -360,9 +359,7 @@ class Stuck(Climb):
 def custom(lab: Lab, name: str, **options: Any) -> int:
     settings = searcher("custom", tries=5) | {"class": f"my_search:{name}"}
     files = {"my_search.py": METHOD}
-    return lab.create(
-        curve(epochs=40, seconds=0.02), searcher=settings, files=files, **options
-    )
+    return lab.create(curve(epochs=40, seconds=0.02), searcher=settings, files=files, **options)
 
 
 def test_a_method_of_ones_own_runs_and_is_restored(lab: Lab) -> None:

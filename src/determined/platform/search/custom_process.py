@@ -155,6 +155,9 @@ class LateOracle:
                 self._process = self._start()
             except OSError as error:
                 raise CustomMethodError(f"its process could not be started: {error}") from None
+            if self._is_aborted:
+                self.close()
+                raise CustomMethodError("the question was taken back.")
             self._repeat(self._process)
         return self._process
 

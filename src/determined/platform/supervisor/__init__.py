@@ -4,6 +4,7 @@
     _board.py      what it keeps in memory: experiments that are not over, runs that live
     _decisions.py  what a command, a report or the end of a run changes, within the transaction
     _commands.py   the verbs that doors may send
+    _continuing.py the verb that lets a finished experiment go on
     _scheduling.py who runs next, from the board
     _runs.py       acts on runs: prepare, start, tell, stop
     presence.py    whether one is at work, how to start and wake it (for doors)

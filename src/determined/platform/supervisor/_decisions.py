@@ -49,6 +49,14 @@ class Decisions:
         self._feed(live, search.InitialTrials())
         return live.record
 
+    def go_on(self, experiment_id: int, event: search.LimitsRaised) -> None:
+        """Take a finished experiment up again; its search decides which trials run."""
+        record = self._transaction.experiment(experiment_id)
+        live = load_experiment(self._board.home, self._transaction, record)
+        self._board.experiments[record.id] = live
+        self._note(live, "continued", "continued by the user")
+        self._feed(live, event)
+
     def pause(self, experiment_id: int, reason: str = "") -> None:
         live = self._live(experiment_id, "paused")
         self._set_experiment(live, paused(live.state, _named(live.record)), reason)

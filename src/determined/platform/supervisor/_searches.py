@@ -13,8 +13,11 @@ from determined.platform.environment import load_environment
 from determined.platform.home import Home
 from determined.platform.run_environment import variables_for_device
 from determined.platform.search.custom_process import CustomProcess, LateOracle
+from determined.platform.search.events import Action, Event
 from determined.platform.search.model_process import ModelProcess, missing_packages
+from determined.platform.search.questions import Model, Question
 from determined.platform.search.searcher import Searcher
+from determined.platform.search.space import Point
 from determined.platform.snapshot import load_snapshot, working_copy
 from determined.platform.states import Refused
 from determined.platform.supervisor._creations import experiment_folder
@@ -42,15 +45,35 @@ def restore_search(
     home: Home, transaction: Transaction, record: Experiment
 ) -> tuple[Searcher, Helper | None]:
     """Return the search as it was, and whoever must be asked beside the loop."""
+    searcher = origin_of(record)["searcher"]
+    sampler = searcher.get("sampler", "random")
+    if searcher["name"] == "custom":
+        oracle = LateOracle(lambda: start_method(home, record))
+        return _restored(transaction, record, oracle, None), oracle
+    if sampler == "random":
+        return _restored(transaction, record, None, None), None
+    model = ModelProcess(sampler, origin_of(record)["hyperparameters"])
+    return _restored(transaction, record, None, model), model
+
+
+def rehearse(
+    transaction: Transaction, record: Experiment, event: Event
+) -> tuple[Searcher, list[Action]]:
+    """Return what a search would do, with random samples; a user's method is not asked."""
+    searcher = _restored(transaction, record, None, _NoModel())
+    is_custom = searcher.settings.name == "custom"
+    return searcher, [] if is_custom else searcher.handle(event).actions
+
+
+def _restored(
+    transaction: Transaction, record: Experiment, oracle: LateOracle | None, model: Model | None
+) -> Searcher:
     origin = origin_of(record)
-    is_custom = origin["searcher"]["name"] == "custom"
     # A new process of a user's method has to hear everything; others go on from a snapshot.
+    is_custom = origin["searcher"]["name"] == "custom"
     snapshot = None if is_custom else transaction.searcher_state(record.id)
     after = 0 if snapshot is None else int(snapshot["num_events"])
-    oracle = LateOracle(lambda: start_method(home, record)) if is_custom else None
-    sampler = origin["searcher"].get("sampler", "random")
-    model = None if sampler == "random" else ModelProcess(sampler, origin["hyperparameters"])
-    searcher = Searcher.restore(
+    return Searcher.restore(
         origin["searcher"],
         origin["hyperparameters"],
         origin["reproducibility"]["experiment_seed"],
@@ -59,7 +82,13 @@ def restore_search(
         oracle,
         model,
     )
-    return searcher, oracle or model
+
+
+class _NoModel:
+    """A model that has no answer, for a rehearsal: a random sample takes its place."""
+
+    def propose(self, question: Question) -> Point:
+        raise LookupError
 
 
 def origin_of(record: Experiment) -> dict[str, Any]:
