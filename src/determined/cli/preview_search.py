@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one value.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def preview_search(config_file: str, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Show how many trials a search runs, how long they train, and what that costs at most.
+    """Show what a search will do, and what it costs at most.
 
     CONFIG is the YAML file of an experiment, or `-` for standard input. Nothing is started. The
+    table tells how many trials end after which time, as the rule predicts; the simulated
     estimate comes from a simulated search on made-up learning curves.
     """
     from determined.config import Completion, load, load_file

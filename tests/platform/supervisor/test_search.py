@@ -54,6 +54,13 @@ def save(ctx, epoch):
 with core.init() as ctx:
     main(ctx)
 """
+# At the rung, leave the supervisor time to say what it wants.
+UNTIL_ASKED = """
+        for _ in range(60 if epoch == 2 else 0):
+            if ctx.preempt.should_preempt():
+                break
+            time.sleep(0.05)
+"""
 SPACE = {"quality": {"type": "double", "minval": 0.0, "maxval": 1.0}}
 
 
@@ -185,9 +192,10 @@ def test_promotion_works_on_one_slot_and_survives_the_loss_of_everything(
     settings = searcher(
         "async_halving", max_trials=6, num_rungs=2, stop_once=False, max_concurrent_trials=1
     )
-    metrics = '{"loss": info.trial.trial_id, "epochs": epoch}'  # the first is the best
+    # The first is paused, and soon too bad to be promoted.
+    metrics = '{"loss": [5, 1, 2, 6, 3, 4][info.trial.trial_id - 1], "epochs": epoch}'
     experiment_id = lab.create(
-        curve(seconds=0.02, metrics=metrics),
+        curve(metrics=metrics, each=UNTIL_ASKED),
         searcher=settings,
         hyperparameters=SPACE,
         checkpoint_storage={"save_trial_best": 0, "save_trial_latest": 0},
@@ -207,8 +215,9 @@ def test_promotion_works_on_one_slot_and_survives_the_loss_of_everything(
     assert trials[paused].state == "COMPLETED"
     replayed = check_replay(lab, experiment_id)
     assert all(trial.exited for trial in replayed.desk.trials)
-    freed = {action["request_id"] for action in actions(lab, experiment_id, "free_checkpoints")}
-    assert freed
+    freed = actions(lab, experiment_id, "free_checkpoints")
+    assert freed[0]["request_id"] == paused
+    assert trials[paused].reason.startswith("no longer to be promoted from 2 epochs: rank 4 of 5")
     lab.until(lambda: not any(c.state == "COMPLETED" for c in lab.checkpoints(experiment_id)))
 
 
