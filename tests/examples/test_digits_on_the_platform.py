@@ -31,7 +31,8 @@ def test_one_trial_reaches_what_the_script_reaches_alone(lab: Lab) -> None:
 
 
 def test_the_search_stops_bad_trials_and_finds_a_good_one(lab: Lab) -> None:
-    experiment_id = start(lab, "adaptive.yaml", "searcher.max_trials=4")
+    shorter = ["searcher.max_time=3", "entrypoint=python3 train.py --epochs 3"]
+    experiment_id = start(lab, "adaptive.yaml", "searcher.max_trials=4", *shorter)
     ended = lab.wait(experiment_id)
     trials = lab.trials(experiment_id)
     assert (ended.state, len(trials)) == ("COMPLETED", 4), lab.account()

@@ -102,8 +102,8 @@ def _serve(lines: TextIO, answers: TextIO) -> None:
             if listener is None:
                 listener = _Listener(_load(opening["config"]["class"])(search))
             listener.hear(load(line))
-            answer = {"orders": search.take_orders()}
-            json.dumps(answer)
+            answer: dict[str, Any] = {"orders": search.take_orders()}
+            json.dumps(answer)  # what cannot be sent is the method's fault too
         except Exception:
             answer = {"error": traceback.format_exc()}
         _answer(answers, answer)
