@@ -53,15 +53,19 @@ class Child:
             tempfile.TemporaryFile() if log is None else log.open("a+b")  # noqa: SIM115
         )
         self._said_before = self._errors.seek(0, os.SEEK_END)
-        self._process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd=directory,
-            env=None if variables is None else dict(variables),
-            start_new_session=True,  # a Ctrl-C in a terminal is for the supervisor
-        )
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                cwd=directory,
+                env=None if variables is None else dict(variables),
+                start_new_session=True,  # a Ctrl-C in a terminal is for the supervisor
+            )
+        except OSError:
+            self._errors.close()
+            raise
         self._unread = b""
 
     @property
