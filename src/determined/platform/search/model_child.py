@@ -9,7 +9,7 @@ import json
 import os
 import select
 import sys
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from determined.platform.search.child import end_with_parent
 from determined.platform.search.optuna_model import OptunaModel
@@ -29,7 +29,7 @@ def _serve(lines: BinaryIO, answers: int) -> None:
         if not line:
             return
         try:
-            answer = {"point": model.propose(Question(**json.loads(line)))}
+            answer: dict[str, Any] = {"point": model.propose(Question(**json.loads(line)))}
         except Exception as error:
             answer = {"error": repr(error)}
         os.write(answers, json.dumps(answer).encode() + b"\n")
