@@ -33,7 +33,7 @@ demo: $(INSTALLED)
 	cd examples/digits && $(CURDIR)/$(BIN)/python train.py
 
 test: $(TOOLS)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --reruns 1 -rR
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The long form of the fault tests: FAULTS times as many random cases as in `make test`.
 FAULTS ?= 12

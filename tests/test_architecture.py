@@ -16,7 +16,7 @@ _ROOT = Path(determined.__file__).parent
 _LINES = (
     "_ignore_rules _source_files",
     "errors _info _version _log_format _user_code _trial_code _distributed_backend "
-    "_experiment_config _hparams _import_from_path _keeper_watch gpu",
+    "_experiment_config _hparams _import_from_path _keeper_watch _notebook gpu",
     "common.check common._logging common.util config platform.search",
     "util",
     "storage tensorboard journal",
@@ -120,3 +120,14 @@ def test_torch_is_imported_by_the_training_library_only() -> None:
         and any(i.partition(".")[0] == "torch" for i in imports(name, when_imported=True))
     ]
     assert heavy == []
+
+
+def test_no_test_imports_another_and_their_names_are_short() -> None:
+    wrong = []
+    for path in sorted(Path(__file__).parent.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and ".test_" in str(node.module):
+                wrong.append(f"{path.name} imports {node.module}")
+            if isinstance(node, ast.FunctionDef) and len(node.name) >= 80:
+                wrong.append(f"{path.name}: {node.name}")
+    assert wrong == []

@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from determined.gpu import get_gpu_uuids
-
-
-def install(directory: Path, tool: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = directory / tool
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
+from tests.support.tools import install
 
 
 @pytest.fixture(autouse=True)

@@ -66,7 +66,7 @@ class ExperimentConfig(dict[str, Any]):
         return metric
 
     def get_optimizations_config(self) -> dict[str, Any]:
-        """The `optimizations` section: aggregation and compression of gradients."""
+        """The `optimizations` section: accumulation and compression of gradients."""
         return dict(self._section("optimizations"))
 
     def get_checkpoint_storage(self) -> dict[str, Any]:

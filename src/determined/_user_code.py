@@ -71,7 +71,7 @@ def unpack_user_code(archive: IO[bytes], destination: Path, twin: Path | None = 
     Those that `twin`, a directory made from the same archive, still has unchanged are not written
     again: both names then stand for one file, which stays as long as either does.
     """
-    destination.mkdir()  # not those above: a storage that was unmounted must not be made anew
+    destination.mkdir()  # not those above: a storage that was unmounted must not be created again
     destination.chmod(0o755)
     archive.seek(0)
     with tarfile.open(fileobj=archive, mode="r") as tar:

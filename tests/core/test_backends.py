@@ -7,7 +7,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,7 @@ from determined.core._backend import Backend, LocalBackend
 from determined.core._journal_backend import JournalBackend
 from determined.errors import MetricConflictError
 from determined.journal import Control, JournalReader, Record
-
-_PATIENCE_SECONDS = 30.0
+from tests.support.waiting import eventually
 
 
 def said(folder: Path) -> list[Record]:
@@ -30,13 +29,6 @@ def said(folder: Path) -> list[Record]:
         r for path in sorted(folder.glob("journal-*")) for r in JournalReader(path).records()
     ]
     return [dataclasses.replace(record, time=0.0) for record in records]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture(params=["local", "journal"])
@@ -55,7 +47,7 @@ class TestEveryBackend:
         backend.report_metrics("mine", 1, {"text": "a", "none": None, "array": np.zeros(2)})
         backend.report_progress(0.5)
         backend.set_status("training")
-        backend.before_save()
+        backend.before_save("u", {"steps_completed": 1})
         backend.report_checkpoint(
             {"uuid": "u", "resources": {"w": 1}, "metadata": {}, "steps_completed": 1}
         )
@@ -174,7 +166,7 @@ def test_epochs_must_be_numbers(run: JournalBackend, name: str) -> None:
 def test_the_control_file_preempts(run: JournalBackend, tmp_path: Path) -> None:
     assert not run.should_preempt()
     Control(preempt=True, reason="paused").write(tmp_path)
-    until(run.should_preempt)
+    eventually(run.should_preempt)
 
 
 def test_a_preemption_that_came_first_is_seen_at_once(tmp_path: Path) -> None:
@@ -188,7 +180,7 @@ def test_best_is_the_better_of_own_and_all_trials(run: JournalBackend, tmp_path:
     run.set_best_tracking("m", True)
     run.report_metrics("validation", 1, {"m": 0.5})
     Control(best_validation=0.3).write(tmp_path)
-    until(lambda: run.best_validation() == 0.3)
+    eventually(lambda: run.best_validation() == 0.3)
     run.report_metrics("validation", 2, {"m": 0.2})
     assert run.best_validation() == 0.2
 
@@ -205,10 +197,10 @@ def test_a_damaged_control_file_changes_nothing(
     run: JournalBackend, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "control").write_text("{not json")
-    until(lambda: "control file" in caplog.text)
+    eventually(lambda: "control file" in caplog.text)
     assert not run.should_preempt()
     Control(preempt=True).write(tmp_path)
-    until(run.should_preempt)
+    eventually(run.should_preempt)
 
 
 def test_unknown_keys_of_a_control_file_are_passed_over() -> None:
@@ -261,6 +253,10 @@ def test_reports_wait_while_the_folder_is_gone(
     backend.report_progress(0.5)
     assert "wait in memory" in caplog.text
     folder.mkdir()
-    backend.before_save()
-    assert said(folder) == [journal.RunStarted(1, 0, time=0.0), journal.Progress(0.5, time=0.0)]
+    backend.before_save("u", {"steps_completed": 3})
+    assert said(folder) == [
+        journal.RunStarted(1, 0, time=0.0),
+        journal.Progress(0.5, time=0.0),
+        journal.CheckpointAnnounced("u", 3, time=0.0),
+    ]
     backend.close()

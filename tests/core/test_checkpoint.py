@@ -47,7 +47,7 @@ class Recorder:
         self.on_save: Callable[[], None] = lambda: None
         self.saves = 0
 
-    def before_save(self) -> None:
+    def before_save(self, storage_id: str, metadata: dict[str, Any]) -> None:
         self.saves += 1
         self.on_save()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +16,8 @@ import pytest
 from determined import InvalidHP, core, journal
 from determined.core._backend import LocalBackend
 from determined.errors import DistributedError
+from tests.support.tasks import become_a_task
 from tests.support.workers import collect_workers, run_threads, run_workers
-
-_CLUSTER = {
-    "master_url": "",
-    "cluster_id": "c",
-    "agent_id": "a",
-    "slot_ids": [0],
-    "task_id": "t",
-    "allocation_id": "t.1",
-    "session_token": "",
-    "task_type": "TRIAL",
-}
-_TRIAL = {
-    "trial_id": 7,
-    "experiment_id": 3,
-    "trial_seed": 11,
-    "hparams": {},
-    "steps_completed": 0,
-    "trial_run_id": 1,
-    "debug": False,
-    "inter_node_network_interface": None,
-}
-_RENDEZVOUS = {"container_addrs": ["127.0.0.1"], "container_rank": 0, "container_slot_counts": [1]}
-
-
-def become_a_task(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], **changes: Any
-) -> None:
-    directory.mkdir()
-    (directory / "cluster.json").write_text(json.dumps({**_CLUSTER, **changes}))
-    (directory / "trial.json").write_text(json.dumps({**_TRIAL, "config": config}))
-    (directory / "rendezvous.json").write_text(json.dumps(_RENDEZVOUS))
-    monkeypatch.setenv("DET_INFO_DIR", str(directory))
 
 
 def test_a_run_on_its_own_has_every_part(tmp_path: Path) -> None:
@@ -247,25 +216,28 @@ with core.init(checkpoint_storage=sys.argv[1]):
 
 @pytest.mark.multiprocess
 def test_stacks_are_shown_from_native_code(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
+    script, shown = tmp_path / "script.py", tmp_path / "stderr"
     script.write_text(_IN_NATIVE_CODE)
-    with subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline() == "here\n"
-        shown = ""
-        while "in hang_in_native_code" not in shown:  # the first may come before it hangs
-            process.send_signal(signal.SIGUSR1)
-            while not shown.endswith("in <module>\n"):
-                shown += process.stderr.readline()
-            shown = shown.rstrip()
-        process.kill()
+    with (
+        shown.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "here\n"
+            deadline = time.monotonic() + 60
+            while "in hang_in_native_code" not in shown.read_text():
+                assert time.monotonic() < deadline, shown.read_text()
+                process.send_signal(signal.SIGUSR1)  # the first may come before it hangs
+                time.sleep(0.05)
+        finally:
+            process.kill()
 
 
 def test_alerts_have_a_level(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

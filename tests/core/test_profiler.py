@@ -17,7 +17,7 @@ from determined.core import (
     ProfilerContext,
 )
 from determined.core._backend import LocalBackend
-from determined.core._system_metrics import mean, open_collectors
+from determined.core._system_metrics import build_collectors, mean
 from tests.support.workers import run_threads
 
 
@@ -116,7 +116,7 @@ def test_report_sizes_are_whole_numbers(count: Any) -> None:
 
 def test_missing_counters_leave_the_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "disk_io_counters", lambda: None)
-    groups = open_collectors().keys()
+    groups = build_collectors().keys()
     assert "disk" not in groups
     assert {"cpu", "memory", "network"} <= groups
 

@@ -18,6 +18,7 @@ import pytest
 from determined.core._distributed import DistributedContext
 from determined.core._watchdog import Watchdog, prepare_child
 from determined.errors import DistributedError
+from tests.support.waiting import eventually
 from tests.support.workers import collect_workers, run_workers
 
 DEADLINE_SECONDS = 30
@@ -102,7 +103,7 @@ class TestOneRank:
         directory = tmp_path / "reports" / "run"
         watchdog = Watchdog(directory, 0, 1, timeout_seconds=2)
         watchdog.start()
-        _wait_until(directory / "rank_0.json")
+        eventually((directory / "rank_0.json").exists)
         watchdog.beat("going on")
         watchdog.stop()
         assert not (tmp_path / "reports").exists()
@@ -163,7 +164,7 @@ def _stop_rank_1(directory: Path) -> str:
     watchdog.start()
     pids = context.allgather(os.getpid())
     if context.rank == 1:
-        _wait_until(directory / "rank_1.json")
+        eventually((directory / "rank_1.json").exists)
         os.kill(os.getpid(), signal.SIGSTOP)
     try:
         context.gather(None)
@@ -175,11 +176,6 @@ def _stop_rank_1(directory: Path) -> str:
     return "no error"
 
 
-def _wait_until(path: Path) -> None:
-    while not path.exists():
-        time.sleep(0.01)
-
-
 def _loader_worker_hangs(directory: Path) -> str:
     child = os.fork()
     if child == 0:
@@ -188,7 +184,7 @@ def _loader_worker_hangs(directory: Path) -> str:
     unprepared = os.fork()
     if unprepared == 0:
         _lost_in_getitem()
-    _wait_until(directory / f"stack_0_{child}.txt")
+    eventually((directory / f"stack_0_{child}.txt").exists)
     watchdog = Watchdog(directory, 0, 1, 0.2)
     watchdog.start()
     text = _wait_for(directory, "hang_1.txt")

@@ -173,7 +173,7 @@ def test_a_run_without_any_whole_checkpoint_starts_from_the_beginning(
     assert "from the beginning" in caplog.text
 
 
-def test_a_checkpoint_whose_manifest_is_lost_is_not_listed_and_says_so_when_asked_for(
+def test_a_checkpoint_without_its_manifest_is_not_listed_and_says_so(
     root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = tmp_path / "storage"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import random
@@ -20,7 +19,7 @@ from torch import nn
 from determined import core, pytorch
 from determined.errors import CheckpointError
 from determined.storage import Manifest, SharedFSStorageManager
-from tests.support.faults import factor
+from tests.support.faults import factor, mounted
 from tests.support.forks import Child
 from tests.support.resumable import ResumableTrial, Trained, fingerprint, steps, train
 from tests.support.victims import Setup, Tell, check_storage, leftovers, preload, run
@@ -28,17 +27,6 @@ from tests.support.workers import run_workers
 
 DEADLINE_SECONDS = 100.0
 MEGABYTE = 1 << 20
-
-
-def mounted(*arguments: str, at: Path) -> contextlib.ExitStack:
-    """Mount something until the stack is closed; skip where that is not allowed."""
-    at.mkdir(exist_ok=True)
-    done = subprocess.run(["mount", *arguments, str(at)], capture_output=True, text=True)
-    if done.returncode != 0:
-        pytest.skip(f"cannot mount here: {done.stderr.strip()}")
-    stack = contextlib.ExitStack()
-    stack.callback(subprocess.run, ["umount", "--lazy", str(at)], check=True)
-    return stack
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,7 @@ from tests.support.faults import factor
 from tests.support.flaky_proxy import KINDS, FlakyProxy, Plan, first, flaky_proxy
 from tests.support.resumable import ResumableTrial, fingerprint
 from tests.support.resumable import train as train_locally
+from tests.support.waiting import eventually
 
 PAUSES = [0.2, 0.8, 3.2]
 ALWAYS = 1 << 30
@@ -217,9 +218,11 @@ class Gated(ResumableTrial):
     """Lets the upload of its first checkpoint go on only when more batches were trained."""
 
     gate: threading.Event
+    begun: threading.Event
     opens_at = 8
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        self.begun.set()
         if batch_idx == self.opens_at:
             self.gate.set()
         return super().train_batch(batch, epoch_idx, batch_idx)
@@ -227,9 +230,10 @@ class Gated(ResumableTrial):
 
 @pytest.mark.timeout(90)
 def test_training_goes_on_while_an_upload_waits(proxy: FlakyProxy, bucket: str) -> None:
-    gate = threading.Event()
-    proxy.fail(lambda method, path, number: gate if method == "PUT" else None)
-    trial_class = type("Trial", (Gated,), {"gate": gate})
+    gate, begun = threading.Event(), threading.Event()
+    # Not before training: a small file is written at the start, to see whether that is possible.
+    proxy.fail(lambda method, *_: gate if method == "PUT" and begun.is_set() else None)
+    trial_class = type("Trial", (Gated,), {"gate": gate, "begun": begun})
     train(config(proxy.url, bucket), 10, trial_class, checkpoint_period=Batch([2]))
     assert gate.is_set()
     storage = manager(proxy, bucket)
@@ -244,10 +248,10 @@ def test_an_outage_in_training_follows_the_policy(
     class Trial(ResumableTrial):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
             if batch_idx == 3:
-                wait_until(lambda: any("manifest" in p for m, p, _ in proxy.seen if m == "PUT"))
+                eventually(lambda: any("manifest" in p for m, p, _ in proxy.seen if m == "PUT"))
                 proxy.fail(first(ALWAYS, "503"))
             if batch_idx == 6:
-                wait_until(lambda: len(pauses) >= 3 and is_quiet(proxy))
+                eventually(lambda: len(pauses) >= 3 and is_quiet(proxy))
                 proxy.stop_failing()
             return super().train_batch(batch, epoch_idx, batch_idx)
 
@@ -269,10 +273,3 @@ def is_quiet(proxy: FlakyProxy) -> bool:
     before = len(proxy.seen)
     time.sleep(0.3)
     return len(proxy.seen) == before
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -6,6 +6,8 @@ import contextlib
 import os
 import pty
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,14 +18,24 @@ import pytest
 from determined.storage import SharedFSStorageManager
 from tests.support import signalled
 from tests.support.faults import in_memory  # noqa: F401  # a fixture
-from tests.support.resumable import Trained, checkpoints
+from tests.support.resumable import checkpoints
+from tests.support.signalled import Ending
+from tests.support.waiting import eventually
 from tests.support.workers import Outcome, collect_workers
 
 pytestmark = pytest.mark.multiprocess
 
+ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 60.0
 # The phase, and the batches that are trained when the run has stopped; -1: it is not certain.
-PHASES = {"loader start": 0, "first step": 1, "batch 4": 5, "validation": 4, "save": -1}
+PHASES = {
+    "loader start": 0,
+    "first step": 1,
+    "batch 4": 5,
+    "validation": 4,
+    "last batch": 8,
+    "save": -1,
+}
 
 
 @contextlib.contextmanager
@@ -62,24 +74,24 @@ def train_until(folder: Path, phase: str, act: Callable[[int], None]) -> Outcome
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Ending:
     (outcome,) = collect_workers(
         1, signalled.main, str(tmp_path_factory.mktemp("unbroken")), process_group=False
     )
-    trained = outcome.value
-    assert isinstance(trained, Trained)
-    return trained
+    ending = outcome.value
+    assert isinstance(ending, Ending)
+    return ending
 
 
-def check_continues(folder: Path, unbroken: Trained) -> None:
+def check_continues(folder: Path, unbroken: Ending) -> Ending:
     """What is there is whole, and a new process ends like the unbroken run."""
     manager = SharedFSStorageManager(folder / "storage")
     assert all(manager.verify(found.storage_id) for found in manager.list())
     newest = manager.latest("run")
     done = 0 if newest is None else int(newest.metadata["steps_completed"])
     resumed = signalled.main(str(folder))
-    assert len(resumed.losses) == signalled.LENGTH - done
-    assert resumed.ends_like(unbroken)
+    assert resumed.continues(unbroken, done)
+    return resumed
 
 
 def steps(folder: Path) -> list[int]:
@@ -90,7 +102,7 @@ def steps(folder: Path) -> list[int]:
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129)])
 def test_a_signal_in_any_phase_stops_the_run_where_it_is(
-    phase: str, name: str, code: int, tmp_path: Path, unbroken: Trained
+    phase: str, name: str, code: int, tmp_path: Path, unbroken: Ending
 ) -> None:
     outcome = train_until(tmp_path, phase, lambda pid: os.kill(pid, signal.Signals[name]))
     assert outcome.exit_code == code, outcome
@@ -99,7 +111,29 @@ def test_a_signal_in_any_phase_stops_the_run_where_it_is(
         assert steps(tmp_path)[-1:] == ([expected] if expected else [])
     else:
         assert len(steps(tmp_path)) == 2  # the one that it was saving, and the one of the stop
-    check_continues(tmp_path, unbroken)
+    resumed = check_continues(tmp_path, unbroken)
+    if phase == "validation":  # the resumed run begins with the one that was cut short
+        assert resumed.validations == unbroken.validations
+
+
+def test_a_script_says_how_to_resume_and_leaves_with_143(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DET_PROGRESS")
+    with when_ready(tmp_path, lambda pid: os.kill(pid, signal.SIGTERM)):
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.support.signalled", str(tmp_path), "batch 4"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+        )
+    assert done.returncode == 143, done.stderr
+    assert (tmp_path / "said").read_text() == "shut down\nleft fit\n"
+    assert steps(tmp_path) == [3, 5]  # nothing but the current batch was finished
+    assert "SIGTERM" in done.stderr
+    assert 'latest_checkpoint="latest"' in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def train_on_two(folder: Path, *arguments: object) -> list[Outcome]:
@@ -129,29 +163,31 @@ def test_a_signal_to_one_of_two_ranks_stops_both(
     assert PHASES[phase] <= done < signalled.LENGTH
     resumed = train_on_two(tmp_path)
     for whole, rest in zip(unbroken_on_two, resumed, strict=True):
-        assert len(rest.value.losses) == signalled.LENGTH - done
-        assert rest.value.ends_like(whole.value)
+        assert rest.value.continues(whole.value, done)
 
 
 @pytest.mark.parametrize("phase", ["batch 4", "validation", "save"])
 def test_a_second_ctrl_c_ends_the_run_at_once_and_does_no_harm(
-    phase: str, tmp_path: Path, unbroken: Trained
+    phase: str, tmp_path: Path, unbroken: Ending
 ) -> None:
     def interrupt_twice(pid: int) -> None:
         os.kill(pid, signal.SIGINT)
-        time.sleep(0.02)  # two at once may arrive as one
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGINT)
+        eventually((tmp_path / "heard").exists)  # two at once may arrive as one
+        os.kill(pid, signal.SIGINT)
+        (tmp_path / "go").touch()
 
+    (tmp_path / "hold").touch()
     outcome = train_until(tmp_path, phase, interrupt_twice)
     assert outcome.exit_code != 0
+    assert "KeyboardInterrupt" in (outcome.error or "")
+    assert (tmp_path / "said").read_text() == "shut down\n"
     assert set(steps(tmp_path)) <= {3, 4, 5, 6}
     check_continues(tmp_path, unbroken)
 
 
 @pytest.mark.parametrize("phase", ["batch 4", "save"])
 def test_sigusr1_shows_stacks_and_disturbs_nothing(
-    phase: str, tmp_path: Path, unbroken: Trained
+    phase: str, tmp_path: Path, unbroken: Ending
 ) -> None:
     def ask(pid: int) -> None:
         os.kill(pid, signal.SIGUSR1)
@@ -165,7 +201,7 @@ def test_sigusr1_shows_stacks_and_disturbs_nothing(
 
 @pytest.mark.parametrize("progress", ["on", "off"])
 def test_a_closed_terminal_stops_the_run_with_a_checkpoint(
-    progress: str, tmp_path: Path, unbroken: Trained
+    progress: str, tmp_path: Path, unbroken: Ending
 ) -> None:
     ours, theirs = pty.openpty()
     reader = threading.Thread(target=_read_all, args=(ours, tmp_path / "ready"))

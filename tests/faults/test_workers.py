@@ -31,6 +31,9 @@ from tests.support.workers import run_workers
 BAD_RECORD = 5
 # Set when the batch before that record's is used, so that the error is about no other.
 ARRIVED = multiprocessing.get_context("fork").Event()
+# Set when the main process waits for the batch of that record: it hears of a worker's death in
+# whatever it does.
+WAITED_FOR = multiprocessing.get_context("fork").Event()
 
 # There may be fewer cores here.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -39,8 +42,16 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch looks every five seconds whether workers that went quietly are still there."""
-    monkeypatch.setattr(_MultiProcessingDataLoaderIter._try_get_data, "__defaults__", (0.2,))
+    get: Any = _MultiProcessingDataLoaderIter._try_get_data
+
+    def get_soon(loader: Any, timeout: float = 0.2) -> Any:
+        if ARRIVED.is_set():
+            WAITED_FOR.set()
+        return get(loader, timeout)
+
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter, "_try_get_data", get_soon)
     ARRIVED.clear()
+    WAITED_FOR.clear()
 
 
 class OwnError(Exception):
@@ -66,7 +77,7 @@ def break_off(connection: Any, *_: Any) -> None:
 
 def go_wrong(how: str) -> Any:
     assert ARRIVED.wait(30), "the batch before was not used"
-    time.sleep(0.05)  # until somebody waits for this one
+    assert WAITED_FOR.wait(30), "nobody waits for this one"
     if how == "exit":
         os._exit(1)
     if how == "exit quietly":
@@ -240,7 +251,7 @@ def test_a_worker_that_cannot_start_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.multiprocess
-def test_a_checkpoint_before_the_fault_is_good_and_the_repaired_run_ends_as_if_nothing_had_been(
+def test_the_repaired_run_continues_from_before_the_fault_and_ends_the_same(
     tmp_path: Path,
 ) -> None:
     class Faulty(WorkedTrial):

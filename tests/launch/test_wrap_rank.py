@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from determined.launch.wrap_rank import LONGEST_LINE_BYTES, find_rank, split_lines
+from tests.support.waiting import eventually
 
 
 def _wrap(*args: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
@@ -120,7 +121,4 @@ def test_a_shell_that_ends_leaves_it_running(tmp_path: Path) -> None:
     subprocess.run(["sh", "-c", f"{wrapped} & sleep 1"], cwd=tmp_path, check=True)
     time.sleep(0.5)  # the shell is gone: a signal would have come
     (tmp_path / "running").unlink()
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "done").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert (tmp_path / "done").exists()
+    eventually((tmp_path / "done").exists)

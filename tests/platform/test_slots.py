@@ -19,7 +19,7 @@ from determined.platform.slots import (
     port_variables,
     threads_per_process,
 )
-from tests.test_gpu import install
+from tests.support.tools import install
 
 
 @pytest.fixture(autouse=True)

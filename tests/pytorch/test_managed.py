@@ -26,7 +26,7 @@ class Platform:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._config = {
-            "searcher": {"metric": "validation_loss", "smaller_is_better": True},
+            "searcher": {"metric": "error", "smaller_is_better": True},
             "checkpoint_storage": {
                 "type": "shared_fs",
                 "host_path": str(folder / "checkpoints"),
@@ -38,7 +38,7 @@ class Platform:
         self.reader = Reader(folder / "home")
         with self._writer.transaction() as tx:
             experiment = tx.create_experiment(
-                NewExperiment(self._config, "me", "test", searcher_metric="validation_loss")
+                NewExperiment(self._config, "me", "test", searcher_metric="error")
             )
             self.trial = tx.create_trial(NewTrial(experiment.id, "request", 7, {}))
 

@@ -181,7 +181,7 @@ def test_a_second_fresh_start_takes_another_name(script: Path) -> None:
         first.communicate()
     (name,) = runs_in(script)
     assert name.endswith("-Net-2")
-    assert f"starts anew as {name}" in second.errors
+    assert f"starts from scratch as {name}" in second.errors
 
 
 def test_a_lock_is_free_when_its_process_is_killed_though_children_live(tmp_path: Path) -> None:
@@ -246,9 +246,10 @@ def _train(length: int = 3, **init: Any) -> list[int]:
 
 def _former(seed: int, patch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     """Save a checkpoint under the name that earlier releases gave."""
-    patch.setattr(sys, "argv", ["train.py", *arguments])
-    main = str(Path(sys.modules["__main__"].__file__ or "").resolve())
-    name = former_run_id(Identity(main), None, LineTrial)
+    script = str(Path("train.py").resolve())
+    patch.setattr(sys, "argv", [script, *arguments])
+    patch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
+    name = former_run_id(Identity(script), None, LineTrial)
     _train(run_id=name, seed=seed)
 
 

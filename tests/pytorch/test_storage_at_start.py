@@ -9,7 +9,7 @@ import pytest
 from determined import pytorch
 from determined.errors import CheckpointError
 from determined.storage import FsspecStorageManager, S3StorageManager
-from tests.faults.test_full_disk import mounted
+from tests.support.faults import mounted
 from tests.support.memory_storage import build_memory_storage
 from tests.support.messages import documented
 

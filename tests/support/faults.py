@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,3 +28,14 @@ def in_memory() -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)
+
+
+def mounted(*arguments: str, at: Path) -> contextlib.ExitStack:
+    """Mount something until the stack is closed; skip where that is not allowed."""
+    at.mkdir(exist_ok=True)
+    done = subprocess.run(["mount", *arguments, str(at)], capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"cannot mount here: {done.stderr.strip()}")
+    stack = contextlib.ExitStack()
+    stack.callback(subprocess.run, ["umount", "--lazy", str(at)], check=True)
+    return stack

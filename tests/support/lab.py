@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ class Lab:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.seed = zlib.crc32(str(folder).encode())
         self.home = Home(folder / "home")
         self.service = Service(self.home)
 
@@ -51,7 +53,7 @@ class Lab:
             **config,
         }
         storage = {"type": "shared_fs", "host_path": str(self.home.checkpoints)}
-        completion = Completion(created=7, checkpoint_storage=storage)
+        completion = Completion(created=self.seed, checkpoint_storage=storage)
         loaded = load(values, completion=completion)
         snapshot = self.service.take_snapshot(code)
         return self.service.create(loaded, snapshot, code, paused=paused)

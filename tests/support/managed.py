@@ -5,55 +5,30 @@ At the given batch it is asked to stop, by its control file.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.utils.data import TensorDataset
-
 from determined import pytorch
 from determined.journal import Control
-from determined.pytorch import Batch, DataLoader, PyTorchTrialContext
-from tests.support.trials import DropoutNet
+from determined.pytorch import Batch
+from tests.support.resumable import ResumableTrial, fingerprint
+from tests.support.waiting import eventually
 
 LENGTH = 12
 
 
-class ManagedTrial(pytorch.PyTorchTrial):
-    """Draws random numbers in training, and can have itself preempted."""
+class ManagedTrial(ResumableTrial):
+    """Can have itself preempted."""
 
     stop_at = -1
 
-    def __init__(self, context: PyTorchTrialContext) -> None:
-        self.context = context
-        self.model = context.wrap_model(DropoutNet())
-        self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr=0.01))
-
-    def build_training_data_loader(self) -> DataLoader:
-        x = torch.arange(10.0).reshape(-1, 1)
-        return DataLoader(TensorDataset(x, x), batch_size=2, shuffle=True)
-
-    def build_validation_data_loader(self) -> DataLoader:
-        return self.build_training_data_loader()
-
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
-        x, y = batch
-        loss = torch.nn.functional.mse_loss(self.model(x), y)
-        self.context.backward(loss)
-        self.context.step_optimizer(self.optimizer)
         if batch_idx == self.stop_at:
             Control(preempt=True, reason="paused").write(Path(os.environ["DET_RUN_DIR"]))
-            while not self.context._core.preempt.preempt_requested_locally():
-                time.sleep(0.01)
-        return {"loss": loss}
-
-    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
-        x, y = batch
-        return {"validation_loss": torch.nn.functional.mse_loss(self.model(x), y)}
+            eventually(self.context._core.preempt.preempt_requested_locally)
+        return super().train_batch(batch, epoch_idx, batch_idx)
 
 
 def main(stop_at: int) -> None:
@@ -64,8 +39,7 @@ def main(stop_at: int) -> None:
         pytorch.Trainer(trial, context).fit(
             max_length=Batch(LENGTH), validation_period=Batch(3), reporting_period=Batch(2)
         )
-    weights = b"".join(p.detach().numpy().tobytes() for p in trial.model.parameters())
-    print(f"finished {hashlib.sha256(weights).hexdigest()}")  # noqa: T201  # the test reads it
+    print(f"finished {fingerprint(trial).weights}")  # noqa: T201  # the test reads it
 
 
 if __name__ == "__main__":

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from determined.platform import processes
 from determined.platform.run_folder import RunFolder, RunSpec
+from tests.support.waiting import eventually
 
-DEADLINE_SECONDS = 60.0
+__all__ = ["assert_nothing_left", "eventually", "make_run", "processes_of"]
 
 
 def make_run(
@@ -34,14 +33,6 @@ def make_run(
     }
     run.create(RunSpec(tuple(words), allocation_id, **spec), environment)  # type: ignore[arg-type]  # tests give what fits
     return run
-
-
-def eventually(condition: Callable[[], object], what: str = "it") -> None:
-    """Wait until something holds, with a generous deadline."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.01)
 
 
 def processes_of(run: RunFolder) -> list[processes.Process]:

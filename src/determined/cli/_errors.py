@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import click
 
+from determined.cli._group import ReaderLeft
 from determined.errors import ConfigurationError, DeterminedError
 
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
@@ -20,7 +21,7 @@ def exit_code_of(command: click.Command, arguments: list[str]) -> int:
         code = _run(command, arguments)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except (BrokenPipeError, ReaderLeft):  # such as `head`, which has seen enough
         _discard_output()
         return OK
 
@@ -35,7 +36,7 @@ def _run(command: click.Command, arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         complain("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderLeft):
         raise
     except ConfigurationError as error:
         for problem in error.problems:
@@ -44,12 +45,20 @@ def _run(command: click.Command, arguments: list[str]) -> int:
     except (DeterminedError, OSError, click.ClickException) as error:
         if wants_traceback():
             traceback.print_exc()
-        complain(error.format_message() if isinstance(error, click.ClickException) else str(error))
+        complain(_words(error))
         return ERROR
     except Exception:
         traceback.print_exc()
         complain("this is a fault of `det` itself; the lines above tell where")
         return ERROR
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
 
 
 def complain(message: str) -> None:

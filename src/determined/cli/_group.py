@@ -13,6 +13,10 @@ import click
 _HELP = "help"
 
 
+class ReaderLeft(Exception):
+    """Nobody reads our output any more. As a BrokenPipeError, click would make it exit code 1."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Lazy:
     """A command that stands in a list with its one line of help until somebody calls it."""
@@ -52,6 +56,13 @@ class Group(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments; without any, those of the default command."""
         return super().parse_args(ctx, args or ([self._default] if self._default else []))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderLeft from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands, in the order of their definition."""

@@ -16,6 +16,24 @@ _NOUNS = (
         "determined.cli.preview_search",
         "Show what a search will do, and what it costs at most.",
     ),
+    Lazy("trial", "determined.cli.trial", "Look at trials, end them, debug them.", ("t",)),
+    Lazy(
+        "checkpoint",
+        "determined.cli.checkpoint",
+        "Look at checkpoints and download them.",
+        ("c",),
+    ),
+    Lazy("slot", "determined.cli.slot", "See what the slots of this machine are used for."),
+    Lazy(
+        "supervisor",
+        "determined.cli.supervisor",
+        "See, start and stop the process that runs experiments.",
+    ),
+    Lazy(
+        "store",
+        "determined.cli.store",
+        "Measure, clean, back up and check the home of the platform.",
+    ),
     Lazy("version", "determined.cli.version", "Show the versions of what `det` runs with."),
 )
 

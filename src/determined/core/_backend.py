@@ -60,8 +60,11 @@ class Backend(Protocol):
     def last_validation(self) -> int | None:
         """`steps_completed` of the newest validation."""
 
-    def before_save(self) -> None:
-        """Return when all that was reported is on disk: a run that resumes does not repeat it."""
+    def before_save(self, storage_id: str, metadata: dict[str, Any]) -> None:
+        """A checkpoint is about to be published.
+
+        Return when all that was reported is on disk: a run that resumes does not repeat it.
+        """
 
     def report_checkpoint(self, record: dict[str, Any]) -> None: ...
 
@@ -155,7 +158,7 @@ class LocalBackend:
     def last_validation(self) -> int | None:
         return self._last_validation
 
-    def before_save(self) -> None:
+    def before_save(self, storage_id: str, metadata: dict[str, Any]) -> None:
         pass
 
     def report_checkpoint(self, record: dict[str, Any]) -> None:

@@ -35,6 +35,7 @@ from determined.storage import (
     build,
     default_location,
     from_string,
+    validate_manager,
 )
 
 __all__ = [
@@ -65,7 +66,7 @@ class DownloadMode(enum.Enum):
 class CheckpointRecorder(Protocol):
     """Who is told about checkpoints; every `Backend` is one."""
 
-    def before_save(self) -> None: ...
+    def before_save(self, storage_id: str, metadata: dict[str, Any]) -> None: ...
 
     def report_checkpoint(self, record: dict[str, Any]) -> None: ...
 
@@ -73,7 +74,7 @@ class CheckpointRecorder(Protocol):
 
 
 class CheckpointContext:
-    """Checkpoints of this run: each is stored whole, checked when read, and found by name."""
+    """Checkpoints of this run: stored atomically, verified when read, and found by name."""
 
     def __init__(
         self,
@@ -94,12 +95,17 @@ class CheckpointContext:
 
     @functools.cached_property
     def _shards(self) -> ShardedSaver:
-        return ShardedSaver(self._distributed, self._storage)
+        return ShardedSaver(self._distributed, self._storage, self._before_save)
 
     @property
     def storage_base(self) -> Path | None:
         """The folder that holds the checkpoints, None if they are not on a file system."""
         return self._storage.base_path
+
+    def check_object_store(self) -> None:
+        """Raise unless a checkpoint can be saved and read; folders are checked by the platform."""
+        if self.storage_base is None:
+            validate_manager(self._storage)
 
     # Saving.
 
@@ -124,10 +130,9 @@ class CheckpointContext:
             ckpt_dir: the directory whose content is saved.
             metadata: JSON data, saved as `metadata.json`.
             shard: whether all ranks save together.
-            selector: says of each relative path whether to save it.
+            selector: returns whether to save a relative path.
         """
         if shard:
-            self._ranks.on_first(self._before_save)
             saved = self._shards.upload(ckpt_dir, metadata, selector)
             self._ranks.on_first(lambda: self._report(saved))
             return saved.storage_id
@@ -140,7 +145,7 @@ class CheckpointContext:
         stage = self._storage.begin(storage_id)
         try:
             contents = self._storage.put(Path(ckpt_dir), stage, paths)
-            self._before_save()
+            self._before_save(storage_id, checked)
             manifest = self._storage.commit(stage, storage_id, contents, checked)
         except BaseException:
             self._storage.abort(stage)
@@ -171,8 +176,6 @@ class CheckpointContext:
         if shard:
             with self._shards.store(metadata, known) as save:
                 yield save.path, save.storage_id
-                if self._distributed.rank == 0:
-                    self._before_save()
             self._ranks.on_first(lambda: self._report(save.result))
             return
         self._check_chief("store_path")
@@ -182,7 +185,7 @@ class CheckpointContext:
         try:
             yield path, storage_id
             checked = check_metadata(metadata)
-            self._before_save()
+            self._before_save(storage_id, checked)
             manifest = self._storage.post_store_path(
                 path, storage_id, metadata=checked, known=known
             )
@@ -198,12 +201,12 @@ class CheckpointContext:
                 f"({self._distributed.rank}): call it on rank 0 only, or with shard=True on all."
             )
 
-    def _before_save(self) -> None:
+    def _before_save(self, storage_id: str, metadata: dict[str, Any]) -> None:
         """Bring reports to disk first: whoever resumes from this checkpoint won't repeat them."""
         if self._backend is None:
             return
         try:
-            self._backend.before_save()
+            self._backend.before_save(storage_id, metadata)
         except JournalError as error:
             raise CheckpointError(
                 f"The checkpoint is not saved, as its metrics cannot be: {error}"
@@ -335,7 +338,7 @@ class CheckpointContext:
     ) -> str:
         """Return the storage id behind `"latest"` or `"best"`; any other name is one already.
 
-        All ranks call in step and get the same answer. Damaged checkpoints are passed over, with a
+        All ranks call in step and get the same answer. Damaged checkpoints are skipped, with a
         warning; the one returned is verified. CheckpointNotFound if there is none.
         """
         if name not in ("latest", "best"):
@@ -381,7 +384,7 @@ class CheckpointContext:
 
 
 class DummyCheckpointContext(CheckpointContext):
-    """A CheckpointContext without anybody to report to."""
+    """A CheckpointContext that reports to nobody."""
 
     def __init__(self, dist: DistributedContext, storage_manager: StorageManager) -> None:
         super().__init__(dist, storage_manager)
@@ -394,8 +397,8 @@ def build_local(
 ) -> CheckpointContext:
     """Build the context over the storage that a path, URL or config names.
 
-    None means DET_STORAGE, else the user's data directory. The chief says where checkpoints go and
-    clears away what a crashed run left there.
+    None means DET_STORAGE, else the user's data directory. The chief logs where checkpoints go and
+    removes what a crashed run left there.
     """
     manager = _build_storage(checkpoint_storage)
     if distributed.rank == 0:

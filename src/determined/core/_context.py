@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from determined._info import ClusterInfo, TrialInfo, get_cluster_info, trial_of
+from determined._keeper_watch import end_with_keeper
 from determined.core._backend import Backend, LocalBackend
 from determined.core._checkpoint import CheckpointContext, build_local
 from determined.core._distributed import DistributedContext, DummyDistributedContext
@@ -39,7 +41,7 @@ _ALERT_LEVELS = ("debug", "info", "warn", "error")
 class Context:
     """The services of one training process; use it as `with core.init() as core_context:`.
 
-    Parts that are not given are those of a run on its own.
+    Parts that are not given are those of a local run.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class Context:
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """Close every part, also those after one that fails; then raise the first failure.
+        """Close every part, even if one fails; then raise the first failure.
 
         Pass the exception that ended training, if any: the other ranks are told about it.
         """
@@ -145,7 +147,7 @@ def init(
     """Build the services of this training process; every rank calls this.
 
     `InvalidHP` that leaves the `with` block is reported as such. Under a supervisor the process
-    then exits with status 0; otherwise the exception goes on to the caller.
+    then exits with status 0; otherwise the exception is raised to the caller.
 
     Args:
         distributed: the ranks of this job; without it, this process is the only one.
@@ -155,7 +157,7 @@ def init(
         preempt_mode: who calls `preempt.should_preempt()`.
         tensorboard_mode: with AUTO, reported training and validation metrics go to TensorBoard;
             with MANUAL, only what you write yourself.
-        tensorboard_path: where event files go. Default: beside the checkpoints.
+        tensorboard_path: where event files go. Default: next to the checkpoints.
     """
     info = get_cluster_info()
     if info is not None:
@@ -206,6 +208,8 @@ def _build(
         backend = _choose_backend(trial, distributed.rank)
         storage = checkpoint_storage or (trial and trial._config.get("checkpoint_storage")) or None
         checkpoint = build_local(distributed, storage, backend)
+        if backend.restarts_trials and distributed.rank == 0:
+            checkpoint.check_object_store()
         directory = _agree_on_tensorboard_path(tensorboard_path, checkpoint, trial, distributed)
         train = TrainContext(backend, distributed, directory, tensorboard_mode)
         if tensorboard_path is None and trial is None:
@@ -232,7 +236,17 @@ def _choose_backend(trial: TrialInfo | None, rank: int) -> Backend:
     folder = os.environ.get("DET_RUN_DIR")
     if trial is None or not folder:
         return LocalBackend()
-    return JournalBackend(Path(folder), trial._trial_run_id, trial._steps_completed, rank)
+    _end_with_keeper(str(Path(folder, "alive")))
+    backend = JournalBackend(Path(folder), trial._trial_run_id, trial._steps_completed, rank)
+    searcher = trial._config.get("searcher") or {}
+    backend.set_best_tracking(searcher.get("metric"), searcher.get("smaller_is_better", True))
+    return backend
+
+
+@functools.cache  # once per process
+def _end_with_keeper(alive: str) -> None:
+    if Path(alive).exists():
+        end_with_keeper(alive)
 
 
 def _check_slots(info: ClusterInfo, distributed: DistributedContext | None) -> None:
@@ -263,5 +277,6 @@ def _agree_on_tensorboard_path(
 ) -> Path:
     """The chief decides, so that all ranks of a run write below one directory."""
     ids = None if trial is None else (trial.experiment_id, trial.trial_id)
+    given = given or os.environ.get("DET_TENSORBOARD_DIR")  # of a run of the platform
     path = Path(given) if given else default_tensorboard_path(checkpoint.storage_base, ids)
     return Path(distributed.broadcast(str(path.absolute())))

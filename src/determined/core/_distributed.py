@@ -47,9 +47,9 @@ class DistributedContext:
         local_rank: index on this machine, of `local_size`.
         cross_rank: index of this machine, of `cross_size`.
         chief_ip: address of the chief's machine; required if there are several machines.
-        pub_port: the chief's port, where ranks meet that no common launcher started; jobs on one
-            machine need different ones. A launcher's ranks use any free port.
-        pull_port: second choice, where a launcher or DET_COMM_SECRET tells jobs apart.
+        pub_port: the chief's port, used by ranks that were started without a common launcher; jobs
+            on one machine need different ones. A launcher's ranks use any free port.
+        pull_port: second choice, where a launcher or DET_COMM_SECRET distinguishes jobs.
         port_offset: accepted for old callers, without effect.
         force_tcp: accepted for old callers; connections are TCP in any case.
     """
@@ -146,7 +146,7 @@ class DistributedContext:
         """Take the ranks from TF_CONFIG; return the context and TensorFlow's strategy for it.
 
         One process per worker; all of them wait for each other here. A missing TF_CONFIG is a
-        KeyError, a task that is no worker a RuntimeError.
+        KeyError, a task that is not a worker a RuntimeError.
         """
         ranks = read_tf_config(os.environ["TF_CONFIG"])
         try:
@@ -210,10 +210,10 @@ class DistributedContext:
 
     @contextlib.contextmanager
     def local_chief_first(self) -> Iterator[None]:
-        """Run the body on local rank 0, and on the machine's other ranks after it ended there.
+        """Run the body on local rank 0 first, then on the other ranks of the machine.
 
-        So one rank downloads or unpacks, and the others find the result. The body must not use
-        collectives. If it fails on local rank 0 the others raise DistributedError.
+        Use it to let one rank download or unpack files that the others then find. The body must
+        not use collectives. If it fails on local rank 0 the others raise DistributedError.
         """
         if self.local_rank != 0:
             failure: Failure | None = self.broadcast_local()
@@ -238,7 +238,7 @@ class DistributedContext:
         return failure.as_error() if failure else None
 
     def wait_for_failure(self, timeout_seconds: float) -> PeerFailedError | None:
-        """Wait until a failure is known, or so long; return what `failure` then says."""
+        """Wait for a failure, at most so long; return what `failure` then says."""
         with self._trouble.changed:
             self._trouble.changed.wait_for(
                 lambda: self._trouble.failure is not None, timeout_seconds

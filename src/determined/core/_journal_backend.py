@@ -109,19 +109,23 @@ class JournalBackend:
             return self._last_validation
         return self._watcher.control.last_validation
 
-    def before_save(self) -> None:
+    def before_save(self, storage_id: str, metadata: dict[str, Any]) -> None:
+        steps = self._steps_of(metadata)
         with self._guard:
+            self._waiting.append(journal.CheckpointAnnounced(storage_id, steps))
             self._write_waiting()
             if self._journal is not None:
                 self._journal.sync()
 
     def report_checkpoint(self, record: dict[str, Any]) -> None:
-        steps = record.get("steps_completed")
-        if not isinstance(steps, int):
-            steps = self._last_step
+        steps = self._steps_of(record)
         self._append(
             journal.Checkpoint(record["uuid"], steps, record["resources"], record["metadata"])
         )
+
+    def _steps_of(self, record: Mapping[str, Any]) -> int:
+        steps = record.get("steps_completed")
+        return steps if isinstance(steps, int) else self._last_step
 
     def checkpoint_deleted(self, storage_id: str) -> None:
         self._append(journal.CheckpointDeleted(storage_id))

@@ -19,7 +19,7 @@ class PreemptContext:
     """Tells training that it should stop: the platform asks, or a signal arrived.
 
     Signals count from the first `should_preempt()` in the main thread until `close()`, or within
-    `catch_signals()`. Once a stop was asked for, that stays true.
+    `catch_signals()`. A stop request cannot be withdrawn.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PreemptContext:
             self._backend.acknowledge_preemption()
 
     def preempt_requested_locally(self) -> bool:
-        """Whether this rank was asked to stop. Cheap, talks to nobody, and ranks may differ."""
+        """Whether this rank was asked to stop. Cheap, without communication; ranks may differ."""
         return (
             self._is_preempted
             or self._signals.received is not None
@@ -144,7 +144,7 @@ class PreemptContext:
 
 
 class DummyPreemptContext(PreemptContext):
-    """A PreemptContext for a run on its own: only signals stop it."""
+    """A PreemptContext for a local run: only signals stop it."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import threading
 
 from determined.core._backend import Backend, LocalBackend
 from determined.core._distributed import DistributedContext, DummyDistributedContext
-from determined.core._system_metrics import Collector, Sample, mean, open_collectors
+from determined.core._system_metrics import Collector, Sample, build_collectors, mean
 
 logger = logging.getLogger("determined.core")
 
@@ -83,7 +83,7 @@ class _SamplingThread(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        collectors = open_collectors()
+        collectors = build_collectors()
         samples: dict[str, list[Sample]] = {group: [] for group in collectors}
         is_over = False
         while not is_over:

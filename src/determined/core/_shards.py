@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class SavedCheckpoint:
 
 
 @dataclass
-class OpenSave:
+class PendingSave:
     """A directory to write into, and what became of it once the block has ended."""
 
     path: Path
@@ -47,9 +47,15 @@ class OpenSave:
 class ShardedSaver:
     """Saves one checkpoint from all ranks; every method is called on all of them, in step."""
 
-    def __init__(self, distributed: DistributedContext, storage: StorageManager) -> None:
+    def __init__(
+        self,
+        distributed: DistributedContext,
+        storage: StorageManager,
+        before_commit: Callable[[str, dict[str, Any]], None],
+    ) -> None:
         self._distributed = distributed
         self._storage = storage
+        self._before_commit = before_commit
         self._ranks = Ranks(distributed)
 
     def upload(
@@ -78,7 +84,7 @@ class ShardedSaver:
     @contextlib.contextmanager
     def store(
         self, metadata: dict[str, Any] | None, known: Mapping[str, FileDigest] | None
-    ) -> Iterator[OpenSave]:
+    ) -> Iterator[PendingSave]:
         """Yield a directory for this rank's files; on a file system all ranks share it."""
         if self._storage.store_path_is_direct_access():
             with self._store_in_place(metadata, known) as save:
@@ -88,7 +94,7 @@ class ShardedSaver:
         folder: list[Path] = []
         try:
             self._ranks.on_all(lambda: folder.append(self._storage.pre_store_path(storage_id)))
-            save = OpenSave(folder[0], storage_id)
+            save = PendingSave(folder[0], storage_id)
             with self._ranks.leaving_together():
                 yield save
             save.saved = self._save(save.path, metadata, None, storage_id, known)
@@ -99,11 +105,11 @@ class ShardedSaver:
     @contextlib.contextmanager
     def _store_in_place(
         self, metadata: dict[str, Any] | None, known: Mapping[str, FileDigest] | None
-    ) -> Iterator[OpenSave]:
+    ) -> Iterator[PendingSave]:
         storage_id, stage = self._ranks.on_first(lambda: self._begin(str(uuid.uuid4())))
         base = self._storage.base_path
         assert base is not None  # direct access means a file system
-        save = OpenSave(base / stage, storage_id)
+        save = PendingSave(base / stage, storage_id)
         with self._aborting(stage):
             with self._ranks.leaving_together():
                 yield save
@@ -114,6 +120,7 @@ class ShardedSaver:
 
             def finish() -> Contents:
                 contents = self._storage.put(save.path, stage, None, digests)
+                self._before_commit(storage_id, merged)
                 return self._storage.commit(stage, storage_id, contents, merged).contents
 
             save.saved = SavedCheckpoint(storage_id, self._ranks.on_first(finish), merged)
@@ -139,10 +146,12 @@ class ShardedSaver:
             contents = Contents()
             for part in parts:
                 contents = contents.merged_with(part)
-            contents = self._ranks.on_first(
-                lambda: self._storage.commit(stage, storage_id, contents, merged).contents
-            )
-        return SavedCheckpoint(storage_id, contents, merged)
+
+            def finish() -> Contents:
+                self._before_commit(storage_id, merged)
+                return self._storage.commit(stage, storage_id, contents, merged).contents
+
+            return SavedCheckpoint(storage_id, self._ranks.on_first(finish), merged)
 
     def _begin(self, storage_id: str) -> tuple[str, str]:
         return storage_id, self._storage.begin(storage_id)

@@ -16,7 +16,7 @@ Collector = Callable[[], Sample]
 _DISK_PATHS = ("/",)
 
 
-def open_collectors() -> dict[str, Collector]:
+def build_collectors() -> dict[str, Collector]:
     """The collectors that work on this machine, by group. Rates count from now on."""
     makers: dict[str, Callable[[], Collector]] = {
         "cpu": _cpu,

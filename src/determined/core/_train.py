@@ -79,7 +79,7 @@ class TrainContext:
         self._backend.report_early_exit(EarlyExitReason(reason))
 
     def get_experiment_best_validation(self) -> float | None:
-        """The best value so far of the metric that decides, None before the first."""
+        """The best value so far of the searcher's metric, None before the first."""
         return self._backend.best_validation()
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
@@ -104,7 +104,7 @@ class TrainContext:
     def upload_tensorboard_files(
         self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path
     ) -> None:
-        """Send the event files to where others see them; nothing to do for a run on its own."""
+        """Send the event files to where others see them; nothing to do for a local run."""
         self._backend.upload_tensorboard_files(self._tensorboard_root(), selector, mangler)
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class TrainContext:
     def _name_tensorboard_run(self, name: str, is_continued: bool) -> None:
         """Write to the directory of a run, unless another was chosen or is in use; for all ranks.
 
-        A run that starts anew gets a directory of its own, so that curves do not cross.
+        A run that starts from scratch gets a directory of its own, so that curves do not cross.
         """
         parent, distributed = self._tensorboard_parent, self._distributed
         chosen = None if parent is None else str(_directory_of_run(parent, name, is_continued))
@@ -193,14 +193,14 @@ class TrainContext:
 
 
 class DummyTrainContext(TrainContext):
-    """A TrainContext for a run on its own."""
+    """A TrainContext for a local run."""
 
     def __init__(self, tensorboard_path: str | os.PathLike[str] | None = None) -> None:
         super().__init__(LocalBackend(), tensorboard_path=tensorboard_path)
 
 
 def default_tensorboard_path(storage_base: Path | None, ids: tuple[int, int] | None = None) -> Path:
-    """The directory for event files, beside the checkpoints.
+    """The directory for event files, next to the checkpoints.
 
     A trial, given by its `ids` (experiment, trial), has one for all its runs; any other run gets a
     new one.

@@ -17,6 +17,7 @@ from determined.journal._file import (
 from determined.journal._records import (
     Alert,
     Checkpoint,
+    CheckpointAnnounced,
     CheckpointDeleted,
     EarlyExit,
     Heartbeat,
@@ -40,6 +41,7 @@ __all__ = [
     "Alert",
     "BatchColumns",
     "Checkpoint",
+    "CheckpointAnnounced",
     "CheckpointDeleted",
     "Column",
     "Control",

@@ -14,7 +14,7 @@ import struct
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -129,25 +129,31 @@ class JournalReader:
         self.path = path
         self.offset = offset
 
-    def records(self, limit_bytes: int | None = None) -> Iterator[Record]:
+    def records(
+        self, limit_bytes: int | None = None, only: Collection[type[Record]] = ()
+    ) -> Iterator[Record]:
         """Yield whole records; `offset` points behind the one yielded last.
 
         Args:
             limit_bytes: stop after about as many bytes, so that no file keeps others waiting.
+            only: pass over records of other kinds, without decoding them.
         """
         with self._opened() as window:
             if window is None or (self.offset == 0 and not self._read_head(window)):
                 return
+            kinds = {cls.kind for cls in only}
             stop = window.size if limit_bytes is None else self.offset + limit_bytes
             while self.offset < min(stop, window.size):
                 payload = window.payload(self.offset)
                 if payload is None:
                     return
+                self.offset += _RECORD_HEAD.size + len(payload)
+                if kinds and payload[0] not in kinds:
+                    continue
                 try:
                     record = decode(payload)
                 except ValueError:  # whole, but not ours to understand: it must not stop us
                     record = Unknown(payload[0])
-                self.offset += _RECORD_HEAD.size + len(payload)
                 yield record
 
     def diagnose(self) -> Damage:

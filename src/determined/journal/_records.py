@@ -143,6 +143,15 @@ class Heartbeat(Record):
 
 
 @dataclass(frozen=True)
+class CheckpointAnnounced(Record):
+    """A checkpoint is about to be published: look for it if nothing more is heard of it."""
+
+    kind: ClassVar[int] = 14
+    uuid: str
+    steps_completed: int
+
+
+@dataclass(frozen=True)
 class Unknown(Record):
     """A record of a kind that only a newer version knows."""
 
@@ -166,6 +175,7 @@ _KINDS: dict[int, type[Record]] = {
         SystemSamples,
         TaskUsing,
         Heartbeat,
+        CheckpointAnnounced,
     )
 }
 _FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls)) for cls in _KINDS.values()}

@@ -98,7 +98,7 @@ def create_launch_cmd(
         address = master_addr if num_nodes > 1 else "localhost"
         command += ["--master_addr", address, "--master_port", port or _DEFAULT_PORT]
     elif not (_several_machines(override_args) or _chooses_meeting_point(override_args)):
-        # torchrun takes a free port by itself, so launches on one machine never collide.
+        # torchrun picks a free port automatically, so launches on one machine never collide.
         command += ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
         command += ["--rdzv_id", str(uuid.uuid4()), "--local_addr", "localhost"]
     return [*command, "--module", *override_args]

@@ -15,6 +15,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from determined.errors import DeterminedError
+
 HOME_VARIABLE = "DET_HOME"
 
 
@@ -45,7 +47,13 @@ class Home:
         """The home that `DET_HOME` names, else the one in the user's data directory."""
         named = os.environ.get(HOME_VARIABLE)
         if named:
-            return cls(named)
+            home = cls(named)
+            if not home.path.parent.is_dir():  # never make it where a disk should be mounted
+                raise DeterminedError(
+                    f"{HOME_VARIABLE} is {named}, but there is no folder {home.path.parent}. Is a "
+                    f"disk missing? Else make it: `mkdir -p {home.path.parent}`."
+                )
+            return home
         import platformdirs
 
         return cls(platformdirs.user_data_dir("determined"))

@@ -14,6 +14,8 @@ from determined.platform.states import State
 # Signals that stop a whole machine or session, as a shell reports them: HUP, INT, TERM.
 _INTERRUPTED = (129, 130, 143)
 _LONGEST_WAIT_SECONDS = 60
+_LONG_ENOUGH_SECONDS = 60.0
+_WAIT_AFTER_LOSS_SECONDS = 2.0
 
 
 class EarlyExit(str, enum.Enum):
@@ -38,6 +40,7 @@ class RunEnd:
     was_killed_by_us: bool = False
     cancels_retries: bool = False
     """A log policy matched that rules out another try."""
+    lasted_seconds: float = 0.0
     error: str = ""
     """The last line of its traceback, or another short account of the failure."""
 
@@ -72,7 +75,7 @@ def after_run(trial: TrialFacts, end: RunEnd) -> Verdict:
     if trial.state.is_stopping:
         return _after_stopping(trial, end)
     if end.exit_code is None:
-        return _again(trial, "its process was lost; this does not count as a restart")
+        return _after_loss(trial, end)
     if end.is_acknowledged and (end.exit_code == 0 or end.exit_code in _INTERRUPTED):
         return _again(trial, "stopped as asked, with a checkpoint")
     if end.exit_code == 0:
@@ -80,6 +83,14 @@ def after_run(trial: TrialFacts, end: RunEnd) -> Verdict:
     if end.was_killed_by_us:
         return _again(trial, "ended by force: it did not stop in time")
     return _after_failure(trial, end)
+
+
+def _after_loss(trial: TrialFacts, end: RunEnd) -> Verdict:
+    """Go on at once, unless that would be a loop: runs that are lost as soon as they start."""
+    is_progress = end.brought_checkpoint or end.lasted_seconds >= _LONG_ENOUGH_SECONDS
+    wait = 0.0 if is_progress else _WAIT_AFTER_LOSS_SECONDS
+    reason = "its process was lost; this does not count as a restart"
+    return Verdict(trial.state, reason, trial.restarts, None, wait)
 
 
 def _after_stopping(trial: TrialFacts, end: RunEnd) -> Verdict:

@@ -24,6 +24,7 @@ def run_environment(
     configured: Sequence[str] = (),
     devices: Mapping[str, str] | None = None,
     ports: Mapping[str, str] | None = None,
+    tensorboard: Path | None = None,
 ) -> dict[str, str]:
     """Return the variables of a run; what comes later in this list wins.
 
@@ -45,6 +46,8 @@ def run_environment(
     environment.update(devices or {})
     environment.update(ports or {})
     environment.update(_of_this_run(run, info))
+    if tensorboard is not None:
+        environment["DET_TENSORBOARD_DIR"] = str(tensorboard)
     return environment
 
 

@@ -30,6 +30,10 @@ from determined.platform.processes import Identity
 CONFIGURATION_MARK = "Experiment configuration: "
 """Lines with this text show the configuration itself, patterns and all: no log policy applies."""
 
+RUN_VARIABLE = "DET_RUN_DIR"
+"""Names the run folder to all processes of a run, by which they are found: no other has it, whereas
+two homes may well use the same allocation id."""
+
 _VERSION = 1
 
 

@@ -6,29 +6,30 @@ none. A question reads the store, and waits for nobody.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
+import shutil
+import signal
+import subprocess
 import time
 import uuid as uuids
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from determined.config import Loaded
 from determined.errors import DeterminedError, StoreVersionError
-from determined.platform.continuing import Limits, continued_config
-from determined.platform.environment import record_environment
 from determined.platform.home import Home
-from determined.platform.slots import Machine, count_cores, find_slots, threads_per_process
-from determined.platform.snapshot import Snapshot, create_snapshot
-from determined.platform.states import Refused
 from determined.platform.supervisor import presence
-from determined.store import Reader, send_command
+from determined.store import Checkpoint, Experiment, Reader, Trial, TrialFilter, send_command
+
+if TYPE_CHECKING:  # most questions need none of them, and `det` is to answer at once
+    from determined.config import Loaded
+    from determined.platform.slots import Machine
+    from determined.platform.snapshot import Snapshot
 
 _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
-_START_SECONDS = 10.0
-_WAKE_SECONDS = 2.0
-_MOST_STARTS = 3
+_MOST_FAILURES = 3
 
 
 class RefusedError(DeterminedError):
@@ -45,28 +46,111 @@ class Service:
     def __init__(self, home: Home) -> None:
         self.home = home
         self._reader: Reader | None = None
-        self._last_start = -_WAKE_SECONDS
+        self._started: subprocess.Popen[bytes] | None = None
 
     @property
     def reader(self) -> Reader:
         """The store, for questions."""
         if self._reader is None:
-            self._reader = Reader(self.home.path)
+            try:
+                self._reader = Reader(self.home.path)
+            except StoreVersionError:  # a supervisor of this version brings it up to date
+                presence.start(self.home)
+                time.sleep(1.0)
+                self._reader = Reader(self.home.path)
         return self._reader
+
+    @property
+    def has_store(self) -> bool:
+        """Whether anything was ever created here."""
+        return (self.home.path / "store.db").exists()
 
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
-    # Experiments
+    # Questions about one thing: what there is not is an error
+
+    def experiment(self, experiment_id: int) -> Experiment:
+        """An experiment."""
+        found = self.reader.experiment(experiment_id) if self.has_store else None
+        if found is None:
+            raise NotFoundError(
+                f"There is no experiment {experiment_id}. `det experiment list --all` shows all."
+            )
+        return found
+
+    def trial(self, trial_id: int) -> Trial:
+        """A trial."""
+        found = self.reader.trial(trial_id) if self.has_store else None
+        if found is None:
+            raise NotFoundError(
+                f"There is no trial {trial_id}. `det experiment list-trials ID` shows the trials "
+                "of an experiment."
+            )
+        return found
+
+    def checkpoint(self, uuid: str) -> Checkpoint:
+        """A checkpoint."""
+        found = self.reader.checkpoint(uuid) if self.has_store else None
+        if found is None:
+            raise NotFoundError(
+                f"There is no checkpoint {uuid}. `det experiment list-checkpoints ID` shows those "
+                "of an experiment."
+            )
+        return found
+
+    def metrics_at(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """What the validation at the step of a checkpoint reported."""
+        if checkpoint.trial_id is None:
+            return {}
+        reports = self.reader.iter_metrics(checkpoint.trial_id, "validation")
+        return next(
+            (r.metrics for r in reports if r.steps_completed == checkpoint.steps_completed), {}
+        )
+
+    def download(self, checkpoint: Checkpoint, target: Path) -> Path:
+        """Copy a checkpoint into the folder `target`, whole or not at all."""
+        from determined.platform.downloads import download, storage_of
+
+        if checkpoint.experiment_id is None:
+            raise RefusedError(f"Checkpoint {checkpoint.uuid} belongs to no experiment.")
+        experiment = self.experiment(checkpoint.experiment_id)
+        return download(checkpoint, storage_of(checkpoint, experiment), target)
+
+    def running_experiments(self) -> set[int]:
+        """The experiments that have a run at this moment."""
+        trials = {run.trial_id for run in self.reader.unfinished_runs()}
+        found = self.reader.trials(TrialFilter(ids=sorted(trials))).rows if trials else []
+        return {trial.experiment_id for trial in found}
+
+    def projects(self) -> dict[int, tuple[str, str]]:
+        """The names of each project's workspace and of itself, by the project's id."""
+        workspaces = {workspace.id: workspace.name for workspace in self.reader.workspaces()}
+        return {p.id: (workspaces[p.workspace_id], p.name) for p in self.reader.projects()}
+
+    def project_names(self, project_id: int) -> tuple[str, str]:
+        """The workspace and the project of an id."""
+        known = self.projects() if self.has_store else {}
+        if project_id not in known:
+            raise NotFoundError(f"There is no project {project_id}.")
+        return known[project_id]
+
+    # Verbs
 
     def take_snapshot(self, model_dir: Path | None, includes: Iterable[Path] = ()) -> Snapshot:
         """Store the code of an experiment that is to be created."""
+        from determined.platform.snapshot import create_snapshot
+
         try:
             return create_snapshot(self.home.snapshots, model_dir, includes)
         except ValueError as error:
             raise RefusedError(str(error)) from error
+        except OSError as error:
+            if not str(error.filename or self.home.path).startswith(str(self.home.path)):
+                raise
+            raise self._cannot_write(error) from error
 
     def create(
         self,
@@ -79,30 +163,59 @@ class Service:
         parent_id: int | None = None,
     ) -> int:
         """Create an experiment from a configuration and a code snapshot; return its id."""
+        from determined.platform.environment import record_environment
+        from determined.platform.slots import count_cores, find_slots, threads_per_process
+
         config = loaded.effective
         machine = find_slots()
         _check_slots(config, machine)
         creation = str(uuids.uuid4())
-        folder = self.home.creations / creation
-        folder.mkdir(mode=0o700, parents=True)
         threads = threads_per_process(
             count_cores(), len(machine.slots), config["resources"]["trials_per_slot"]
         )
-        record_environment(folder, model_dir, threads, interpreter=_interpreter(config))
-        answer = self.ask(
-            "create",
-            {
-                "config": config,
-                "snapshot": snapshot.digest,
-                "creation": creation,
-                "owner": getpass.getuser(),
-                "paused": paused,
-                "original_config": original_config,
-                "parent_id": parent_id,
-            },
-            uuid=creation,
-        )
+        with self._prepared(creation) as folder:
+            record_environment(folder, model_dir, threads, interpreter=_interpreter(config))
+            answer = self.ask(
+                "create",
+                {
+                    "config": config,
+                    "snapshot": snapshot.digest,
+                    "creation": creation,
+                    "owner": getpass.getuser(),
+                    "paused": paused,
+                    "original_config": original_config,
+                    "parent_id": parent_id,
+                },
+                uuid=creation,
+            )
         return int(answer["experiment_id"])
+
+    @contextlib.contextmanager
+    def _prepared(self, creation: str) -> Iterator[Path]:
+        """A folder for what an experiment starts with; gone if the experiment is refused."""
+        folder = self.home.creations / creation
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+            yield folder
+        except BaseException as error:
+            if not self._was_asked(creation):
+                shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise self._cannot_write(error) from error
+            raise
+
+    def _was_asked(self, uuid: str) -> bool:
+        """Whether a command stands in the store that was not refused."""
+        with contextlib.suppress(DeterminedError):
+            command = self.reader.command(uuid)
+            return command is not None and command.is_ok is not False
+        return False
+
+    def _cannot_write(self, error: OSError) -> DeterminedError:
+        return DeterminedError(
+            f"Cannot write in the home {self.home.path}: {error.strerror}. Nothing was created. "
+            "Make room there, or set DET_HOME to another folder of yours."
+        )
 
     def continue_experiment(
         self,
@@ -126,9 +239,10 @@ class Service:
             overrides: changes of a `single` experiment's configuration, as `key=value`.
             config: a configuration whose values go before those of a `single` experiment.
         """
-        record = self.reader.experiment(experiment_id)
-        if record is None:
-            raise NotFoundError(f"There is no experiment {experiment_id}.")
+        from determined.platform.continuing import Limits, continued_config
+        from determined.platform.states import Refused
+
+        record = self.experiment(experiment_id)
         limits = Limits(max_trials, max_time, max_length, rerun_failed)
         try:
             new = continued_config(record.config, limits, overrides, config)
@@ -138,41 +252,76 @@ class Service:
         self.ask("continue", arguments)
 
     def pause(self, experiment_id: int) -> None:
+        self.experiment(experiment_id)
         self.ask("pause", {"experiment_id": experiment_id})
 
     def activate(self, experiment_id: int) -> None:
+        self.experiment(experiment_id)
         self.ask("activate", {"experiment_id": experiment_id})
 
     def cancel(self, experiment_id: int) -> None:
+        self.experiment(experiment_id)
         self.ask("cancel", {"experiment_id": experiment_id})
 
     def kill(self, experiment_id: int) -> None:
+        self.experiment(experiment_id)
         self.ask("kill", {"experiment_id": experiment_id})
 
     def kill_trial(self, trial_id: int) -> None:
+        self.trial(trial_id)
         self.ask("kill_trial", {"trial_id": trial_id})
 
     def archive(self, experiment_id: int, archived: bool = True) -> None:
+        self.experiment(experiment_id)
         self.ask("archive", {"experiment_id": experiment_id, "archived": archived})
 
     def change(self, experiment_id: int, **changes: Any) -> None:
         """Set the name, description, labels, notes, priority, max_slots or weight."""
+        slots = self.experiment(experiment_id).config["resources"]["slots_per_trial"]
+        limit = changes.get("max_slots")
+        if limit is not None and limit < slots:
+            raise RefusedError(
+                f"max_slots: expected at least slots_per_trial ({slots}), got {limit}: no trial "
+                "could ever start."
+            )
         self.ask("set", {"experiment_id": experiment_id, "changes": changes})
+
+    def label(self, experiment_id: int, label: str, *, remove: bool = False) -> None:
+        """Give an experiment a label, or take it away; either may be so already."""
+        labels = [text for text in self.experiment(experiment_id).labels if text != label]
+        self.change(experiment_id, labels=labels if remove else [*labels, label])
+
+    def write_code(self, experiment_id: int, target: Path) -> None:
+        """Write the code of an experiment to an archive; nothing half-written stays behind."""
+        from determined.platform.code_archive import write_archive
+        from determined.platform.snapshot import load_snapshot
+
+        digest = self.experiment(experiment_id).snapshot_id
+        if digest is None:
+            raise RefusedError(f"Experiment {experiment_id} was created without code.")
+        snapshot = load_snapshot(self.home.snapshots, digest)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{uuids.uuid4()}")
+        try:
+            with draft.open("xb") as file:
+                write_archive(snapshot, file)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
 
     # The supervisor
 
     def ask(self, verb: str, arguments: dict[str, Any], uuid: str | None = None) -> dict[str, Any]:
         """Leave a command and wait for its answer; the supervisor is started if need be."""
+        presence.end_older(self.home)
         identifier = self._send(verb, arguments, uuid or str(uuids.uuid4()))
-        pause, starts, started = _POLL_SECONDS, 0, 0.0
+        pause, failures = _POLL_SECONDS, 0
         while True:
-            if not presence.ring(self.home) and time.monotonic() - started > _START_SECONDS:
-                if starts == _MOST_STARTS:
-                    raise DeterminedError(
-                        f"The supervisor does not start: see {self.home.supervisor_log}."
-                    )
-                presence.start(self.home)
-                starts, started, pause = starts + 1, time.monotonic(), _POLL_SECONDS
+            failures += self._ensure_supervisor()
+            if failures == _MOST_FAILURES:
+                raise DeterminedError(
+                    f"The supervisor does not start: see {self.home.supervisor_log}."
+                )
             time.sleep(pause)
             pause = min(pause * 1.3, _LONGEST_POLL_SECONDS)
             command = self.reader.command(identifier)
@@ -184,25 +333,42 @@ class Service:
 
     def wake_if_needed(self) -> None:
         """Start a supervisor if there is unfinished work and nobody at it."""
-        if not self._has_work() or presence.ring(self.home):
-            return
-        if time.monotonic() - self._last_start > _WAKE_SECONDS:  # else one is about to listen
-            self._last_start = time.monotonic()
-            presence.start(self.home)
+        if self._has_work():
+            self._ensure_supervisor()
+
+    def _ensure_supervisor(self) -> bool:
+        """Wake the supervisor, or start one; whether the one that we started last has failed."""
+        if presence.ring(self.home):
+            return False
+        last = self._started
+        if last is not None and last.poll() is None:
+            return False  # it is about to listen
+        try:
+            self._started = presence.start(self.home)
+        except OSError as error:
+            raise DeterminedError(
+                f"The supervisor cannot be started: {error.filename}: {error.strerror}."
+            ) from error
+        return last is not None and last.returncode not in (0, -signal.SIGTERM, -signal.SIGKILL)
 
     def _has_work(self) -> bool:
-        if not (self.home.path / "store.db").exists():
+        if not self.has_store:
             return False
         unfinished = ["ACTIVE", "STOPPING_COMPLETED", "STOPPING_CANCELED"]
         unfinished += ["STOPPING_KILLED", "STOPPING_ERROR", "DELETING"]
-        return self.reader.has_unanswered() or self.reader.count_experiments(unfinished) > 0
+        reader = self.reader
+        return (
+            reader.has_unanswered()
+            or reader.count_experiments(unfinished) > 0
+            or reader.has_chores()
+        )
 
     def _send(self, verb: str, arguments: dict[str, Any], uuid: str) -> str:
-        for _ in range(_MOST_STARTS):
+        for _ in range(_MOST_FAILURES):
             try:
                 return send_command(self.home.path, verb, arguments, uuid=uuid)
             except StoreVersionError:
-                presence.start(self.home)
+                self._ensure_supervisor()
                 time.sleep(1.0)
         return send_command(self.home.path, verb, arguments, uuid=uuid)
 

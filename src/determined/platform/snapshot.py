@@ -81,7 +81,9 @@ def create_snapshot(root: Path, model_dir: Path | None, includes: Iterable[Path]
             digest, num_bytes = _store(entries, stage / "tree")
             num_files = sum(not entry.is_directory for entry in entries)
             snapshot = Snapshot(root / digest, digest, num_files, num_bytes)
-            if not snapshot.path.exists():
+            try:
+                os.utime(snapshot.path)  # it is wanted again: cleaning up spares what is young
+            except FileNotFoundError:
                 _publish(stage, snapshot)
         finally:
             shutil.rmtree(stage, ignore_errors=True)  # gone already if it was published

@@ -132,8 +132,7 @@ def _with_epoch(method: Callable[..., None]) -> Callable[[int], None]:
     def call(epoch_idx: int) -> None:
         logger.warning(
             f"{getattr(method, '__qualname__', 'on_training_epoch_start')} should take "
-            "`epoch_idx`; the form "
-            "without it is deprecated."
+            "`epoch_idx`; the form without it is deprecated."
         )
         method()
 

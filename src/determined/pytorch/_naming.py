@@ -32,7 +32,7 @@ def hold_run(
     identity = identity_of(context)
     context._run_facts = identity.facts(trial_class)
     wanted = context._run_id or identity.run_id(trial_class)
-    # What starts anew under a name that nobody chose can have another one.
+    # What starts from scratch under a name that nobody chose can have another one.
     may_rename = context._run_id is None and plan.latest_checkpoint is None
 
     def hold() -> str:
@@ -47,7 +47,7 @@ def hold_run(
             except RunInUse as e:
                 if not may_rename:
                     raise
-                logger.warning(f"{e} This one starts anew as {wanted}-{number + 1}.")
+                logger.warning(f"{e} This one starts from scratch as {wanted}-{number + 1}.")
                 continue
             break
         return run_id

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class PyTorchTrial(LegacyTrial):
-    """What to train and how one batch is trained; subclass it and hand an instance to `Trainer`.
+    """What to train and how one batch is trained; subclass it and pass an instance to `Trainer`.
 
-    In `__init__`, make models, optimizers and schedulers, in this order, and pass each through
+    In `__init__`, create models, optimizers and schedulers, in this order, and pass each through
     `context.wrap_model`, `context.wrap_optimizer`, `context.wrap_lr_scheduler`: what is wrapped is
     moved to the device, checkpointed and distributed. There may be any number of each.
     """
@@ -36,11 +36,11 @@ class PyTorchTrial(LegacyTrial):
     def train_batch(
         self, batch: TorchData, epoch_idx: int, batch_idx: int
     ) -> torch.Tensor | dict[str, Any]:
-        """Train on one batch and return its metrics, or the loss alone.
+        """Train on one batch and return its metrics, or just the loss.
 
         Call `context.backward(loss)` and `context.step_optimizer(optimizer)`, in any number and
         order. Metric names must be the same for all batches. Tensors may be returned as they are:
-        they are copied off the device once per report, not per batch.
+        they are copied to the CPU once per report, not per batch.
 
         Args:
             batch: What the training loader gave, on the device.
@@ -60,7 +60,7 @@ class PyTorchTrial(LegacyTrial):
     ) -> DataLoader | torch.utils.data.DataLoader[Any] | None:
         """Return the loader of validation data, normally a `determined.pytorch.DataLoader`.
 
-        Without it, or if it returns None, training goes on without validation.
+        Without it, or if it returns None, there is no validation.
         """
         return None
 

@@ -1,7 +1,7 @@
 """Samplers to build training data by hand: repeat, shard, skip, shuffle; one idea per class.
 
 Shuffle first, then repeat (training only), then shard, then batch, then skip (training only). The
-package's `DataLoader` does all of this by itself; these are for loaders made without it.
+package's `DataLoader` does all of this automatically; these are for loaders made without it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _shard_length(length: int, num_workers: int, rank: int) -> int:
 
 
 class RepeatSampler(Sampler[Any]):
-    """Endless passes over `sampler`, which is iterated anew each time."""
+    """Endless passes over `sampler`, which is iterated again each time."""
 
     def __init__(self, sampler: Sampler[Any]) -> None:
         check_iterable("sampler", sampler)
@@ -67,7 +67,7 @@ class RepeatSampler(Sampler[Any]):
 
 
 class RepeatBatchSampler(BatchSampler):
-    """Endless passes over `batch_sampler`, which is iterated anew each time."""
+    """Endless passes over `batch_sampler`, which is iterated again each time."""
 
     def __init__(self, batch_sampler: BatchSampler) -> None:
         check_iterable("batch_sampler", batch_sampler)

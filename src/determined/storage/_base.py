@@ -338,7 +338,7 @@ class StorageManager(abc.ABC):
     def latest(self, run_id: str | None = None) -> StoredCheckpoint | None:
         """Return the checkpoint saved last whose every byte is as it was written, None if none is.
 
-        Saved last, not trained longest: a run that was started afresh finds its own.
+        Saved last, not trained longest: a run that was started from scratch finds its own.
         """
 
         def newest_first() -> Iterable[StoredCheckpoint]:

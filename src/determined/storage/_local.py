@@ -83,7 +83,7 @@ class SharedFSStorageManager(StorageManager):
         return stage
 
     def _prepare(self) -> None:
-        """Create the base folder once; if it vanishes later, say so instead of starting anew."""
+        """Create the base folder once; if it vanishes later, say so and do not create it again."""
         if self._is_prepared:
             return
         with explained("create the checkpoint folder", self._base):

@@ -160,6 +160,11 @@ def explained(error: sqlite3.Error, path: Path) -> StoreError:
             f"{path} is damaged ({text}). `det store check` says more; move it aside or put a "
             "backup in its place."
         )
+    if "readonly" in text or "unable to open" in text:
+        return StoreError(
+            f"{path} cannot be written: {text}. Is it on a read-only disk, or somebody else's? Set "
+            "DET_HOME to a folder of yours."
+        )
     return StoreError(f"{path}: {text}.")
 
 

@@ -25,6 +25,7 @@ _ROUTINE = (
     journal.Metadata,
     journal.Alert,
     journal.TaskUsing,
+    journal.CheckpointAnnounced,
 )
 
 
@@ -280,6 +281,11 @@ class Ingest:
             (record.time, tally.trial_id, run_id),
         )
 
+    def announced(
+        self, tally: TrialTally, run_id: int, record: journal.CheckpointAnnounced
+    ) -> None:
+        """Nothing is there yet; whoever ends the run looks for it."""
+
     def unknown(self, tally: TrialTally, run_id: int, record: journal.Unknown) -> None:
         """Say that something was passed over."""
         text = f"A journal record of kind {record.number} is not known to this version."
@@ -342,6 +348,7 @@ _RULES: dict[type[journal.Record], Callable[[Ingest, TrialTally, int, Any], bool
     journal.Alert: Ingest.alert,
     journal.TaskUsing: Ingest.task_using,
     journal.Heartbeat: Ingest.heartbeat,
+    journal.CheckpointAnnounced: Ingest.announced,
     journal.Unknown: Ingest.unknown,
     journal.Progress: Ingest.progress,
     journal.Status: Ingest.status,

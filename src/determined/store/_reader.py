@@ -338,6 +338,14 @@ class Reader:
         """A command and, once there is one, its answer."""
         return COMMANDS.find(self._connection, "uuid=?", uuid)
 
+    def has_chores(self) -> bool:
+        """Whether an experiment that is over has something left for the supervisor to do."""
+        query = (
+            "SELECT 1 FROM experiment WHERE gc_is_due "
+            "OR json_extract(environment, '$.calls') IS NOT NULL LIMIT 1"
+        )
+        return self._connection.execute(query).fetchone() is not None
+
     def has_unanswered(self) -> bool:
         """Whether a command waits for the supervisor."""
         return COMMANDS.find(self._connection, "answered IS NULL") is not None

@@ -108,6 +108,10 @@ class Transaction:
         """The commands that wait, in the order in which they were given."""
         return COMMANDS.select(self._connection, "WHERE answered IS NULL ORDER BY number")
 
+    def command(self, uuid: str) -> Command | None:
+        """A command and, once there is one, its answer."""
+        return COMMANDS.find(self._connection, "uuid=?", uuid)
+
     def answer(self, uuid: str, is_ok: bool, answer: dict[str, Any]) -> None:
         """Answer a command, together with the state that it brought about."""
         self._decide()
@@ -150,6 +154,11 @@ class Transaction:
         """The experiments whose checkpoints are to be collected."""
         rows = self._connection.execute("SELECT id FROM experiment WHERE gc_is_due ORDER BY id")
         return [row[0] for row in rows]
+
+    def with_calls(self) -> list[Experiment]:
+        """The experiments whose end somebody is still to be told of."""
+        query = "WHERE json_extract(environment, '$.calls') IS NOT NULL ORDER BY id"
+        return EXPERIMENTS.select(self._connection, query)
 
     def search_steps(self, experiment_id: int, after: int = 0) -> list[SearchStep]:
         """What the searcher was told and decided, from a number on."""
@@ -324,6 +333,10 @@ class Transaction:
             "trial_id=? AND state='COMPLETED' ORDER BY steps_completed DESC, report_time DESC",
             trial_id,
         )
+
+    def checkpoint(self, uuid: str) -> Checkpoint | None:
+        """The record of a checkpoint."""
+        return CHECKPOINTS.find(self._connection, "uuid=?", uuid)
 
     def adopt_checkpoint(self, trial_id: int, run_id: int, record: Record) -> bool:
         """Record a checkpoint that was published but not reported; False if it is known."""

@@ -188,7 +188,7 @@ def test_windows_longer_than_training_and_a_dropped_one_are_told(
     caplog.clear()
     trial = train(Long, {"aggregation_frequency": 4}, max_length=Batch(6))
     (dropped,) = warned(caplog)
-    documented("the last batches do not fill an aggregation window", dropped)
+    documented("the last batches do not fill an accumulation window", dropped)
     weight = trial.weight
     caplog.clear()
     assert train(Long, {"aggregation_frequency": 4}, max_length=Batch(4)).weight == weight

@@ -31,7 +31,7 @@ from determined.pytorch.experimental import (
     torch_batch_process,
 )
 from determined.storage import SharedFSStorageManager
-from tests.core.test_context import become_a_task
+from tests.support.tasks import become_a_task
 from tests.support.terminal import file_script, run_in_pipes
 from tests.support.workers import collect_workers, run_threads, run_workers
 
@@ -441,7 +441,7 @@ def test_outputs_go_to_an_object_store_too() -> None:
     assert storage.list() == []
 
 
-def test_the_default_device_is_the_cpu_without_cuda_and_hparams_come_from_the_platform_only(
+def test_without_a_platform_and_cuda_there_are_no_hparams_and_the_cpu(
     tmp_path: Path,
 ) -> None:
     with core._dummy_init(checkpoint_storage=tmp_path) as core_context:
@@ -510,7 +510,7 @@ def _messages() -> Iterator[list[str]]:
     batch_size=st.integers(1, 3),
     parts=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=3),
 )
-def test_each_record_is_processed_once_however_often_and_with_whatever_ranks_it_is_cut(
+def test_each_record_is_processed_once_however_often_the_run_is_cut(
     tmp_path_factory: pytest.TempPathFactory,
     length: int,
     batch_size: int,

@@ -1,4 +1,4 @@
-"""Models split over ranks train as whole ones do, and their checkpoints fit any number of ranks."""
+"""Sharded models train like whole ones, and their checkpoints load on any number of ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from determined import pytorch
 from determined.errors import InvalidExperimentException
 from determined.pytorch._ranks.fsdp import is_sharded, open_gradients
 from determined.pytorch.callbacks import ExponentialMovingAverage, GradientNorm, LossGuard
-from tests.support.split import Net, SplitTrial, Validations, train
+from tests.support.sharded import Net, ShardedTrial, Validations, train
 from tests.support.workers import collect_workers, run_workers
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -126,7 +126,7 @@ def test_one_process_continues_with_the_same_tensors(on_two: Seen, tmp_path: Pat
 
 def test_trial_is_loaded_from_its_path(on_two: Seen) -> None:
     state, _, path = on_two["fsdp", 1]
-    trial = pytorch.load_trial_from_checkpoint_path(path, SplitTrial)
+    trial = pytorch.load_trial_from_checkpoint_path(path, ShardedTrial)
     assert_equal(dict(trial.model.state_dict()), state["model"])  # type: ignore[attr-defined]  # of ours
 
 
@@ -145,7 +145,7 @@ def _train_on_four(root: Path, checkpoint: str) -> list[Any]:
     return [on_many, more.whole_state(), states, callback.metrics]
 
 
-class _FewRecords(SplitTrial):
+class _FewRecords(ShardedTrial):
     def build_validation_data_loader(self) -> pytorch.DataLoader:
         return pytorch.DataLoader(super().build_validation_data_loader().dataset, 5)
 
@@ -222,7 +222,7 @@ class _Notes(pytorch.PyTorchCallback):
         self.notes.append(dict(metrics))
 
 
-class _Watched(SplitTrial):
+class _Watched(ShardedTrial):
     def __init__(self, context: pytorch.PyTorchTrialContext, parallel: str = "fsdp") -> None:
         super().__init__(context, parallel)
         self.callbacks = {
@@ -233,7 +233,7 @@ class _Watched(SplitTrial):
         }
 
 
-class _LeavesGradients(SplitTrial):
+class _LeavesGradients(ShardedTrial):
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         if self.stop_after == batch_idx + 1:
             self.context.set_stop_requested(True)
@@ -252,7 +252,7 @@ def _leave_gradients(root: Path) -> tuple[Any, Any]:
     return uncut.whole_state(), resumed.whole_state()
 
 
-class _LooksAtOutputs(SplitTrial):
+class _LooksAtOutputs(ShardedTrial):
     """Runs the model once more between the backward pass and the step."""
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
@@ -339,21 +339,21 @@ def test_exported_weights_are_whole(options: list[Seen]) -> None:
 
     path = options[0]["export"]
     exported = safetensors.torch.load_file(Path(path) / "model_0.safetensors")
-    trial = pytorch.load_trial_from_checkpoint_path(path, SplitTrial)
+    trial = pytorch.load_trial_from_checkpoint_path(path, ShardedTrial)
     assert_equal(exported, dict(trial.model.state_dict()))  # type: ignore[attr-defined]  # of ours
 
 
 # Mistakes.
 
 
-class _FullDataset(SplitTrial):
+class _FullDataset(ShardedTrial):
     evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
 
     def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
         return {"error": 0.0}
 
 
-class _EarlyOptimizer(SplitTrial):
+class _EarlyOptimizer(ShardedTrial):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -443,7 +443,7 @@ class _KillsTheOther(pytorch.PyTorchCallback):
             os.kill(self._others[1], signal.SIGKILL)
 
 
-class _LosesARank(SplitTrial):
+class _LosesARank(ShardedTrial):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         super().__init__(context, callbacks={"killer": _KillsTheOther(context)})
 
@@ -480,7 +480,7 @@ class _FullDisk(pytorch.PyTorchCallback):
         resource.setrlimit(resource.RLIMIT_FSIZE, self._limits)
 
 
-class _FillsTheDisk(SplitTrial):
+class _FillsTheDisk(ShardedTrial):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         super().__init__(context, callbacks={"disk": _FullDisk(context)})
 

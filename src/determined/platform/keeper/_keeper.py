@@ -22,6 +22,7 @@ from determined.platform.keeper._log import FollowedLog
 from determined.platform.run_folder import (
     EXITED,
     NOT_STARTED,
+    RUN_VARIABLE,
     SIGNALLED,
     RunExit,
     RunFolder,
@@ -72,7 +73,7 @@ class Keeper:
 
     def _start(self) -> int:
         workdir = self._folder.workdir
-        environment = self._folder.environment
+        environment = {**self._folder.environment, RUN_VARIABLE: str(self._folder.path)}
         argv = _entrypoint.with_startup_hook(self._spec.argv, environment, workdir)
         return _entrypoint.start(argv, environment, workdir, self._log.descriptor)
 
@@ -143,7 +144,7 @@ class Keeper:
         def find_them() -> list[processes.Process]:
             processes.reap()
             found = {process.pid: process for process in processes.descendants(os.getpid())}
-            for process in processes.with_variable("DET_ALLOCATION_ID", self._spec.allocation_id):
+            for process in processes.with_variable(RUN_VARIABLE, str(self._folder.path)):
                 found.setdefault(process.pid, process)
             return list(found.values())
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from determined.platform import processes
 from determined.platform.keeper import _last_words
 from determined.platform.launchers.protocol import RunStartedBefore, RunState, RunStillLive
-from determined.platform.run_folder import LOST, RunExit, RunFolder
+from determined.platform.run_folder import LOST, RUN_VARIABLE, RunExit, RunFolder
 
 _KEEPER = Path(__file__).parents[1] / "keeper" / "__main__.py"
 _KEEPERS_LOCK = 3  # the descriptor under which a keeper finds its lock
+_NOT_A_KEEPERS = ("DET_ALLOCATION_ID", RUN_VARIABLE)  # it is part of no run itself
 _POLL_SECONDS = 0.2
 _MOMENT_SECONDS = 0.5
 _UNRESPONSIVE_AFTER_SECONDS = 30.0
@@ -134,7 +135,7 @@ def _start_keeper(run: RunFolder, alive: int) -> int:
     return os.posix_spawn(
         sys.executable,
         [sys.executable, *flags, str(_KEEPER), str(run.path.absolute()), str(_KEEPERS_LOCK)],
-        {name: value for name, value in os.environ.items() if name != "DET_ALLOCATION_ID"},
+        {name: value for name, value in os.environ.items() if name not in _NOT_A_KEEPERS},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, run.keeper_errors, append, 0o600),
@@ -186,10 +187,10 @@ async def _readable(descriptor: int) -> None:
 
 
 def _end_orphans(run: RunFolder) -> int:
-    allocation_id = run.spec.allocation_id
+    folder = str(run.path.absolute())
     deadline = time.monotonic() + _ORPHAN_GRACE_SECONDS
     return processes.end_all(
-        lambda: processes.with_variable("DET_ALLOCATION_ID", allocation_id), lambda: deadline
+        lambda: processes.with_variable(RUN_VARIABLE, folder), lambda: deadline
     )
 
 

@@ -7,6 +7,10 @@
     _continuing.py the verb that lets a finished experiment go on
     _scheduling.py who runs next, from the board
     _runs.py       acts on runs: prepare, start, tell, stop
+    _checkpoints.py what a run left in the storage, and whether that can be used
+    _creations.py  what doors prepared for experiments
+    _calls.py      acts on the user's commands and URLs when an experiment is over
+    _blame.py      whose part of a tick failed
     presence.py    whether one is at work, how to start and wake it (for doors)
     _garbage.py    acts on checkpoints: delete what nothing keeps
     _searches.py   the search of an experiment, from the store, and who helps it to decide

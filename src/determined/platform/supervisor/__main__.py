@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 
+from determined.errors import DeterminedError
 from determined.platform.home import Home
 from determined.platform.launchers.local import LocalLauncher
 from determined.platform.slots import find_slots
@@ -30,11 +31,16 @@ async def supervise(home: Home, presence: Presence) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
-    presence.listen(loop, supervisor.wake, num_slots=len(machine.slots))
     try:
-        await supervisor.work()
+        while True:
+            presence.listen(loop, supervisor.wake, num_slots=len(machine.slots))
+            await supervisor.work()
+            # Who rang until here has left a command before, which we see; who comes now starts
+            # another one.
+            presence.hush(loop)
+            if supervisor.was_told_to_stop or not writer.has_commands():
+                return
     finally:
-        presence.leave()
         writer.close()
 
 
@@ -47,7 +53,13 @@ def main(arguments: list[str]) -> int:
     presence = Presence.claim(home)
     if presence is None:
         return 0  # another one is at work
-    asyncio.run(supervise(home, presence))
+    try:
+        asyncio.run(supervise(home, presence))
+    except DeterminedError as error:
+        logging.error("%s", error)
+        return 1
+    finally:
+        presence.leave()  # the last act: until then nobody else writes
     return 0
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import deque
 from collections.abc import Iterator
 
-from determined.journal import Control
+from determined.journal import Checkpoint, Control
 from determined.platform.home import Home
 from determined.platform.run_folder import RunExit, RunFolder
 from determined.platform.search.events import Event, TrialExited, event_from_json
@@ -14,6 +15,8 @@ from determined.platform.search.searcher import Searcher
 from determined.platform.states import State
 from determined.platform.supervisor._searches import Helper, restore_search
 from determined.store import Experiment, Run, Transaction, Trial
+
+logger = logging.getLogger("determined.supervisor")
 
 
 @dataclasses.dataclass
@@ -47,6 +50,10 @@ class LiveRun:
     """When it was first asked to stop, by the monotonic clock."""
     last_measure: str = ""
     """The strongest thing done so far to end it."""
+    fault: str = ""
+    """Why what it reports cannot be read, if so: it is ended, and counts as failed."""
+    unrecorded: list[Checkpoint] = dataclasses.field(default_factory=list)
+    """Checkpoints that it published and did not come to report, known once it has ended."""
 
     @classmethod
     def of(cls, run: Run, experiment_id: int, seconds_before: float) -> LiveRun:
@@ -70,10 +77,13 @@ class LiveExperiment:
     """An experiment that is not over, its search and its trials that are not over."""
 
     record: Experiment
-    searcher: Searcher
+    searcher: Searcher | None
+    """None when it cannot go on: then the experiment ends as soon as its runs have."""
     trials: dict[int, Trial]
     requests: dict[str, int]
     """The trials of the search, also those that are over, by request id."""
+    failure: str = ""
+    """Why there is no search."""
     helper: Helper | None = None
     """Who must be asked beside the loop; None for a search that decides at once."""
     unheard: deque[tuple[int, Event]] = dataclasses.field(default_factory=deque)
@@ -102,9 +112,15 @@ class Board:
         self.home = home
         self.experiments: dict[int, LiveExperiment] = {}
         self.runs: dict[int, LiveRun] = {}
+        self.version = 0
+        """Grows with every change that may decide who runs next."""
+        self.garbage: set[int] = set()
+        """Experiments that asked for a collection since the last one began."""
 
     def load(self, transaction: Transaction) -> None:
-        """Read everything that is not over from the store."""
+        """Read everything that is not over from the store; runs that are watched stay so."""
+        self.version += 1
+        watched = self.runs
         self.experiments = {
             record.id: load_experiment(self.home, transaction, record)
             for record in transaction.unfinished_experiments()
@@ -119,6 +135,12 @@ class Board:
             for run in transaction.unfinished_runs()
             if run.trial_id in owners
         }
+        for trial_id, run in self.runs.items():
+            old = watched.get(trial_id)
+            if old is not None and old.run_id == run.run_id:
+                # Somebody waits for its end and writes it there; the rest is as the store says.
+                old.preempted, old.offsets = run.preempted, {}
+                self.runs[trial_id] = old
 
     def waiting(self) -> Iterator[tuple[LiveExperiment, Trial]]:
         """Trials that are active and have no run."""
@@ -138,7 +160,12 @@ class Board:
 
 def load_experiment(home: Home, transaction: Transaction, record: Experiment) -> LiveExperiment:
     """Bring an experiment back as it was, its search included."""
-    searcher, helper = restore_search(home, transaction, record)
+    searcher, helper, failure = None, None, ""
+    try:
+        searcher, helper = restore_search(home, transaction, record)
+    except Exception as error:  # one broken search must not keep the others from going on
+        logger.exception("the search of experiment %s cannot be restored", record.id)
+        failure = f"its search cannot be restored: {type(error).__name__}: {error}"
     trials = transaction.trials(record.id)
     over = [state.value for state in State if state.is_terminal]
     unheard = transaction.unheard(record.id)
@@ -147,6 +174,7 @@ def load_experiment(home: Home, transaction: Transaction, record: Experiment) ->
         searcher,
         {trial.id: trial for trial in trials if trial.state not in over},
         {trial.request_id: trial.id for trial in trials},
+        failure,
         helper,
         deque((step.number, event_from_json(step.event["event"])) for step in unheard),
     )

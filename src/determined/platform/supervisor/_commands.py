@@ -7,6 +7,7 @@ from typing import Any
 
 from determined.errors import StoreError
 from determined.platform.states import Refused, State
+from determined.platform.supervisor._blame import BadCommand, blaming
 from determined.platform.supervisor._continuing import continue_experiment
 from determined.platform.supervisor._decisions import Decisions
 from determined.store import Command, NewExperiment, Transaction
@@ -24,7 +25,8 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
                 f"This supervisor does not know the verb {command.verb!r}: it belongs to an older "
                 "version. `det supervisor stop` ends it; the next command starts a new one."
             )
-        answer = verb(decisions, transaction, command.arguments)
+        with blaming(BadCommand(command.uuid)):
+            answer = verb(decisions, transaction, command.arguments)
     except (Refused, StoreError) as error:
         transaction.answer(command.uuid, False, {"error": str(error)})
     else:
@@ -33,6 +35,7 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
 
 def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
     config = arguments["config"]
+    warm_start = _warm_start(transaction, config["searcher"])
     project_id = _project(transaction, config["workspace"], config["project"], arguments["owner"])
     record = decisions.create(
         NewExperiment(
@@ -46,7 +49,7 @@ def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str,
             project_id=project_id,
             parent_id=arguments.get("parent_id"),
             snapshot_id=arguments.get("snapshot"),
-            environment={"creation": arguments["creation"]},
+            environment={"creation": arguments["creation"], "warm_start": warm_start},
             searcher_metric=config["searcher"]["metric"],
             smaller_is_better=config["searcher"]["smaller_is_better"],
             priority=config["resources"]["priority"],
@@ -55,6 +58,23 @@ def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str,
         )
     )
     return {"experiment_id": record.id}
+
+
+def _warm_start(transaction: Transaction, searcher: dict[str, Any]) -> str | None:
+    """The checkpoint that all trials start from, if the configuration names one."""
+    uuid, trial_id = searcher["source_checkpoint_uuid"], searcher["source_trial_id"]
+    if trial_id is not None:
+        latest = transaction.latest_checkpoint(transaction.trial(trial_id).id)
+        if latest is None:
+            raise Refused(f"searcher.source_trial_id: trial {trial_id} has no checkpoint.")
+        return latest.uuid
+    if uuid is not None:
+        found = transaction.checkpoint(uuid)
+        if found is None:
+            raise Refused(f"searcher.source_checkpoint_uuid: there is no checkpoint {uuid}.")
+        if found.state != "COMPLETED":
+            raise Refused(f"searcher.source_checkpoint_uuid: {uuid} is {found.state}.")
+    return None if uuid is None else str(uuid)
 
 
 def _project(transaction: Transaction, workspace: str, project: str, owner: str) -> int:

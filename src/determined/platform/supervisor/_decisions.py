@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from determined.errors import StoreError
 from determined.platform.lifecycle import RunEnd, TrialFacts, Verdict, after_run
 from determined.platform.run_folder import RunExit
 from determined.platform.search import events as search
@@ -23,7 +24,9 @@ from determined.platform.states import (
     more_severe,
     paused,
 )
+from determined.platform.supervisor._blame import BadSearch, blaming
 from determined.platform.supervisor._board import Board, LiveExperiment, LiveRun, load_experiment
+from determined.platform.supervisor._calls import calls_at_end
 from determined.platform.supervisor._searches import check_search
 from determined.store import Experiment, NewExperiment, NewTrial, Transaction, Trial
 
@@ -45,6 +48,8 @@ class Decisions:
         check_search(new.config)
         record = self._transaction.create_experiment(new)
         live = load_experiment(self._board.home, self._transaction, record)
+        if live.searcher is None:
+            raise StoreError(live.failure)
         self._board.experiments[record.id] = live
         self._feed(live, search.InitialTrials())
         return live.record
@@ -90,6 +95,24 @@ class Decisions:
             return
         self._stop_all(live.id, State.STOPPING_COMPLETED, reason)
 
+    def fail(self, live: LiveExperiment, reason: str) -> None:
+        """End an experiment whose search cannot go on; nobody asks the search any more."""
+        live.searcher = None
+        live.unheard.clear()  # nobody will hear it
+        if live.state is not State.STOPPING_ERROR:
+            self._set_experiment(live, State.STOPPING_ERROR, reason)
+            self._note(live, "failed", reason, level="error")
+        for trial in list(live.trials.values()):
+            state = more_severe(State(trial.state), State.STOPPING_ERROR)
+            self._stop_trial(live, trial, state, reason)
+        self._end_if_over(live)
+
+    def fail_what_cannot_go_on(self) -> None:
+        """End the experiments whose search could not be restored."""
+        for live in list(self._board.experiments.values()):
+            if live.searcher is None:
+                self.fail(live, live.failure)
+
     # What runs say
 
     def validated(
@@ -103,6 +126,8 @@ class Decisions:
         """A trial said how far it is: note it when it shows."""
         trial = self._transaction.trial(trial_id)
         live.trials[trial_id] = trial
+        if live.searcher is None:
+            return
         known = live.searcher.desk.by_request[trial.request_id].progress
         if trial.progress >= min(1.0, known + 0.01):
             self._feed(live, search.Progress(trial.request_id, trial.progress))
@@ -110,22 +135,25 @@ class Decisions:
     def exits_early(self, live: LiveExperiment, trial_id: int) -> None:
         """A trial said that it ends early: it has a moment to leave by itself."""
         live.trials[trial_id] = self._transaction.trial(trial_id)
+        self._board.version += 1
 
     def refresh(self, experiment_id: int) -> None:
         """Read an experiment again whose fields were set."""
         live = self._board.experiments.get(experiment_id)
         if live is not None:
             live.record = self._transaction.experiment(experiment_id)
+            self._board.version += 1
 
     # Runs
 
     def run_ended(self, run: LiveRun, end: RunExit) -> None:
         """All that a run had to say was read, and its processes are gone."""
         live = self._board.experiments[run.experiment_id]
+        self._adopt(live, run)
         trial = self._transaction.trial(run.trial_id)
         recorded = self._transaction.run(run.trial_id, run.run_id)
         checkpoint = self._transaction.latest_checkpoint(trial.id)
-        error = _error_of(end, run)
+        error = run.fault or _error_of(end, run)
         facts = TrialFacts(
             State(trial.state),
             trial.restarts,
@@ -135,20 +163,33 @@ class Decisions:
         verdict = after_run(
             facts,
             RunEnd(
-                exit_code=None if end.is_infrastructure_fault else end.exit_code,
+                exit_code=_exit_code(end, run),
                 is_acknowledged=recorded.acknowledged,
-                is_invalid_hp=trial.early_exit is not None and "INVALID_HP" in trial.early_exit,
+                is_invalid_hp=is_invalid_hp(trial),
                 brought_checkpoint=checkpoint is not None and checkpoint.run_id == run.run_id,
-                was_killed_by_us=end.stopped_by is not None,
+                was_killed_by_us=end.stopped_by is not None and not run.fault,
+                lasted_seconds=self._now - run.created,
                 cancels_retries=any(match.action == "cancel_retries" for match in end.matches),
                 error=error,
             ),
         )
         self._transaction.end_run(run.trial_id, run.run_id, end.exit_code, verdict.reason)
         del self._board.runs[run.trial_id]
-        level = "warning" if end.exit_code and not end.stopped_by else "info"
+        self._board.version += 1
+        is_failure = bool(end.exit_code and not end.stopped_by)
+        level = "warn" if is_failure or run.fault else "info"
         self._note(live, "run_ended", verdict.reason, trial.id, run.run_id, level)
+        for match in end.matches:
+            text = f"log policy {match.name!r} matched line {match.line + 1}: {match.text}"
+            self._note(live, "log_policy", text, trial.id, run.run_id, "warn")
         self._apply(live, trial, verdict, error)
+
+    def _adopt(self, live: LiveExperiment, run: LiveRun) -> None:
+        """Record the checkpoints that a run published without coming to report them."""
+        for record in run.unrecorded:
+            if self._transaction.adopt_checkpoint(run.trial_id, run.run_id, record):
+                text = f"checkpoint {record.uuid} was published, but not reported: adopted"
+                self._note(live, "checkpoint_adopted", text, run.trial_id, run.run_id)
 
     def _apply(self, live: LiveExperiment, trial: Trial, verdict: Verdict, error: str) -> None:
         changes: dict[str, Any] = {
@@ -182,9 +223,10 @@ class Decisions:
             self._leave_unheard(live, events)
             return
         waiting = deque(events)
-        while waiting:
-            step = live.searcher.handle(waiting.popleft())
-            is_due = live.searcher.snapshot_is_due or live.searcher.is_over
+        while waiting and (searcher := live.searcher) is not None:
+            with blaming(BadSearch(live.id)):
+                step = searcher.handle(waiting.popleft())
+            is_due = searcher.snapshot_is_due or searcher.is_over
             waiting.extend(self._record_step(live, step, is_due))
         self._show_progress(live)
         self._end_if_over(live)
@@ -197,6 +239,8 @@ class Decisions:
 
     def decided(self, live: LiveExperiment, steps: list[Step]) -> None:
         """A search heard, beside the loop, the first of the events that waited for it."""
+        if live.searcher is None:
+            return  # it failed meanwhile
         for i, step in enumerate(steps, start=1):
             number, _ = live.unheard.popleft()
             # What is now behind the search is behind its snapshot.
@@ -209,6 +253,7 @@ class Decisions:
         self, live: LiveExperiment, step: Step, with_snapshot: bool, number: int | None = None
     ) -> list[search.Event]:
         """Keep what an event led to, carry it out, and return what the search must hear of it."""
+        assert live.searcher is not None
         reasons = [getattr(action, "reason", "") for action in step.actions]
         self._transaction.record_search(
             live.id,
@@ -230,7 +275,7 @@ class Decisions:
         if isinstance(action, search.PauseExperiment):
             if live.state is State.ACTIVE:
                 self.pause(live.id, action.reason)
-                self._note(live, "paused", action.reason, level="warning")
+                self._note(live, "paused", action.reason, level="warn")
         elif isinstance(action, (search.Stop, search.FailTrial)):
             trial = self._transaction.trial(live.requests[action.request_id])
             wanted = State.STOPPING_COMPLETED
@@ -247,7 +292,7 @@ class Decisions:
         elif isinstance(action, search.Resume):
             self._resume(live, action)
         elif isinstance(action, search.FreeCheckpoints):
-            self._transaction.update_experiment(live.id, gc_is_due=True)
+            self.collect_garbage(live)
         return []
 
     def _create_trial(self, live: LiveExperiment, action: search.Create) -> list[search.Event]:
@@ -259,9 +304,10 @@ class Decisions:
                 action.trial_seed,
                 action.hparams,
                 state.value,
-                live.record.config["searcher"].get("source_checkpoint_uuid"),
+                live.record.environment.get("warm_start"),
             )
         )
+        self._board.version += 1
         live.trials[trial.id] = trial
         live.requests[trial.request_id] = trial.id
         created = search.TrialCreated(trial.request_id)
@@ -295,15 +341,25 @@ class Decisions:
         if not live.state.is_stopping or live.trials or live.unheard:
             return
         outcome = live.state.outcome
-        progress = 1.0 if outcome is State.COMPLETED else live.record.progress
-        self._set_experiment(live, outcome, live.record.reason, gc_is_due=True, progress=progress)
+        changes: dict[str, Any] = {}
+        if outcome is State.COMPLETED:
+            changes["progress"] = 1.0
+        if calls := calls_at_end(live.record.config["integrations"], outcome):
+            changes["environment"] = live.record.environment | {"calls": calls}
+        self._set_experiment(live, outcome, live.record.reason, **changes)
+        self.collect_garbage(live)
         self._note(live, "ended", f"{outcome.value}: {live.record.reason}")
         del self._board.experiments[live.id]
 
+    def collect_garbage(self, live: LiveExperiment) -> None:
+        """Let the checkpoints that nothing keeps be deleted."""
+        self._board.garbage.add(live.id)
+        self._transaction.update_experiment(live.id, gc_is_due=True)
+
     def _show_progress(self, live: LiveExperiment) -> None:
-        progress = live.searcher.progress()
-        if live.searcher.is_over:
+        if live.searcher is None or live.searcher.is_over:
             return  # how it ended decides
+        progress = live.searcher.progress()
         if abs(progress - live.record.progress) >= _SMALLEST_PROGRESS:
             self._set_experiment(live, live.state, live.record.reason, progress=progress)
 
@@ -351,6 +407,7 @@ class Decisions:
             trial.id, state=state.value, reason=reason, is_held=False, **changes
         )
         live.trials.pop(trial.id, None)
+        self._board.version += 1
         events: list[search.Event] = []
         if early is not None:
             progressed = trial.total_batches > 0
@@ -367,10 +424,12 @@ class Decisions:
     def _set_trial(self, live: LiveExperiment, trial_id: int, **changes: Any) -> None:
         self._transaction.update_trial(trial_id, **changes)
         live.trials[trial_id] = self._transaction.trial(trial_id)
+        self._board.version += 1
 
     def _set_experiment(
         self, live: LiveExperiment, state: State, reason: str, **changes: Any
     ) -> None:
+        self._board.version += live.record.state != state.value
         self._transaction.update_experiment(live.id, state=state.value, reason=reason, **changes)
         live.record = self._transaction.experiment(live.id)
 
@@ -393,6 +452,17 @@ class Decisions:
         self._transaction.note(
             kind, text, level=level, experiment_id=live.id, trial_id=trial_id, run_id=run_id
         )
+
+
+def _exit_code(end: RunExit, run: LiveRun) -> int | None:
+    if run.fault:
+        return end.exit_code or 1  # whatever it says of itself
+    return None if end.is_infrastructure_fault else end.exit_code
+
+
+def is_invalid_hp(trial: Trial) -> bool:
+    """Whether a trial said that its hyperparameters cannot work."""
+    return trial.early_exit is not None and "INVALID_HP" in trial.early_exit
 
 
 def _named(record: Experiment) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from determined.platform.home import Home
+from determined.platform.supervisor._board import Board
 from determined.storage import build
 from determined.store import Reader, Retention, Transaction
 
@@ -23,17 +23,19 @@ _EVERYTHING = ["**/*"]
 class _Result:
     experiment_id: int
     deleted: list[str]
+    failure: str = ""
 
 
 class GarbageCollection:
     """Works through the experiments that are due, one after the other, beside the loop."""
 
-    def __init__(self, home: Home, changed: asyncio.Event) -> None:
-        self._home = home
+    def __init__(self, board: Board, changed: asyncio.Event) -> None:
+        self._board = board
         self._changed = changed
         self._due: set[int] = set()
         self._results: list[_Result] = []
         self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
 
     def load(self, transaction: Transaction) -> None:
         """Read which experiments are due."""
@@ -51,32 +53,45 @@ class GarbageCollection:
 
     def act(self) -> None:
         """Begin with the next experiment."""
-        if self._task is None and self._due:
-            work = asyncio.to_thread(self._collect, min(self._due))
-            self._task = asyncio.get_running_loop().create_task(self._see_through(work))
+        if self._task is None and self._due and not self._is_closing:
+            experiment_id = min(self._due)
+            self._board.garbage.discard(experiment_id)  # whoever asks from now on wants another
+            self._task = asyncio.get_running_loop().create_task(self._see_through(experiment_id))
 
     def record(self, transaction: Transaction) -> None:
         """Note what was deleted."""
         for result in self._results:
             for uuid in result.deleted:
                 transaction.set_checkpoint_files(uuid, "DELETED", {})
-            transaction.update_experiment(result.experiment_id, gc_is_due=False)
+            if result.failure:
+                transaction.note(
+                    "garbage",
+                    f"checkpoints could not be deleted: {result.failure}",
+                    level="warn",
+                    experiment_id=result.experiment_id,
+                )
+            is_due = result.experiment_id in self._board.garbage
+            transaction.update_experiment(result.experiment_id, gc_is_due=is_due)
         self._results.clear()
 
     async def close(self) -> None:
+        """Stop after the checkpoint that is being deleted; the rest is still due."""
+        self._is_closing = True
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    async def _see_through(self, work: object) -> None:
+    async def _see_through(self, experiment_id: int) -> None:
         try:
-            self._results.append(await work)  # type: ignore[misc]  # an awaitable result
+            result = await asyncio.to_thread(self._collect, experiment_id)
+            if not self._is_closing:
+                self._results.append(result)
         finally:
             self._task = None
             self._changed.set()
 
     def _collect(self, experiment_id: int) -> _Result:
-        reader = Reader(self._home.path)
-        deleted = []
+        reader = Reader(self._board.home.path)
+        result = _Result(experiment_id, [])
         try:
             experiment = reader.experiment(experiment_id)
             assert experiment is not None
@@ -88,10 +103,13 @@ class GarbageCollection:
             )
             storage = build(section)
             for rated in reader.garbage(experiment_id, policy):
+                if self._is_closing:
+                    break
                 storage.delete(rated.checkpoint.uuid, _EVERYTHING)
-                deleted.append(rated.checkpoint.uuid)
-        except Exception:
+                result.deleted.append(rated.checkpoint.uuid)
+        except Exception as error:
             logger.exception("checkpoints of experiment %s could not be collected", experiment_id)
+            result.failure = f"{type(error).__name__}: {error}"
         finally:
             reader.close()
-        return _Result(experiment_id, deleted)
+        return result

@@ -14,12 +14,22 @@ import time
 from pathlib import Path
 
 from determined import journal
+from determined.errors import JournalError
 from determined.platform.home import Home
 from determined.platform.launchers.protocol import Launcher
 from determined.platform.slots import Machine
 from determined.platform.states import State
+from determined.platform.supervisor._blame import (
+    BadCommand,
+    BadRun,
+    BadSearch,
+    BlamedError,
+    blaming,
+)
 from determined.platform.supervisor._board import Board, LiveExperiment, LiveRun
+from determined.platform.supervisor._calls import Calls
 from determined.platform.supervisor._commands import carry_out
+from determined.platform.supervisor._creations import sweep
 from determined.platform.supervisor._decisions import Decisions
 from determined.platform.supervisor._garbage import GarbageCollection
 from determined.platform.supervisor._runs import Runs
@@ -31,7 +41,8 @@ logger = logging.getLogger("determined.supervisor")
 
 _JOURNAL_SECONDS = 0.1
 _MOST_BYTES_OF_A_JOURNAL = 8 << 20
-_PAUSE_AFTER_FAILURE_SECONDS = 1.0
+_PAUSE_AFTER_FAILURE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 30.0
 
 
 class Supervisor:
@@ -51,7 +62,8 @@ class Supervisor:
         self._board = Board(home)
         self._runs = Runs(self._board, launcher, machine, self._changed)
         self._scheduling = Scheduling(self._board, tuple(slot.id for slot in machine.slots))
-        self._garbage = GarbageCollection(home, self._changed)
+        self._garbage = GarbageCollection(self._board, self._changed)
+        self._calls = Calls(home, self._changed)
         self._thinking = Thinking(self._board, self._changed)
         self._is_stopping = False
 
@@ -67,13 +79,13 @@ class Supervisor:
     async def work(self) -> None:
         """Tick until idle or stopped."""
         with self._writer.transaction() as transaction:
-            self._board.load(transaction)
-            self._garbage.load(transaction)
+            sweep(self._board.home, transaction)
+            self._load(transaction)
         idle_since: float | None = None
         try:
             while not self._is_stopping:
                 self._changed.clear()
-                self._tick_safely()
+                await self._tick_safely()
                 idle_since = self._idle_since(idle_since)
                 if idle_since is not None and time.monotonic() - idle_since >= self._idle_seconds:
                     return
@@ -82,9 +94,23 @@ class Supervisor:
             await self._runs.close()
             await self._garbage.close()
             await self._thinking.close()
+            await self._calls.close()
+
+    @property
+    def was_told_to_stop(self) -> bool:
+        """Whether it left for another reason than that nothing was to do."""
+        return self._is_stopping
+
+    def _load(self, transaction: Transaction) -> None:
+        self._board.load(transaction)
+        self._scheduling.forget()
+        Decisions(self._board, transaction, time.time()).fail_what_cannot_go_on()
+        self._garbage.load(transaction)
+        self._calls.load(transaction)
 
     def _idle_since(self, before: float | None) -> float | None:
-        is_idle = self._board.is_idle and not self._garbage.is_busy
+        is_busy = self._garbage.is_busy or self._calls.is_busy
+        is_idle = self._board.is_idle and not is_busy
         return (before or time.monotonic()) if is_idle else None
 
     async def _wait(self, idle_since: float | None) -> None:
@@ -97,7 +123,7 @@ class Supervisor:
         ]
         if self._board.runs:
             seconds.append(_JOURNAL_SECONDS)
-        if (start := self._scheduling.next_start(now)) is not None:
+        if (start := self._scheduling.next_start) is not None:
             seconds.append(start - now)
         if (measure := self._runs.next_measure(monotonic)) is not None:
             seconds.append(measure - monotonic)
@@ -106,21 +132,57 @@ class Supervisor:
         except asyncio.TimeoutError:
             return
 
-    def _tick_safely(self) -> None:
+    async def _tick_safely(self) -> None:
         try:
             self._tick()
-        except Exception:
+        except Exception as error:
             logger.exception("a tick failed; going on from the store")
-            time.sleep(_PAUSE_AFTER_FAILURE_SECONDS)  # nothing else could be done meanwhile
-            with self._writer.transaction() as transaction:
-                watched = self._board.runs
-                self._board.load(transaction)
-                for trial_id, run in self._board.runs.items():
-                    old = watched.get(trial_id)
-                    if old is not None and old.run_id == run.run_id:
-                        # Its task goes on; only what was read is read again.
-                        self._board.runs[trial_id] = old
-                        old.offsets = {}
+            await self._recover(error)
+
+    async def _recover(self, error: Exception) -> None:
+        """Go on from the store, without what the failure is to be blamed on."""
+        pause = _PAUSE_AFTER_FAILURE_SECONDS
+        while not self._is_stopping:
+            await asyncio.sleep(pause)
+            try:
+                with self._writer.transaction() as transaction:
+                    self._load(transaction)
+                    if isinstance(error, BlamedError):
+                        self._exclude(transaction, error)
+                return
+            except Exception:
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+                logger.exception("the store cannot be used; trying again in %.0f s", pause)
+
+    def _exclude(self, transaction: Transaction, error: BlamedError) -> None:
+        culprit, decisions = error.culprit, Decisions(self._board, transaction, time.time())
+        if isinstance(culprit, BadCommand):
+            words = (
+                f"The supervisor failed at this: {error}. See {self._board.home.supervisor_log}."
+            )
+            transaction.answer(culprit.uuid, False, {"error": words})
+        elif isinstance(culprit, BadSearch):
+            live = self._board.experiments.get(culprit.experiment_id)
+            if live is not None:
+                decisions.fail(live, f"its search failed: {error}")
+        else:
+            run = self._board.runs.get(culprit.trial_id)
+            if run is not None and run.fault:
+                live = self._board.experiments[run.experiment_id]
+                decisions.fail(live, f"trial {run.trial_id} cannot be carried on: {error}")
+            elif run is not None:
+                self._blame(transaction, run, f"its reports cannot be taken in: {error}")
+
+    def _blame(self, transaction: Transaction, run: LiveRun, fault: str) -> None:
+        run.fault = fault
+        transaction.note(
+            "damaged_journal",
+            f"{fault}; the run is ended and counts as failed",
+            level="error",
+            experiment_id=run.experiment_id,
+            trial_id=run.trial_id,
+            run_id=run.run_id,
+        )
 
     def _tick(self) -> None:
         said = self._listen()
@@ -133,6 +195,7 @@ class Supervisor:
             or self._has_commands()
             or self._garbage.has_results
             or self._thinking.has_answers
+            or self._calls.has_results
             or bool(self._overdue(now))
         )
         if said or is_durable:
@@ -141,6 +204,7 @@ class Supervisor:
         self._runs.act()
         self._garbage.act()
         self._thinking.act()
+        self._calls.act()
 
     def _decide(
         self,
@@ -156,19 +220,23 @@ class Supervisor:
             for command in transaction.unanswered():
                 carry_out(command, decisions, transaction)
         for run, path, records, offset in said:
-            heard = transaction.read_journal(path, run.trial_id, run.run_id, records, offset)
+            with blaming(BadRun(run.trial_id, run.run_id)):
+                heard = transaction.read_journal(path, run.trial_id, run.run_id, records, offset)
+                self._hear(decisions, heard, run, records, is_durable)
             run.offsets[path] = offset
             run.has_reported = True
-            self._hear(decisions, heard, run, records, is_durable)
         for run in ended:
-            if run.end is not None and not self._has_more(run):
-                decisions.run_ended(run, run.end)
+            with blaming(BadRun(run.trial_id, run.run_id)):
+                if run.end is not None and not self._has_more(transaction, run):
+                    decisions.run_ended(run, run.end)
         if is_durable:
             for live, trial, limit in self._overdue(now):
                 decisions.end_for_time(live, trial, limit)
             self._garbage.record(transaction)
+            self._calls.record(transaction)
             self._scheduling.run(transaction, now)
             self._garbage.load(transaction)
+            self._calls.load(transaction)
 
     def _hear(
         self,
@@ -185,6 +253,9 @@ class Supervisor:
             if is_validation and not item.is_repeat:
                 assert isinstance(record, journal.Metrics)
                 decisions.validated(live, run.trial_id, record.metrics, record.steps_completed)
+            elif isinstance(record, journal.Checkpoint):
+                if live.record.config["checkpoint_storage"]["gc"] == "continuous":
+                    decisions.collect_garbage(live)
             elif isinstance(record, journal.EarlyExit):
                 decisions.exits_early(live, run.trial_id)
         if is_durable and any(isinstance(record, journal.Progress) for record in records):
@@ -196,25 +267,39 @@ class Supervisor:
         """Read what runs have appended to their journals since the last tick."""
         said = []
         for run in self._board.runs.values():
+            if run.fault:
+                continue
             if not run.offsets:
                 known = self._writer.journals(run.trial_id, run.run_id)
                 run.offsets = {path: position.offset for path, position in known.items()}
                 run.has_reported = run.has_reported or bool(known)
             for path in _journals(run):
                 offset = run.offsets.get(path, 0)
-                if Path(path).stat().st_size > offset:
+                if _size(path) > offset:
                     reader = journal.JournalReader(Path(path), offset)
-                    records = list(reader.records(_MOST_BYTES_OF_A_JOURNAL))
+                    with blaming(BadRun(run.trial_id, run.run_id)):
+                        records = list(reader.records(_MOST_BYTES_OF_A_JOURNAL))
                     if records:
                         said.append((run, path, records, reader.offset))
         return said
 
-    def _has_more(self, run: LiveRun) -> bool:
-        """Whether a run that ended left more than one tick reads; a torn tail does not count."""
+    def _has_more(self, transaction: Transaction, run: LiveRun) -> bool:
+        """Whether a run that ended left more than one tick reads.
+
+        A torn tail does not count: its writer was killed. Bytes that changed afterwards do: what
+        stands there is lost, so the run has failed, whatever it says of itself.
+        """
         for path in _journals(run):
             reader = journal.JournalReader(Path(path), run.offsets.get(path, 0))
             if next(reader.records(), None) is not None:
+                if run.fault:
+                    continue
                 return True
+            damage = reader.diagnose()
+            if damage is not journal.Damage.NONE:
+                transaction.set_damage(path, damage.value)
+            if damage is journal.Damage.CORRUPT and not run.fault:
+                raise JournalError(f"{path} is corrupt at byte {reader.offset}")
         return False
 
     def _has_commands(self) -> bool:
@@ -248,3 +333,10 @@ def _journals(run: LiveRun) -> list[str]:
             return sorted(entry.path for entry in entries if entry.name.startswith("journal-"))
     except FileNotFoundError:
         return []
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except FileNotFoundError:  # somebody tidied up
+        return 0

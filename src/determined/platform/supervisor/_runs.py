@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import time
 from typing import Any
 
+from determined.config import masked
 from determined.journal import Control
-from determined.platform.entrypoint import command_for
+from determined.platform.entrypoint import command_for, configuration_line
 from determined.platform.environment import load_environment
 from determined.platform.launchers.protocol import Launcher, RunStartedBefore, RunState
 from determined.platform.run_environment import run_environment, variables_for_device
@@ -24,13 +26,16 @@ from determined.platform.slots import Machine, device_variables, free_ports, por
 from determined.platform.snapshot import load_snapshot, working_copy
 from determined.platform.states import State
 from determined.platform.supervisor._board import Board, LiveExperiment, LiveRun
+from determined.platform.supervisor._checkpoints import check_storage, find_unrecorded
 from determined.platform.supervisor._creations import experiment_folder
+from determined.platform.supervisor._decisions import is_invalid_hp
 from determined.store import Trial
 
 logger = logging.getLogger("determined.supervisor")
 
 _STOP_GRACE_SECONDS = 60.0
 _INVALID_HP_GRACE_SECONDS = 10.0
+_LOOK_AGAIN_SECONDS = 5.0
 
 
 class Runs:
@@ -44,6 +49,7 @@ class Runs:
         self._machine = machine
         self._changed = changed
         self._tasks: set[asyncio.Task[None]] = set()
+        self._preparing: set[asyncio.Future[None]] = set()
 
     def act(self) -> None:
         """Start what is new, tell and end what must stop."""
@@ -67,38 +73,58 @@ class Runs:
         """Stop watching; the runs go on."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._preparing, return_exceptions=True)
 
     # Start to end
 
     async def _see_through(self, run: LiveRun) -> None:
         """Start a run unless it was started before, wait for its end, and note how it ended."""
-        try:
-            (state,) = await self._launcher.states([run.folder])
-            if state is RunState.NOT_STARTED:
-                await self._start(run)
-            end = await self._launcher.wait(run.folder)
-            if end is None:
-                end = await self._launcher.declare_dead(run.folder, "Its keeper was lost.")
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            logger.exception("run %s could not be started", run.allocation_id)
-            end = RunExit(1, NOT_STARTED, message=f"could not be started: {error}")
+        end = await self._start_if_needed(run)
+        while end is None:
+            try:
+                end = await self._launcher.wait(run.folder)
+                if end is None:
+                    end = await self._launcher.declare_dead(run.folder, "Its keeper was lost.")
+            except Exception:  # it may live: until that is known it must not run again
+                logger.exception("the end of run %s cannot be seen", run.allocation_id)
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        config = self._board.experiments[run.experiment_id].record.config
+        run.unrecorded = await asyncio.to_thread(find_unrecorded, run, config)
         run.end = end
         self._changed.set()
 
+    async def _start_if_needed(self, run: LiveRun) -> RunExit | None:
+        """Start it; how it ended if it never began."""
+        try:
+            (state,) = await self._launcher.states([run.folder])
+            if state is not RunState.NOT_STARTED:
+                return None
+            if self._wanted(run).preempt:
+                return RunExit(143, NOT_STARTED, message="not wanted any more", stopped_by="none")
+            await self._start(run)
+        except Exception as error:
+            if run.folder.was_started:
+                logger.exception("run %s could not be kept", run.allocation_id)
+                return None
+            logger.exception("run %s could not be started", run.allocation_id)
+            return RunExit(1, NOT_STARTED, message=f"could not be started: {error}")
+        return None
+
     async def _start(self, run: LiveRun) -> None:
         live = self._board.experiments[run.experiment_id]
-        trial = live.trials[run.trial_id]
-        await asyncio.to_thread(self._prepare, run, live, trial)
+        arguments = (run, live, live.trials[run.trial_id], self._wanted(run))
+        preparing = asyncio.get_running_loop().run_in_executor(None, self._prepare, *arguments)
+        self._preparing.add(preparing)
+        preparing.add_done_callback(self._preparing.discard)
+        await asyncio.shield(preparing)  # a thread cannot be canceled: `close` waits for it
         with contextlib.suppress(RunStartedBefore):
             await self._launcher.start(run.folder)
 
-    def _prepare(self, run: LiveRun, live: LiveExperiment, trial: Trial) -> None:
+    def _prepare(self, run: LiveRun, live: LiveExperiment, trial: Trial, control: Control) -> None:
         """Make the folder of a run, from nothing however far an earlier attempt came."""
         home, config = self._board.home, live.record.config
         folder = experiment_folder(home, live.record)
+        check_storage(config["checkpoint_storage"])
         shutil.rmtree(run.folder.path, ignore_errors=True)
         run.folder.path.mkdir(parents=True, mode=0o700)
         if live.record.snapshot_id is not None:
@@ -116,6 +142,7 @@ class Runs:
             ),
             devices=device_variables(slots, self._machine),
             ports=port_variables(free_ports()),
+            tensorboard=home.tensorboard / str(trial.id),
         )
         spec = RunSpec(
             argv=command_for(config["entrypoint"], recorded.interpreter),
@@ -125,10 +152,11 @@ class Runs:
                 for policy in config["log_policies"]
                 if policy["pattern"] is not None
             ),
+            prologue=configuration_line(masked(config)) + "\n",
             stop_grace_seconds=_STOP_GRACE_SECONDS,
         )
         run.folder.create(spec, environment, info)
-        self._write_control(run, self._wanted(run))
+        self._write_control(run, control)
 
     def _info(
         self, run: LiveRun, live: LiveExperiment, trial: Trial, gpus: list[str]
@@ -142,7 +170,7 @@ class Runs:
                 "slot_ids": slot_ids,
                 "task_id": trial.task_id,
                 "allocation_id": run.allocation_id,
-                "session_token": "",
+                "session_token": secrets.token_hex(16),
                 "task_type": "TRIAL",
                 "latest_checkpoint": run.from_checkpoint,
             },
@@ -172,6 +200,7 @@ class Runs:
         if run.folder.was_started and wanted != run.told:
             self._write_control(run, wanted)
         if not wanted.preempt:
+            run.asked_since = None
             return
         now = time.monotonic()
         if run.asked_since is None:
@@ -181,8 +210,8 @@ class Runs:
             self._spawn(self._kill(run))
         elif not run.last_measure and now - run.asked_since >= self._patience(run):
             run.last_measure = "terminate"
-            logger.info("run %s did not stop in time: terminating it", run.allocation_id)
-            self._spawn(self._launcher.terminate(run.folder))
+            logger.info("run %s did not stop in time: ending it", run.allocation_id)
+            self._spawn(self._end_by_force(run))
 
     def _wanted(self, run: LiveRun) -> Control:
         """What the control file of a run should say."""
@@ -191,6 +220,9 @@ class Runs:
         reason = run.preempted
         if trial.state != State.ACTIVE.value or trial.is_held:
             reason = trial.reason or trial.state.lower()
+        if is_invalid_hp(trial):
+            reason = "invalid hyperparameters"
+        reason = run.fault or reason
         return Control(
             preempt=bool(reason),
             reason=reason,
@@ -203,18 +235,29 @@ class Runs:
         """Whether to end it by force: it was killed, failed, or cannot hear a request yet."""
         trial = self._board.experiments[run.experiment_id].trials[run.trial_id]
         forced = (State.STOPPING_KILLED.value, State.STOPPING_ERROR.value)
-        return trial.state in forced or not run.has_reported
+        return bool(run.fault) or trial.state in forced or not run.has_reported
 
     def _patience(self, run: LiveRun) -> float:
         live = self._board.experiments[run.experiment_id]
-        if live.trials[run.trial_id].early_exit is not None:
+        if is_invalid_hp(live.trials[run.trial_id]):
             return _INVALID_HP_GRACE_SECONDS
         return float(live.record.config["preemption_timeout"])
+
+    async def _end_by_force(self, run: LiveRun) -> None:
+        if is_invalid_hp(self._board.experiments[run.experiment_id].trials[run.trial_id]):
+            await self._kill(run)
+        else:
+            await self._launcher.terminate(run.folder)
 
     async def _kill(self, run: LiveRun) -> None:
         while not run.folder.was_started and run.end is None:
             await asyncio.sleep(0.05)  # it is being prepared
-        await self._launcher.kill(run.folder)
+        try:
+            await self._launcher.kill(run.folder)
+        except Exception:
+            logger.exception("run %s could not be killed", run.allocation_id)
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            run.last_measure = ""  # try again
 
     def _write_control(self, run: LiveRun, content: Control) -> None:
         content.write(run.folder.path)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from determined.platform.home import Home
+from determined.platform.run_folder import RunFolder
 from determined.platform.scheduler import DEFAULT_PRIORITY, Request, Running, decide
 from determined.platform.states import State
 from determined.platform.supervisor._board import Board, LiveExperiment, LiveRun
 from determined.store import Transaction, Trial
+
+_EXCLUDE = "exclude_node"
 
 
 class Scheduling:
@@ -15,23 +19,25 @@ class Scheduling:
         self._board = board
         self._slot_ids = slot_ids
         self._overtaken: dict[int, int] = {}
+        self._version: int | None = None
+        self.next_start: float | None = None
+        """When the first trial that waits after a failure may start again."""
 
     def is_due(self, now: float) -> bool:
-        """Whether a trial could start now; next to nothing when none waits."""
-        return any(trial.not_before <= now for _, trial in self._board.waiting())
-
-    def next_start(self, now: float) -> float | None:
-        """When the first trial that waits after a failure may start again."""
-        later = [t.not_before for _, t in self._board.waiting() if t.not_before > now]
-        return min(later, default=None)
+        """Whether another decision is possible than the last time."""
+        is_time = self.next_start is not None and self.next_start <= now
+        return is_time or self._version != self._board.version
 
     def run(self, transaction: Transaction, now: float) -> None:
         """Record new runs, and which running ones have to make room."""
         board = self._board
-        waiting = {
-            trial.id: (live, trial) for live, trial in board.waiting() if trial.not_before <= now
-        }
-        requests = [self._request(live, trial) for live, trial in waiting.values()]
+        everybody = list(board.waiting())
+        waiting = {trial.id: (live, trial) for live, trial in everybody if trial.not_before <= now}
+        later = [trial.not_before for _, trial in everybody if trial.not_before > now]
+        requests = [
+            self._request(live, trial, _slots_to_avoid(transaction, board.home, live, trial))
+            for live, trial in waiting.values()
+        ]
         decision = decide(requests, self._running(), self._slot_ids)
         self._overtaken = {**self._overtaken, **decision.overtaken}
         for trial_id in decision.preemptions:
@@ -41,6 +47,11 @@ class Scheduling:
         for start in decision.starts:
             self._overtaken.pop(start.request.key, None)
             self._start(transaction, *waiting[start.request.key], start.slot_ids)
+        self._version, self.next_start = board.version, min(later, default=None)
+
+    def forget(self) -> None:
+        """Decide anew: what was decided last was not committed."""
+        self._version = None
 
     def _start(
         self,
@@ -72,7 +83,9 @@ class Scheduling:
             found.append(Running(self._request(live, trial), run.slots, is_ending))
         return found
 
-    def _request(self, live: LiveExperiment, trial: Trial) -> Request:
+    def _request(
+        self, live: LiveExperiment, trial: Trial, avoid: frozenset[int] = frozenset()
+    ) -> Request:
         resources = live.record.config["resources"]
         priority = live.record.priority
         return Request(
@@ -84,4 +97,18 @@ class Scheduling:
             max_slots=live.record.max_slots,
             trials_per_slot=resources["trials_per_slot"],
             overtaken=self._overtaken.get(trial.id, 0),
+            avoid=avoid,
         )
+
+
+def _slots_to_avoid(
+    transaction: Transaction, home: Home, live: LiveExperiment, trial: Trial
+) -> frozenset[int]:
+    """The slots of the run before, if a log policy said that something is wrong with them."""
+    policies = live.record.config["log_policies"]
+    if not trial.restarts or not any(policy["action"] == _EXCLUDE for policy in policies):
+        return frozenset()
+    matches = RunFolder(home.run(live.id, trial.id, trial.run_id)).matches
+    if not any(match.action == _EXCLUDE for match in matches):
+        return frozenset()
+    return frozenset(transaction.run(trial.id, trial.run_id).slots)

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 
 from determined.platform.search.searcher import Step
+from determined.platform.supervisor._blame import BadSearch, blaming
 from determined.platform.supervisor._board import Board, LiveExperiment
 from determined.platform.supervisor._decisions import Decisions
 
@@ -56,8 +57,9 @@ class Thinking:
             if self._board.experiments.get(experiment_id) is not answer.live:
                 continue  # read from the store again since: it will be asked again
             decisions.decided(answer.live, answer.steps)
-            if answer.error is not None:
-                raise answer.error
+            with blaming(BadSearch(experiment_id)):
+                if answer.error is not None:
+                    raise answer.error
 
     async def close(self) -> None:
         """End all helpers; what they were asked is asked again next time."""
@@ -89,9 +91,11 @@ def _think(live: LiveExperiment) -> _Answers:
     """Tell the search what waits; stop after a moment, so that the first decisions take effect."""
     answers = _Answers(live)
     started = time.monotonic()
+    searcher = live.searcher
+    assert searcher is not None
     try:
         for _, event in list(live.unheard):
-            answers.steps.append(live.searcher.handle(event))
+            answers.steps.append(searcher.handle(event))
             if time.monotonic() - started > _LONGEST_ROUND_SECONDS:
                 break
     except Exception as error:

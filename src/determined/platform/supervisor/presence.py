@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import fcntl
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -16,10 +16,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from determined._version import __version__
-from determined.platform.environment import inherited
 from determined.platform.home import Home
+
+if TYPE_CHECKING:
+    import asyncio  # doors, which are to answer at once, need no loop
+
+_MOMENT_SECONDS = 0.02
+_PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,21 @@ class Presence:
         self._pipe: int | None = None
 
     @classmethod
-    def claim(cls, home: Home) -> Presence | None:
-        """Become the supervisor of a home; None if there is one."""
+    def claim(cls, home: Home, patience_seconds: float = _PATIENCE_SECONDS) -> Presence | None:
+        """Become the supervisor of a home; None if there is one.
+
+        One that does not listen is on its way out, or just coming; and those who only look hold the
+        lock for a moment, too. They are waited for.
+        """
+        deadline = time.monotonic() + patience_seconds
+        while (presence := cls._try(home)) is None:
+            if ring(home) or time.monotonic() > deadline:
+                return None
+            time.sleep(_MOMENT_SECONDS)
+        return presence
+
+    @classmethod
+    def _try(cls, home: Home) -> Presence | None:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(home.supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -71,10 +90,15 @@ class Presence:
             os.read(self._pipe, 65536)
         wake()
 
+    def hush(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hear no more rings: who rings from now on starts another one, which waits for us."""
+        if self._pipe is not None:
+            loop.remove_reader(self._pipe)
+            os.close(self._pipe)
+            self._pipe = None
+
     def leave(self) -> None:
         """Let another one in."""
-        if self._pipe is not None:
-            os.close(self._pipe)
         os.ftruncate(self._lock, 0)
         os.close(self._lock)
 
@@ -114,8 +138,10 @@ def ring(home: Home) -> bool:
         os.close(pipe)
 
 
-def start(home: Home) -> None:
+def start(home: Home) -> subprocess.Popen[bytes]:
     """Start a supervisor that outlives this process; it leaves at once if there is one."""
+    from determined.platform.environment import inherited
+
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     log = os.open(home.supervisor_log, flags, 0o600)
@@ -133,6 +159,19 @@ def start(home: Home) -> None:
         os.close(log)
     # It outlives us; but if it ends first, somebody has to take note.
     threading.Thread(target=supervisor.wait, name="supervisor", daemon=True).start()
+    return supervisor
+
+
+def end_older(home: Home) -> bool:
+    """End the supervisor at work if it is of an older version than we are: runs go on."""
+    facts = find(home)
+    return facts is not None and _numbers(facts.version) < _numbers(__version__) and stop(home)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release of a version as numbers; what follows them is left out."""
+    release = re.match(r"[0-9]+(\.[0-9]+)*", version)
+    return tuple(int(number) for number in release[0].split(".")) if release else ()
 
 
 def stop(home: Home, timeout_seconds: float = 30.0) -> bool:

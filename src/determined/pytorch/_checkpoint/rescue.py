@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
+import torch
+
 from determined.errors import DistributedError
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._checkpoint.moment import Moment, Stage
@@ -91,6 +93,9 @@ class Rescue:
             self._saver.wait()
         if self.safe_at == batches or error is self._saver.failure:
             return
+        if not self._is_finite():
+            logger.warning("Not saved after the error: weights are not finite.")
+            return
         culprits = _callbacks_in(error, self._callbacks)
         reason = self._go_back()
         if reason is None and "state_dict" in _functions_in(error) and culprits:
@@ -105,6 +110,10 @@ class Rescue:
             f'({exactness}): {where} Continue with fit(latest_checkpoint="latest") when the cause '
             "is gone."
         )
+
+    def _is_finite(self) -> bool:
+        weights = (p for model in self._context.models for p in model.parameters())
+        return all(bool(torch.isfinite(weight).all()) for weight in weights)
 
     def _go_back(self) -> str | None:
         """Return to the end of the last finished batch; return what stands in the way, if any."""

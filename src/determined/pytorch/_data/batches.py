@@ -48,17 +48,17 @@ TorchData = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
 
 
 class DataLoader:
-    """The configuration of a loader; `fit` makes the real one for each rank and position.
+    """The configuration of a loader; `fit` builds the real one for each rank and position.
 
     Arguments are those of the installed torch's `DataLoader`, with the same meaning.
-    `fit` deals the batches to the ranks and, after a resume, continues with the very next one:
+    `fit` shards the batches over ranks and, after a resume, continues with the very next one:
 
-    - The order of an epoch follows from the trial's seed and the epoch. It is drawn apart from the
-      global generators, also for samplers that draw from them. A user's `generator` gives the order
+    - The order of an epoch follows from the trial's seed and the epoch. It does not depend on the
+      global generators, even for samplers that draw from them. A user's `generator` gives the order
       of the first epoch as in torch, and by its seed that of the others. Samplers may have
       `set_epoch`, or `state_dict` and `load_state_dict`. Up to 64 batches are read ahead from them.
     - With workers, `random`, numpy and torch are seeded for each batch, so augmentation depends on
-      neither the number of workers nor the place of a cut.
+      neither the number of workers nor where a run was interrupted.
     - An `IterableDataset` is read by every rank and worker, each keeping its own batches, and is
       shown a single worker. With `shards_itself = True` on it, each worker batches what it gets.
       With `state_dict` and `load_state_dict` on it, a resume does not read it again.

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from determined.pytorch._data.fetch import end_workers, explain, sized
+from determined.pytorch._data.fetch import end_workers, name_the_batch, sized
 
 logger = logging.getLogger("determined.pytorch")
 
 
 @dataclass(frozen=True)
-class Opening:
-    """Who opens the data, and where."""
+class Origin:
+    """Who reads the data, and from which batch on."""
 
     seed: int
     rank: int
@@ -55,10 +55,10 @@ class TrainingData(ABC):
     epoch_length: int | None
     passes: int | None = None
 
-    def __init__(self, loader: Any, opening: Opening) -> None:
+    def __init__(self, loader: Any, origin: Origin) -> None:
         self._loader = loader
-        self._opening = opening
-        self._delivered = opening.start
+        self._origin = origin
+        self._delivered = origin.start
         self._batches: Iterator[Any] = iter(())
         self._is_closed = False
 
@@ -75,7 +75,7 @@ class TrainingData(ABC):
                 f"{self._where()} ended. Does the dataset raise StopIteration?"
             ) from None
         except Exception as error:
-            explain(error, self._where(), self._loader)
+            name_the_batch(error, self._where(), self._loader)
             raise
         self._delivered += 1
         return batch
@@ -96,7 +96,7 @@ class TrainingData(ABC):
             "version": 1,
             "kind": kind,
             "batches": consumed,
-            "size": self._opening.size,
+            "size": self._origin.size,
             "batch_size": getattr(self._loader, "batch_size", None),
             "length": sized(getattr(self._loader, "dataset", None)),
         }
@@ -108,7 +108,7 @@ class TrainingData(ABC):
         if not isinstance(batch_size, int):
             return None
         samples = sized(getattr(self._loader, "dataset", None))
-        whole = batch_size * self._opening.size
+        whole = batch_size * self._origin.size
         return whole if samples is None else min(whole, samples)
 
     def _where(self) -> str:

@@ -167,21 +167,29 @@ class SeededBatches(Dataset[Any]):
     def user_dataset(self) -> Any:
         return self.fetch.dataset
 
+    def place(self, worker: int, num_workers: int) -> tuple[int, int]:
+        """Return (id, count) to show to the dataset: any worker may get any batch."""
+        return worker, num_workers
+
 
 def start_worker(user_init: Callable[[int], None] | None, worker_id: int) -> None:
-    """Show the user's dataset in `get_worker_info()`, then run the user's own `worker_init_fn`."""
+    """Show users their own dataset in `get_worker_info()`, then run their `worker_init_fn`."""
     info = get_worker_info()
     assert info is not None
+    ours: Any = info.dataset
+    shown_id, shown_count = ours.place(info.id, info.num_workers)
     # The class is frozen for users; what it shows is ours to set, as we replaced the dataset.
-    object.__setattr__(info, "dataset", info.dataset.user_dataset)  # type: ignore[attr-defined]
+    object.__setattr__(info, "dataset", ours.user_dataset)
+    object.__setattr__(info, "id", shown_id)
+    object.__setattr__(info, "num_workers", shown_count)
     prepare_loader_worker()
-    end_if_results_cannot_be_sent()
+    _end_if_results_cannot_be_sent()
     if user_init is not None:
-        user_init(worker_id)
+        user_init(shown_id)
 
 
-def end_if_results_cannot_be_sent() -> None:
-    """Have this worker die of a batch that cannot be pickled, for torch would wait for it for ever.
+def _end_if_results_cannot_be_sent() -> None:
+    """Let this worker die of a batch that cannot be pickled: torch would wait for it forever.
 
     Python only prints such an error, in the thread that sends, and drops the batch.
     """
@@ -254,7 +262,7 @@ def add_note(error: BaseException, note: str) -> None:
         logger.error(note)
 
 
-def explain(error: Exception, where: str, loader: Any) -> None:
+def name_the_batch(error: Exception, where: str, loader: Any) -> None:
     """Say which data could not be loaded: raise a clearer error, or add a note to this one."""
     text = str(error)
     if isinstance(error, RuntimeError) and text.startswith("DataLoader timed out"):
@@ -300,6 +308,6 @@ def explained(loader: Any, name: str) -> Iterator[Any]:
         except StopIteration:
             return
         except Exception as error:
-            explain(error, f"{name}, at batch {batch_idx},", loader)
+            name_the_batch(error, f"{name}, at batch {batch_idx},", loader)
             raise
         yield batch

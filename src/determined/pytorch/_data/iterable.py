@@ -22,14 +22,13 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, get_worker_info
 
-from determined.core._watchdog import prepare_loader_worker
 from determined.pytorch._data.fetch import (
     add_note,
     as_is,
     draw_base_seed,
-    end_if_results_cannot_be_sent,
     end_workers,
     has_state,
+    start_worker,
 )
 from determined.pytorch._data.order import empty_error
 from determined.pytorch._data.seed import forked_rng, mix, seed_cpu
@@ -187,22 +186,6 @@ class Stream(IterableDataset[Shipped]):
         return empty_error(f"a whole pass over {name} was empty")
 
 
-def start_stream_worker(user_init: Callable[[int], None] | None, worker_id: int) -> None:
-    """Place this worker's copy of the stream, and show the dataset what it may know of that."""
-    info = get_worker_info()
-    assert info is not None
-    stream: Any = info.dataset
-    shown_id, shown_count = stream.place(info.id, info.num_workers)
-    # The class is frozen for users; what it shows is ours to set, as we replaced the dataset.
-    object.__setattr__(info, "dataset", stream.user_dataset)
-    object.__setattr__(info, "id", shown_id)
-    object.__setattr__(info, "num_workers", shown_count)
-    prepare_loader_worker()
-    end_if_results_cannot_be_sent()
-    if user_init is not None:
-        user_init(shown_id)
-
-
 def read_stream(loader: Any, seed: int, plan: StreamPlan) -> Iterator[Shipped]:
     """Start reading the dataset of a package `DataLoader` as planned, with its workers."""
     stream = Stream(loader, seed, plan)
@@ -215,7 +198,7 @@ def read_stream(loader: Any, seed: int, plan: StreamPlan) -> Iterator[Shipped]:
             stream,
             batch_size=None,
             collate_fn=as_is,
-            worker_init_fn=functools.partial(start_stream_worker, loader.worker_init_fn),
+            worker_init_fn=functools.partial(start_worker, loader.worker_init_fn),
             generator=torch.Generator().manual_seed(mix(seed, plan.rank)),
             **options,
         )
@@ -237,7 +220,7 @@ class StreamLoader(TorchDataLoader[Any]):
         )
         self._config = loader
         self._shard = rank, size
-        self._plan = open_plan(loader, rank, size, skip, is_endless=repeat)
+        self._plan = plan_from(loader, rank, size, skip, is_endless=repeat)
         self._running: Callable[[], Iterator[Shipped] | None] = lambda: None
 
     def __iter__(self) -> Any:
@@ -257,7 +240,7 @@ class StreamLoader(TorchDataLoader[Any]):
         return len(range(rank, super().__len__(), size))
 
 
-def open_plan(
+def plan_from(
     loader: Any, rank: int, size: int, start: int, *, is_endless: bool = True
 ) -> StreamPlan:
     """Plan to read from the very beginning and hand out from this rank's batch `start` on."""

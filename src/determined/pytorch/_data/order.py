@@ -58,23 +58,23 @@ _STATELESS = (
 
 
 class Order(Protocol):
-    """An endless global sequence of batches, opened somewhere."""
+    """An endless global sequence of batches, from some start on."""
 
     @property
     def kind(self) -> str:
         """What its positions are about: those of another kind do not fit."""
 
-    def opened_at(self, position: dict[str, Any]) -> Order:
+    def starting_at(self, position: dict[str, Any]) -> Order:
         """Return the order from a position on that an equal one gave."""
 
-    def opened_after(self, batches: int) -> Order:
+    def starting_after(self, batches: int) -> Order:
         """Return the order without its first batches, where no position is known."""
 
     def batches(self, rank: int, size: int, as_lists: bool = False) -> Iterator[Indices]:
-        """Return this rank's batches from the opening position on, endlessly."""
+        """Return this rank's batches from the start on, endlessly."""
 
     def position(self, ahead: int) -> dict[str, Any]:
-        """Return where the sequence is, `ahead` global batches after the opening."""
+        """Return where the sequence is, `ahead` global batches after the start."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,11 @@ class IndexOrder:
         epoch, record = self._locate(ahead)
         return {"epoch": epoch, "record": record}
 
-    def opened_at(self, position: dict[str, Any]) -> IndexOrder:
+    def starting_at(self, position: dict[str, Any]) -> IndexOrder:
         return replace(self, epoch=position["epoch"], record=position["record"])
 
-    def opened_after(self, batches: int) -> IndexOrder:
-        return self.opened_at(self.position(batches))
+    def starting_after(self, batches: int) -> IndexOrder:
+        return self.starting_at(self.position(batches))
 
     def _locate(self, ahead: int) -> tuple[int, int]:
         in_first = self._num_batches(self.record)
@@ -200,7 +200,7 @@ class SamplerOrder:
         loader: Any,
         seed: int,
         generators: UserGenerators,
-        opened: dict[str, Any] | None = None,
+        start: dict[str, Any] | None = None,
         dropped: int = 0,
     ) -> None:
         self._made_of = loader, seed, generators
@@ -210,23 +210,23 @@ class SamplerOrder:
         self._chain = _chain(self._batching)
         self._counts_records = type(self._batching) is BatchSampler
         self.kind = "sampler" if self._counts_records else "batch sampler"
-        self._opened = opened or {"epoch": 0, "offset": 0}
+        self._start = start or {"epoch": 0, "offset": 0}
         self._dropped = dropped  # batches to read and not hand out
         self._starts: list[tuple[int, dict[str, Any]]] = []
         self._source = self._global_batches()
         self._num_read = 0
         self._unused: deque[list[Any]] = deque()  # the last of those that were read
 
-    def opened_at(self, position: dict[str, Any]) -> SamplerOrder:
+    def starting_at(self, position: dict[str, Any]) -> SamplerOrder:
         keys = position.keys() & {"epoch", "offset", "samplers"}
         return SamplerOrder(*self._made_of, {key: position[key] for key in keys})
 
-    def opened_after(self, batches: int) -> SamplerOrder:
+    def starting_after(self, batches: int) -> SamplerOrder:
         length = sized(self._batching)
         if length is None:
             return SamplerOrder(*self._made_of, dropped=batches)
         epoch, batch = divmod(batches, length)
-        return self.opened_at({"epoch": epoch, "offset": batch * self._step})
+        return self.starting_at({"epoch": epoch, "offset": batch * self._step})
 
     def batches(self, rank: int, size: int, as_lists: bool = False) -> Iterator[Indices]:
         for mine in itertools.count(self._dropped + rank, size):
@@ -242,7 +242,7 @@ class SamplerOrder:
             self._read_next()
         while len(self._starts) > 1 and self._starts[1][0] <= ahead:
             del self._starts[0]
-        first, start = self._starts[0] if self._starts else (0, self._opened)
+        first, start = self._starts[0] if self._starts else (0, self._start)
         return {**start, "offset": start["offset"] + (ahead - first) * self._step}
 
     def _read_next(self) -> None:
@@ -255,8 +255,8 @@ class SamplerOrder:
         return int(self._batching.batch_size) if self._counts_records else 1
 
     def _global_batches(self) -> Iterator[list[Any]]:
-        epoch, skip = self._opened["epoch"], self._opened["offset"]
-        states = self._opened.get("samplers")
+        epoch, skip = self._start["epoch"], self._start["offset"]
+        states = self._start.get("samplers")
         if not self._can_jump(states):
             if epoch:
                 logger.info("Reading the sampler's first %d epochs again, indices only.", epoch)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from determined.pytorch._data.endless import Opening, TrainingData
+from determined.pytorch._data.endless import Origin, TrainingData
 from determined.pytorch._data.fetch import end_workers, has_state, sized
 from determined.pytorch._data.order import empty_error
 from determined.pytorch._data.seed import PrivateRNG, mix
@@ -24,18 +24,18 @@ class OtherData(TrainingData):
     on all ranks and after a resume.
     """
 
-    def __init__(self, loader: Any, opening: Opening) -> None:
-        super().__init__(loader, opening)
+    def __init__(self, loader: Any, origin: Origin) -> None:
+        super().__init__(loader, origin)
         self.epoch_length = sized(loader)
         if self.epoch_length == 0:
             raise empty_error(f"{type(loader).__name__} has length 0")
-        saved = opening.saved_as("other")
-        epoch, batch = 0, opening.start
+        saved = origin.saved_as("other")
+        epoch, batch = 0, origin.start
         if saved is not None:
             epoch, batch = saved["epoch"], saved["batch"]
         elif self.epoch_length:
             epoch, batch = divmod(batch, self.epoch_length)
-        self._passes = [(opening.start - batch, epoch)]  # first batch and number of each
+        self._passes = [(origin.start - batch, epoch)]  # first batch and number of each
         if saved is not None and "loader" in saved and has_state(loader):
             loader.load_state_dict(saved["loader"])
             batch = 0
@@ -60,9 +60,9 @@ class OtherData(TrainingData):
             batches.close()
 
     def _read(self, epoch: int, skip: int) -> Iterator[Any]:
-        may_be_empty = skip == 0 and self._passes[0][0] < self._opening.start
+        may_be_empty = skip == 0 and self._passes[0][0] < self._origin.start
         while True:
-            with PrivateRNG(mix(self._opening.seed, epoch)):
+            with PrivateRNG(mix(self._origin.seed, epoch)):
                 iterator = iter(self._loader)
                 skipped = sum(1 for _ in itertools.islice(iterator, skip))
                 batch = next(iterator, _END)  # torch draws the order of a pass with its first batch

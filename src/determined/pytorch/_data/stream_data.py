@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from determined.pytorch._data.batches import DataLoader
-from determined.pytorch._data.endless import Opening, TrainingData
+from determined.pytorch._data.endless import Origin, TrainingData
 from determined.pytorch._data.fetch import describe, has_state, sized
-from determined.pytorch._data.iterable import Anchor, StreamPlan, open_plan, read_stream
+from determined.pytorch._data.iterable import Anchor, StreamPlan, plan_from, read_stream
 from determined.pytorch._data.order import empty_error
 
 logger = logging.getLogger("determined.pytorch")
@@ -21,21 +21,21 @@ _HISTORY = 16  # batches that a consumer may hold back when it asks for the stat
 class StreamData(TrainingData):
     """Batches of an iterable dataset."""
 
-    def __init__(self, loader: DataLoader, opening: Opening) -> None:
-        super().__init__(loader, opening)
+    def __init__(self, loader: DataLoader, origin: Origin) -> None:
+        super().__init__(loader, origin)
         length = sized(loader)
         if length == 0:
             raise empty_error(f"{describe(loader.dataset)}, drop_last={loader.drop_last}")
-        plan = open_plan(loader, opening.rank, opening.size, opening.start)
+        plan = plan_from(loader, origin.rank, origin.size, origin.start)
         self._kind = "sharded stream" if plan.shards_itself else "stream"
-        self._first = opening.start * opening.size
-        if (saved := opening.saved_as(self._kind)) is not None:
+        self._first = origin.start * origin.size
+        if (saved := origin.saved_as(self._kind)) is not None:
             plan = self._continued(plan, saved)
         self._batch_sizes = plan.batch_sizes
         self._anchors = list(plan.anchors)  # of each worker, if the dataset shards itself
         self._recent: deque[tuple[int, Anchor]] = deque()
-        self.epoch_length = None if plan.shards_itself else opening.share(length)
-        self._batches = read_stream(loader, opening.seed, plan)
+        self.epoch_length = None if plan.shards_itself else origin.share(length)
+        self._batches = read_stream(loader, origin.seed, plan)
 
     def __next__(self) -> Any:
         batch, *anchor = super().__next__()
@@ -56,11 +56,11 @@ class StreamData(TrainingData):
         for batch_idx, anchor in self._recent:
             if batch_idx < consumed:
                 self._settle(anchors, batch_idx, anchor)
-        ahead = (consumed - self._opening.start) * self._opening.size
+        ahead = (consumed - self._origin.start) * self._origin.size
         return {
             **self._state(self._kind, consumed),
             "global_batches": self._first + ahead,
-            "rank": self._opening.rank,
+            "rank": self._origin.rank,
             "batch_sizes": [list(sizes) for sizes in self._batch_sizes],
             "anchors": [{"epoch": a.epoch, "batch": a.batch, "state": a.state} for a in anchors],
         }
@@ -93,7 +93,7 @@ class StreamData(TrainingData):
 
     def _check_shards(self, num_workers: int, saved: dict[str, Any]) -> None:
         then = (len(saved["anchors"]), saved["size"], saved["rank"])
-        now = (num_workers, self._opening.size, self._opening.rank)
+        now = (num_workers, self._origin.size, self._origin.rank)
         if then != now:
             raise RuntimeError(
                 f"{type(self._loader.dataset).__name__} shards itself, so its position belongs to "

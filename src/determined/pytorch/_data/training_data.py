@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from determined.pytorch._data.batches import DataLoader
-from determined.pytorch._data.endless import Opening, TrainingData
+from determined.pytorch._data.endless import Origin, TrainingData
 from determined.pytorch._data.fetch import (
     BatchFetcher,
     Indices,
@@ -58,36 +58,36 @@ def open_training_data(
         saved: What `state_dict(start)` returned, on any rank and at any world size. An iterable
             dataset that shards itself needs its own rank's.
     """
-    opening = Opening(seed, rank, size, start, saved)
+    origin = Origin(seed, rank, size, start, saved)
     if not isinstance(loader, DataLoader):
-        return OtherData(loader, opening)
+        return OtherData(loader, origin)
     if not loader.extras.get("in_order", True):
         logger.warning("`in_order=False` does not apply to training: resuming needs an order.")
     if loader.generator is None:
         # Torch's loader does so at each `iter()`: models see the same draws as in a plain loop.
         draw_base_seed(None)
     if isinstance(loader.dataset, IterableDataset):
-        return StreamData(loader, opening)
-    return MapData(loader, opening)
+        return StreamData(loader, origin)
+    return MapData(loader, origin)
 
 
 class MapData(TrainingData):
     """Batches of a dataset with indices."""
 
-    def __init__(self, loader: DataLoader, opening: Opening) -> None:
-        super().__init__(loader, opening)
+    def __init__(self, loader: DataLoader, origin: Origin) -> None:
+        super().__init__(loader, origin)
         length = sized(loader.batch_sampler)
         if length == 0:
             raise empty_error(
                 f"{describe(loader.dataset)}, batch_size={loader.batch_size}, "
                 f"drop_last={loader.drop_last}"
             )
-        self.epoch_length = opening.share(length)
-        self._order, self._first = self._opened_order()
+        self.epoch_length = origin.share(length)
+        self._order, self._first = self._order_at_start()
         self._batches = self._fetched()
 
     def state_dict(self, consumed: int) -> dict[str, Any]:
-        ahead = (consumed - self._opening.start) * self._opening.size
+        ahead = (consumed - self._origin.start) * self._origin.size
         return {
             **self._state(self._kind, consumed),
             "global_batches": self._first + ahead,
@@ -95,24 +95,24 @@ class MapData(TrainingData):
             **self._order.position(ahead),
         }
 
-    def _opened_order(self) -> tuple[Order, int]:
-        """Return the order at its opening position, and how many global batches came before."""
-        opening = self._opening
-        before = opening.start * opening.size
+    def _order_at_start(self) -> tuple[Order, int]:
+        """Return the order at its start, and how many global batches came before."""
+        origin = self._origin
+        before = origin.start * origin.size
         self._generators = UserGenerators(self._loader)
-        plain = index_order(self._loader, opening.seed, self._generators)
-        order = plain or SamplerOrder(self._loader, opening.seed, self._generators)
+        plain = index_order(self._loader, origin.seed, self._generators)
+        order = plain or SamplerOrder(self._loader, origin.seed, self._generators)
         self._kind = order.kind
-        saved = opening.saved_as(order.kind)
+        saved = origin.saved_as(order.kind)
         if saved is None:
-            return order.opened_after(before), before
+            return order.starting_after(before), before
         self._compare(saved)
         self._generators.load_state_dict(saved["generators"])
-        return order.opened_at(saved), saved["global_batches"]
+        return order.starting_at(saved), saved["global_batches"]
 
     def _compare(self, saved: dict[str, Any]) -> None:
         """Say what differs from the run that saved this position."""
-        now = self._state(self._kind, self._opening.start)
+        now = self._state(self._kind, self._origin.start)
         if saved["size"] != now["size"]:
             logger.info(
                 "Data saved with %d slots continues at the same batch with %d.",
@@ -135,14 +135,14 @@ class MapData(TrainingData):
             )
 
     def _fetched(self) -> Iterator[Any]:
-        loader, opening = self._loader, self._opening
+        loader, origin = self._loader, self._origin
         fetch = BatchFetcher(loader.dataset, loader.collate_fn)
-        indices = self._order.batches(opening.rank, opening.size, as_lists=fetch.reads_samples)
+        indices = self._order.batches(origin.rank, origin.size, as_lists=fetch.reads_samples)
         if loader.num_workers == 0 and not loader.pin_memory:
             return map(fetch, indices)
         options = loader.process_options()
         options.pop("in_order", None)
-        seed = mix(opening.seed, opening.rank, opening.start)
+        seed = mix(origin.seed, origin.rank, origin.start)
         return iter(
             torch.utils.data.DataLoader(
                 SeededBatches(fetch),
@@ -156,8 +156,8 @@ class MapData(TrainingData):
 
     def _seeded(self, batches: Iterator[Indices]) -> Iterator[tuple[int | None, list[Any]]]:
         """Add the seeds under which workers fetch: of the global batch, whatever its rank."""
-        opening, has_workers = self._opening, self._loader.num_workers > 0
-        numbers = itertools.count(self._first + opening.rank, opening.size)
+        origin, has_workers = self._origin, self._loader.num_workers > 0
+        numbers = itertools.count(self._first + origin.rank, origin.size)
         for number, batch in zip(numbers, batches, strict=False):
-            seed = mix(opening.seed, 0, number) if has_workers else None
+            seed = mix(origin.seed, 0, number) if has_workers else None
             yield seed, as_list(batch)

@@ -87,7 +87,7 @@ def _hint(message: str, context: PyTorchTrialContext, batch: Any) -> str:
         return (
             "Hint: smaller batches need less memory; pytorch.init(aggregation_frequency=n) adds up "
             "the gradients of n of them. Mixed precision (context.experimental.use_amp) helps as "
-            "well, and so does a model that is split over ranks (parallel='fsdp')."
+            "well, and so does a sharded model (parallel='fsdp')."
         )
     if _SHARED_MEMORY.search(message):
         return (

@@ -73,7 +73,7 @@ class LiveDisplay:
                     self._live.refresh()  # in terminals, stopping draws
                 self._live.stop()
         self._redirection.undo()
-        self._redirection.write_open_lines()
+        self._redirection.write_unfinished_lines()
         if not self._console.is_jupyter:
             with contextlib.suppress(OSError, ValueError):
                 self._console.file.close()
@@ -85,7 +85,7 @@ class LiveDisplay:
         self._redirection.undo()
 
     def _picture(self) -> tuple[Frame, tuple[str, ...]]:
-        return self._frame(), self._redirection.open_lines()
+        return self._frame(), self._redirection.unfinished_lines()
 
     def _run(self) -> None:
         pause = _SHORTEST_PAUSE_SECONDS
@@ -113,7 +113,7 @@ def _build_console() -> Console:
     return Console(file=terminal)
 
 
-def _render(frame: Frame, open_lines: Sequence[str]) -> RenderableType:
+def _render(frame: Frame, unfinished_lines: Sequence[str]) -> RenderableType:
     total = frame.max_length_batches
     position = [f"batch {frame.batches_trained}" + ("" if total is None else f"/{total}")]
     if total:
@@ -146,7 +146,7 @@ def _render(frame: Frame, open_lines: Sequence[str]) -> RenderableType:
         note = "writing the next" if frame.checkpoint else "writing"
         rows.append(_row("checkpoint", [("", frame.checkpoint)], note if frame.is_saving else ""))
     # The cursor stays behind the last line, so nothing may follow what is being typed.
-    rows += [Text.from_ansi(line, no_wrap=True, overflow="crop") for line in open_lines]
+    rows += [Text.from_ansi(line, no_wrap=True, overflow="crop") for line in unfinished_lines]
     return Group(*rows)
 
 

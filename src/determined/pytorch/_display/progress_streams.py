@@ -37,9 +37,13 @@ class Redirection:
                     self._handlers.append((handler, stream, ours))
                     handler.stream = ours
 
-    def open_lines(self) -> tuple[str, ...]:
+    def unfinished_lines(self) -> tuple[str, ...]:
         """Return what was written without an end of line: prompts, and bars that redraw."""
-        return tuple(ours.open_line for _, ours in self._streams.values() if ours.open_line.strip())
+        return tuple(
+            ours.unfinished_line
+            for _, ours in self._streams.values()
+            if ours.unfinished_line.strip()
+        )
 
     def print_posted(self) -> None:
         """Print what signal handlers left."""
@@ -56,16 +60,16 @@ class Redirection:
             if handler.stream is ours:
                 handler.stream = stream
 
-    def write_open_lines(self) -> None:
+    def write_unfinished_lines(self) -> None:
         """Write, once undone, what the display showed of lines without an end."""
         for stream, ours in self._streams.values():
             with contextlib.suppress(OSError, ValueError):
-                stream.write(ours.open_line)
+                stream.write(ours.unfinished_line)
                 stream.flush()
 
 
 class LineStream(io.TextIOBase):
-    """Prints whole lines above the display; a line without an end waits in `open_line`.
+    """Prints whole lines above the display; a line without an end waits in `unfinished_line`.
 
     A carriage return starts the line again, so a bar that redraws itself stays one line.
     """
@@ -77,7 +81,7 @@ class LineStream(io.TextIOBase):
         self._lock = threading.RLock()
         self._lets_through = False
         self._posted: collections.deque[str] = collections.deque()
-        self.open_line = ""
+        self.unfinished_line = ""
 
     def let_through(self) -> None:
         """From now on write to the real stream. Takes no lock: a fork may have copied it held."""
@@ -99,11 +103,11 @@ class LineStream(io.TextIOBase):
         if not isinstance(text, str):
             raise TypeError(f"write() takes a str, got {type(text).__name__}.")
         with self._lock:
-            *lines, rest = (self.open_line + text).split("\n")
+            *lines, rest = (self.unfinished_line + text).split("\n")
             if lines:
                 decoded = [self._decoder.decode_line(_last_drawn(line)) for line in lines]
                 self._console.print(Text("\n").join(decoded), soft_wrap=True)
-            self.open_line = _last_drawn(rest) + ("\r" if rest.endswith("\r") else "")
+            self.unfinished_line = _last_drawn(rest) + ("\r" if rest.endswith("\r") else "")
         return len(text)
 
     def flush(self) -> None:

@@ -18,8 +18,8 @@ NOTHING = object()
 class Reducer(enum.Enum):
     """How per-batch validation metrics become one number.
 
-    With `AVG` each batch weighs the same, a short last one too. With `SAMPLE_AVG` each sample does:
-    a batch weighs as `get_batch_length` says, on any number of ranks.
+    With `AVG` each batch has the same weight, even a short last one. With `SAMPLE_AVG` each sample
+    has: a batch is weighted by `get_batch_length`, on any number of ranks.
     """
 
     AVG = 1
@@ -65,9 +65,9 @@ def to_numpy(value: torch.Tensor) -> np.ndarray:
 class MetricReducer(metaclass=abc.ABCMeta):
     """A metric over many batches and ranks, such as an F1 score.
 
-    Feed it as you like from `train_batch` or `evaluate_batch`. At the end of a segment or a
-    validation each rank's `per_slot_reduce` is gathered, and `cross_slot_reduce` makes the metric
-    of all of them.
+    Update it from `train_batch` or `evaluate_batch` in any way. At the end of a segment or a
+    validation each rank's `per_slot_reduce` is gathered, and `cross_slot_reduce` combines them
+    into the metric.
     """
 
     @abc.abstractmethod

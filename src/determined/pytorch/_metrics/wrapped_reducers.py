@@ -140,16 +140,14 @@ class _PyTorchReducerContext:
             if registered.name is None:
                 assert isinstance(result, dict), (
                     f"{who} was wrapped with name=None, so it must return a dictionary of "
-                    "metrics, but it "
-                    f"returned {type(result).__name__}. Return a dictionary or pass `name` to "
-                    "wrap_reducer."
+                    f"metrics, but it returned {type(result).__name__}. Return a dictionary or "
+                    "pass `name` to wrap_reducer."
                 )
                 metrics.update(result)
             else:
                 assert not isinstance(result, dict), (
                     f"{who} was wrapped with name={registered.name!r}, so it must return one "
-                    "value, but it "
-                    "returned a dict. Return one value, or wrap it with name=None."
+                    "value, but it returned a dict. Return one value, or wrap it with name=None."
                 )
                 metrics[registered.name] = result
         for name, value in metrics.items():

@@ -11,14 +11,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.utils import _sync_params_and_buffers
 from torch.nn.parallel import DistributedDataParallel
 
-from determined.pytorch._ranks.fsdp import FSDP_OPTIONS, is_sharded
+from determined.pytorch._ranks.fsdp import FSDP_OPTIONS, broadcast_from_chief, is_sharded
 
 logger = logging.getLogger("determined.pytorch")
-
-_BUCKET_BYTES = 25 * 2**20
 
 
 class _DDP(DistributedDataParallel):
@@ -68,7 +65,7 @@ def distribute(model: nn.Module, device: torch.device, options: dict[str, Any]) 
     if any(p.requires_grad for p in model.parameters()):
         device_ids = None if device.type == "cpu" else [device]
         return _DDP(model, device_ids=device_ids, **options)
-    _broadcast([*model.parameters(), *model.buffers()])
+    broadcast_from_chief([*model.parameters(), *model.buffers()])
     return model
 
 
@@ -103,7 +100,7 @@ def validating(models: list[nn.Module]) -> Iterator[None]:
     distributed = [model for model in models if isinstance(model, _DDP)]
     buffers = [b for m in distributed if m.broadcast_buffers for b in m.module.buffers()]
     own = [] if not buffers or dist.get_rank() == 0 else [buffer.clone() for buffer in buffers]
-    _broadcast(buffers)
+    broadcast_from_chief(buffers)
     for model in distributed:
         model._is_validating = True
     try:
@@ -116,7 +113,7 @@ def validating(models: list[nn.Module]) -> Iterator[None]:
 
 
 def continue_window(models: list[nn.Module]) -> None:
-    """Go on inside an aggregation window, where DDP does not hand out the chief's buffers."""
+    """Go on inside an accumulation window, where DDP does not hand out the chief's buffers."""
     for model in models:
         if isinstance(model, DistributedDataParallel):
             model.require_forward_param_sync = False
@@ -125,7 +122,7 @@ def continue_window(models: list[nn.Module]) -> None:
 def own_buffers(model: nn.Module, in_window: bool) -> dict[str, torch.Tensor]:
     """Return the buffers of a rank that are not the chief's.
 
-    DDP hands out the chief's before each forward pass, but not within an aggregation window.
+    DDP hands out the chief's before each forward pass, but not within an accumulation window.
     """
     if not isinstance(model, _DDP) or (model.broadcast_buffers and not in_window):
         return {}
@@ -159,10 +156,3 @@ def compress_gradients(models: list[nn.Module], parameters: list[torch.Tensor]) 
         if isinstance(model, _DDP) and not model._compresses:
             model.register_comm_hook(None, fp16_compress_hook)
             model._compresses = True
-
-
-def _broadcast(tensors: list[torch.Tensor]) -> None:
-    if tensors:
-        assert dist.group.WORLD is not None, "start_ranks comes first"
-        values = [tensor.detach() for tensor in tensors]
-        _sync_params_and_buffers(dist.group.WORLD, values, _BUCKET_BYTES, 0)

@@ -1,4 +1,4 @@
-"""Models split over ranks: torch's `fully_shard` with the manners that trials expect.
+"""Sharded models: torch's `fully_shard`, behaving as trials expect.
 
 The modules of torch that do the work take seconds to import, so they are imported when a model is
 split, and until then nothing can be split.
@@ -70,7 +70,7 @@ def shard(
         whole = [tensor for tensor in _tensors(unit) if not is_dtensor(tensor)]
         for tensor in whole:
             tensor.data = tensor.data.to(device).contiguous()
-        _broadcast(whole)
+        broadcast_from_chief(whole)
         fully_shard(unit, mesh=mesh, **options)
     _share_buffers(model)
     return model
@@ -80,12 +80,13 @@ def _tensors(module: nn.Module) -> list[torch.Tensor]:
     return [*module.parameters(), *module.buffers()]
 
 
-def _broadcast(tensors: list[torch.Tensor]) -> None:
+def broadcast_from_chief(tensors: list[torch.Tensor]) -> None:
+    """Give all ranks the chief's values."""
     if tensors:
+        assert dist.group.WORLD is not None, "start_ranks comes first"
         # Through `data`: passes whose gradients are still to come must not mind.
         values = [tensor.data for tensor in tensors]
-        group: Any = dist.group.WORLD
-        _sync_params_and_buffers(group, values, _BUCKET_BYTES, 0)
+        _sync_params_and_buffers(dist.group.WORLD, values, _BUCKET_BYTES, 0)
 
 
 def _share_buffers(model: nn.Module) -> None:
@@ -105,7 +106,7 @@ def _share_buffers(model: nn.Module) -> None:
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # untyped in torch
     def share(model: nn.Module, inputs: object) -> None:
         buffers = [holder[name] for holder, name in places]
-        _broadcast([buffer for buffer in buffers if buffer is not None])
+        broadcast_from_chief([buffer for buffer in buffers if buffer is not None])
 
     model.register_forward_pre_hook(share)
 
@@ -185,7 +186,7 @@ def reshard(models: Iterable[nn.Module]) -> None:
 
 
 def open_gradients(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the gradients that an aggregation window has added up on this rank, not yet sent."""
+    """Return the gradients that an accumulation window has added up on this rank, not yet sent."""
     found = {}
     for name, parameter in _parts(model):
         gradient = parameter.unsharded_accumulated_grad

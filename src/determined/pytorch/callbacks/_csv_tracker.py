@@ -22,7 +22,7 @@ class CSVTracker(MetricsTracker):
 
     Args:
         context: The trial's context.
-        path: The file; its directory is made.
+        path: The file; its directory is created.
         **options: As for `MetricsTracker`.
     """
 
@@ -34,7 +34,7 @@ class CSVTracker(MetricsTracker):
         self._file: TextIO | None = None
 
     def open(self) -> None:
-        """Make the file, or cut off what came after the checkpoint."""
+        """Create the file, or remove what came after the checkpoint."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         kept = list(self._kept())
         if self.first_batch_idx == 0 and self._path.exists():

@@ -23,19 +23,19 @@ class ExponentialMovingAverage(PyTorchCallback):
     """Keeps a moving average of the weights, and validates with it.
 
     After every optimizer update, `average = decay * average + (1 - decay) * weights`, for
-    parameters and for buffers of finite real numbers (the statistics of batch norm, say). For a
-    validation the models get the average; before training goes on they get their own weights
+    parameters and for buffers of finite real numbers (such as batch norm statistics). For a
+    validation the models get the average; before training continues they get their own weights
     back, bit for bit. Training itself is not changed.
 
-    Checkpoints hold the training weights as ever, and the average in the state of this callback.
+    Checkpoints hold the training weights as usual, and the average in the state of this callback.
     `load_trial_from_checkpoint_path(path, ema=True)` loads the average, and
     `fit(export="safetensors-ema")` exports it.
 
     Args:
         context: The trial's context.
-        decay: How much of the average stays at each update.
+        decay: The share of the average that is kept at each update.
         warmup: Start with a smaller decay, `(1 + updates) / (10 + updates)`, so that a short run
-            soon forgets its first weights.
+            soon forgets its initial weights.
         models: Wrapped models to average; by default all.
     """
 

@@ -22,9 +22,9 @@ class GradientNorm(PyTorchCallback):
     """Writes the gradient norm of every update to TensorBoard, as `gradient_norm/<optimizer>`.
 
     Measured just before the optimizer uses the gradients: averaged over ranks and the aggregation
-    window, unscaled and clipped. Norms wait on the device until the next training report, so no
+    window, unscaled and clipped. Norms stay on the device until the next training report, so no
     batch waits for them. The mean of a report is also added to its `avg_metrics`, so that trackers
-    which come later in `build_callbacks` record it.
+    that come later in `build_callbacks` record it.
     """
 
     def __init__(self, context: PyTorchTrialContext) -> None:
@@ -36,7 +36,7 @@ class GradientNorm(PyTorchCallback):
     def on_training_start(self) -> None:
         """Begin to measure. All ranks have the same gradients, so the chief's will do.
 
-        Those of a split model are measured by all ranks together.
+        Those of a sharded model are measured by all ranks together.
         """
         if self._context.distributed.rank != 0 and not any(map(is_sharded, self._context.models)):
             return
@@ -87,7 +87,7 @@ class _Series:
             self._norms = []
 
     def take(self) -> tuple[list[int], Any]:
-        """Return all batches and norms, and start afresh."""
+        """Return all batches and norms, and start over."""
         steps, chunks = self._steps, self._chunks
         if self._norms:
             chunks.append(torch.stack(self._norms))

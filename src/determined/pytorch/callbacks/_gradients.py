@@ -21,7 +21,7 @@ def gradients_of(optimizer: Optimizer) -> list[torch.Tensor]:
 def norm_of(optimizer: Optimizer) -> torch.Tensor | None:
     """Return the norm of all gradients on their device, or None if there are none.
 
-    Call it from a pre-step hook, on all ranks if the model is split. Fused optimizers get their
+    Call it from a pre-step hook, on all ranks if the model is sharded. Fused optimizers get their
     gradients still multiplied by the loss scale; it is taken out here.
     """
     gradients = gradients_of(optimizer)

@@ -35,34 +35,34 @@ _NOT_FINITE = (
 
 
 class LossGuard(PyTorchCallback):
-    """Refuses updates whose gradients are NaN, infinite or, if asked, far too large.
+    """Skips updates whose gradients are NaN, infinite or, with `spike_factor`, far too large.
 
-    The gradients of each update are judged just before the optimizer would use them, so a bad loss
-    never reaches the weights, and no checkpoint with NaN or infinite weights is written. What the
-    bad batch did to buffers (the statistics of batch norm, say) is undone. After that:
+    The gradients of each update are checked just before the optimizer would use them, so a bad loss
+    never reaches the weights, and no checkpoint with NaN or infinite weights is written. Changes of
+    the bad batch to buffers (such as batch norm statistics) are undone. After that:
 
     - `"stop"`: training ends after this batch with a checkpoint, as after
       `context.set_stop_requested(True)`.
-    - `"skip"`: training goes on with the next batch; ten refused updates in a row stop it.
+    - `"skip"`: training continues with the next batch; ten skipped updates in a row stop it.
     - `"rollback"`: models, optimizers, schedulers and scaler go back to the last training report,
-      and training goes on with the next batch; the data is not rewound. When `max_rollbacks` are
+      and training continues with the next batch; the data is not rewound. When `max_rollbacks` are
       used up, it stops. The state to go back to is copied to main memory at every report.
 
-    Steps that a gradient scaler leaves out because of its scale are none of the guard's business.
+    Steps that a gradient scaler skips because of its scale are left to the scaler.
     Each update waits for the device once, as with a gradient scaler. All ranks act alike.
 
     Args:
         context: The trial's context.
-        action: What to do after a refused update.
-        spike_factor: Also refuse an update whose gradient norm (after any clipping) is more than
+        action: What to do after a skipped update.
+        spike_factor: Also skip an update whose gradient norm (after any clipping) is more than
             this many times the running mean of its optimizer.
         max_rollbacks: Rollbacks in one run, resumed or not, before it stops.
-        callbacks: Callbacks whose state goes back in a rollback as well, such as a moving average.
-        save_batch_to: Directory for the batches of refused updates, at most 20 files of
+        callbacks: Callbacks that are rolled back as well, such as a moving average.
+        save_batch_to: Directory for the batches of skipped updates, at most 20 files of
             `torch.save` on each rank.
 
     Attributes:
-        refused: Updates refused so far.
+        refused: Updates skipped so far.
         rollbacks: Rollbacks so far.
     """
 

@@ -20,14 +20,14 @@ class MLflowTracker(MetricsTracker):
 
     Steps are batches trained; validation metrics have names with `val_`, as in TensorBoard.
     Characters that MLflow does not allow in names become `_`. A resumed run continues its MLflow
-    run. Needs the extra `mlflow`: the client alone, which talks to a server or to a store that it
+    run. Needs the extra `mlflow`: only the client, which needs a server or a store that it
     supports; the run is ended as FAILED when training ended with an exception.
 
     Args:
         context: The trial's context.
-        experiment_name: The MLflow experiment; made when needed.
-        tracking_uri: Where MLflow stores, by default what MLflow itself is set up for.
-        run_name: Name of the run, by default one that MLflow makes up.
+        experiment_name: The MLflow experiment; created if needed.
+        tracking_uri: Where MLflow stores data, by default as MLflow is configured.
+        run_name: Name of the run, by default one that MLflow generates.
         tags: More tags of the run.
         **options: As for `MetricsTracker`.
     """

@@ -42,16 +42,16 @@ class Report:
 
 
 class MetricsTracker(PyTorchCallback, abc.ABC):
-    """Hands every report of the chief to `record`; subclasses fill in `open`, `record` and `close`.
+    """Passes the chief's reports to `record`; subclasses implement `open`, `record` and `close`.
 
-    These three run in a thread of the tracker, so that whatever they do, training neither waits nor
-    fails: reports that come faster than they are taken are dropped, a tracker that cannot be opened
-    or fails three times in a row is cut off, and so is one that does not finish in time when
-    training ends. Each of these is logged, with the number of reports lost.
+    These three run in a thread of the tracker, so that training neither waits for them nor fails
+    because of them: reports that come too fast are dropped, a tracker that cannot be opened or
+    fails three times in a row is disabled, and one that does not finish in time when training
+    ends is abandoned. Each case is logged, with the number of reports lost.
 
     Args:
         context: The trial's context.
-        queue_size: Reports that may wait.
+        queue_size: The number of reports that may wait.
         close_seconds: How long the end of training waits for the last reports.
 
     Attributes:

@@ -23,7 +23,7 @@ class WandbTracker(MetricsTracker):
         mode: `"offline"` writes files only, for `wandb sync` to send later; `"online"` sends them
             as they come and needs a login.
         directory: Where the `wandb` folder goes, by default the working directory.
-        name: Name of the run, by default one that W&B makes up.
+        name: Name of the run, by default one that W&B generates.
         **options: As for `MetricsTracker`.
     """
 

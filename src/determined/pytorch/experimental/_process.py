@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from determined._notebook import in_ipython
 from determined.core import Context, DistributedContext, PreemptMode, TensorboardMode, init
 from determined.pytorch._data.batches import DataLoader
 from determined.pytorch._metrics.reducer_state import dump_reducers, load_reducers, slot_values
@@ -41,9 +41,9 @@ def torch_batch_process(
     checkpoint_storage: str | os.PathLike[str] | dict[str, Any] | None = None,
     inference_mode: bool = False,
 ) -> None:
-    """Hand every batch of a dataset to a processor, spread over all ranks.
+    """Pass every batch of a dataset to a processor, sharded over all ranks.
 
-    Call it on every rank; under torchrun the ranks are found by themselves. The order of things:
+    Call it on every rank; under torchrun the ranks are found automatically. The order of events:
 
         make the processor; continue from the checkpoint
         for each batch of this rank:
@@ -55,15 +55,15 @@ def torch_batch_process(
         on_finish
 
     SIGTERM, SIGHUP or Ctrl-C stop it at the next checkpoint, a single rank after its batch; the
-    process then leaves with 128 + the signal's number. What reducers hold is kept in checkpoints
+    process then exits with 128 + the signal's number. What reducers hold is kept in checkpoints
     if it is plain data (see `MetricReducer`; a reducer may also have `state_dict` and
     `load_state_dict`), so the metrics are those of the whole dataset and reported once. Otherwise a
-    warning says so, and each part reports its own.
+    warning says so, and each part of the run reports its own.
 
     Gradients are recorded as anywhere in torch, unless `inference_mode` is set.
 
     Args:
-        batch_processor_cls: The class that does the work.
+        batch_processor_cls: The class that processes batches.
         dataset: A dataset with a length.
         batch_size: Records per batch; by default that of `dataloader_kwargs`, else 1.
         max_batches: How many batches each rank processes at most.
@@ -100,7 +100,7 @@ def torch_batch_process(
         run = _Run(batch_processor_cls, plan, core_context, latest_checkpoint)
         is_finished = run.go()
         stopped_by = core_context.preempt.signal_received
-    if not is_finished and stopped_by is not None and "IPython" not in sys.modules:
+    if not is_finished and stopped_by is not None and not in_ipython():
         # Stopped, not finished: what the script would do next must not take one for the other.
         raise SystemExit(128 + stopped_by)
 

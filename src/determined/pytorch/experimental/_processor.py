@@ -69,8 +69,8 @@ class TorchBatchProcessorContext(_PyTorchReducerContext):
     def upload_path(self) -> Iterator[pathlib.Path]:
         """Yield an empty directory whose files are kept as output when the block ends well.
 
-        They appear in the checkpoint storage under `<default_output_uuid>/rank_<rank>`, each of
-        them whole; a file of the same name is replaced. Name files after the batch, and batches
+        They appear in the checkpoint storage under `<default_output_uuid>/rank_<rank>`, each
+        atomically; a file of the same name is replaced. Name files after the batch, so that batches
         that are processed again after a failure overwrite their own output.
         """
         with tempfile.TemporaryDirectory(prefix="determined-output-") as name:
@@ -109,11 +109,11 @@ class TorchBatchProcessor(metaclass=abc.ABCMeta):
     def process_batch(self, batch: Any, batch_idx: int) -> None:
         """Process one batch, as the loader made it: move it with `context.to_device`.
 
-        `batch_idx` counts the batches of this rank, also over interruptions.
+        `batch_idx` counts the batches of this rank, across interruptions.
         """
 
     def on_checkpoint_start(self) -> None:  # noqa: B027  # there is nothing to do by default
-        """Keep what was made so far: batches before this point are not processed again."""
+        """Save what was produced so far: batches before this point are not processed again."""
 
     def on_finish(self) -> None:  # noqa: B027  # there is nothing to do by default
         """Every batch was processed and the metrics were reported."""
@@ -123,7 +123,7 @@ def _keep_files(storage: StorageManager, folder: pathlib.Path, name: str) -> Non
     """Add the files of a folder to `name` in the storage, beside the checkpoints."""
     base = storage.base_path
     if base is None:
-        storage.put(folder, name)  # objects appear whole by themselves
+        storage.put(folder, name)  # objects appear atomically
         return
     stage = storage.begin(str(uuid.uuid4()))
     try:

@@ -1,4 +1,4 @@
-"""What fills the gaps of a configuration that is given to `det`: this moment, this machine."""
+"""What fills the gaps of a configuration that is given to a door: this moment, this machine."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import time
 from pathlib import Path
 
 from determined.config import Completion, random_name
+from determined.platform.home import Home
 
 
-def completion() -> Completion:
+def completion(template: str | None = None) -> Completion:
     """Draw a name, take the time, and look where checkpoints go by default."""
     return Completion(
         created=int(time.time()),
         name=random_name(random.SystemRandom()),
+        template=template,
         checkpoint_storage={"type": "shared_fs", "host_path": str(_checkpoints())},
     )
 
@@ -22,8 +24,4 @@ def completion() -> Completion:
 def _checkpoints() -> Path:
     if storage := os.environ.get("DET_STORAGE"):
         return Path(storage).absolute()
-    if home := os.environ.get("DET_HOME"):
-        return Path(home).absolute() / "checkpoints"
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("determined")) / "checkpoints"
+    return Home.find().checkpoints

@@ -1,4 +1,4 @@
-"""A trial whose model is split over ranks, or not, for comparisons."""
+"""A trial whose model is sharded, or not, for comparisons."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Net(nn.Module):
         return result
 
 
-class SplitTrial(pytorch.PyTorchTrial):
+class ShardedTrial(pytorch.PyTorchTrial):
     """Learns the sum of three numbers. Ranks begin with different weights, as scripts may."""
 
     def __init__(
@@ -120,10 +120,10 @@ def train(
     aggregation: int = 1,
     checkpoint: str | None = None,
     stop_after: int | None = None,
-    trial_class: type[SplitTrial] = SplitTrial,
+    trial_class: type[ShardedTrial] = ShardedTrial,
     fit: Mapping[str, Any] | None = None,
     **trial: Any,
-) -> tuple[SplitTrial, str | None]:
+) -> tuple[ShardedTrial, str | None]:
     """Train on the ranks of this job; return the trial and the path of the last checkpoint."""
     torch.manual_seed(stop_after or 0)  # a new process would have other random numbers
     with pytorch.init(

@@ -1,27 +1,21 @@
-"""`det experiment`: everything that is done to experiments."""
+"""Configurations: check a file, show the schema, show that of an experiment, and its code."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._continue import continue_command
+from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
-from determined.cli._group import Group
+from determined.cli._options import ID
 from determined.cli._tables import show_json
+from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
     from determined.config import Loaded
-
-
-@click.group(cls=Group)
-def experiment() -> None:
-    """Create, check and follow experiments."""
-
-
-experiment.add_command(continue_command)
 
 
 @experiment.verb("validate")
@@ -38,7 +32,7 @@ def validate(config_file: str, overrides: tuple[str, ...], as_json: bool) -> int
     from determined.errors import ConfigurationError
 
     try:
-        loaded = _load(config_file, overrides)
+        loaded = load_config(config_file, overrides)
     except ConfigurationError as error:
         if not as_json:
             raise
@@ -73,10 +67,40 @@ def schema() -> None:
     show_json(config.schema())
 
 
-def _load(config_file: str, overrides: tuple[str, ...]) -> Loaded:
-    from determined.cli._completion import completion
+@experiment.verb("config")
+@click.argument("experiment_id", type=ID, metavar="ID")
+def config(experiment_id: int) -> None:
+    """Show the whole configuration of an experiment as YAML; secrets are masked."""
+    from determined.config import masked, to_yaml
+
+    with platform() as service:
+        click.echo(to_yaml(masked(service.experiment(experiment_id).config)), nl=False)
+
+
+@experiment.verb("download-model-def")
+@click.argument("experiment_id", type=ID, metavar="ID")
+@click.option(
+    "--output-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="Where to put it; default: here.",
+)
+def download_model_def(experiment_id: int, output_dir: Path) -> None:
+    """Write the code of an experiment to experiment_ID_model_def.tgz."""
+    with platform() as service:
+        target = output_dir / f"experiment_{experiment_id}_model_def.tgz"
+        service.write_code(experiment_id, target)
+        click.echo(f"Wrote {target}")
+
+
+def load_config(
+    config_file: str, overrides: tuple[str, ...], template: str | None = None
+) -> Loaded:
+    """Load the file that a command names, `-` for standard input."""
     from determined.config import load, load_file
+    from determined.platform.completion import completion
 
     if config_file == "-":
-        return load(sys.stdin.buffer.read(), "standard input", overrides, completion())
-    return load_file(config_file, overrides, completion())
+        text = sys.stdin.buffer.read()
+        return load(text, "standard input", overrides, completion(template))
+    return load_file(config_file, overrides, completion(template))

@@ -1,0 +1,209 @@
+"""Follow an experiment or a trial until it is over; Ctrl-C only stops watching."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from determined.cli._errors import INTERRUPTED, complain
+from determined.cli._log_output import LogPrinter, ProgressLine
+from determined.cli._tables import hparams_text, percent, printable
+
+if TYPE_CHECKING:
+    from determined.platform.logs import LogFilter
+    from determined.platform.outcome import Outcome
+    from determined.platform.service import Service
+    from determined.store import Experiment, Trial
+
+_OVER = ("COMPLETED", "CANCELED", "ERROR", "DELETED", "DELETE_FAILED")
+_POLL_SECONDS = 0.2
+_WAKE_SECONDS = 2.0
+_PROGRESS_SECONDS = 0.5
+_SETTLE_SECONDS = 10.0
+
+
+class Follower:
+    """Watches one experiment: its logs, if asked for, and its progress."""
+
+    def __init__(self, service: Service, experiment_id: int) -> None:
+        self._service = service
+        self._id = experiment_id
+        self._line = ProgressLine()
+        self._next_wake = 0.0
+        self._next_progress = 0.0
+
+    def logs(self, wanted: LogFilter, printer: LogPrinter, trial_id: int | None = None) -> None:
+        """Show the lines of all trials, or of one, until it is over."""
+        from determined.platform.logs import LogFollower
+
+        follower = LogFollower(self._service.reader, wanted)
+        is_over = False
+        while True:
+            is_last = is_over  # what was written before it was over is read once more
+            trials = [trial_id] if trial_id is not None else self._trial_ids()
+            entries = follower.poll(trials)
+            if entries:
+                self._line.clear()
+            for entry in entries:
+                printer.show(entry)
+            self._line.show()
+            if is_last:
+                return
+            is_over = self._trial_is_over(trial_id) if trial_id else self._is_over()
+            if not is_over:
+                self._pause(_POLL_SECONDS)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the experiment has ended."""
+        return self._is_over()
+
+    def settle(self) -> None:
+        """Give an experiment whose last trial just ended a moment to end as well."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while not self._has_live_trials() and not self._is_over():
+            if time.monotonic() > deadline:
+                return
+            self._pause(_POLL_SECONDS)
+
+    def wait(self, polling_seconds: float) -> None:
+        """Wait until the experiment is over."""
+        while not self._is_over():
+            self._pause(min(polling_seconds, _POLL_SECONDS))
+
+    def detached(self, again: str) -> int:
+        """Say that the experiment goes on, and how to come back."""
+        self._line.clear()
+        state = self._service.experiment(self._id).state
+        if state in _OVER:
+            complain("interrupted")
+            return INTERRUPTED
+        click.echo(
+            f"\nDetached: experiment {self._id} goes on. `{again}` follows it again, "
+            f"`det experiment kill {self._id}` ends it.",
+            err=True,
+        )
+        return INTERRUPTED
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._line.clear()
+
+    def _pause(self, seconds: float) -> None:
+        now = time.monotonic()
+        if now >= self._next_wake:
+            self._next_wake = now + _WAKE_SECONDS
+            self._service.wake_if_needed()
+        if now >= self._next_progress:
+            self._next_progress = now + _PROGRESS_SECONDS
+            self._line.show(progress_text(self._service, self._id))
+        time.sleep(seconds)
+
+    def _trial_ids(self) -> list[int]:
+        from determined.store import TrialFilter
+
+        page = self._service.reader.trials(TrialFilter(experiment_id=self._id))
+        return [trial.id for trial in page.rows]
+
+    def _has_live_trials(self) -> bool:
+        from determined.store import TrialFilter
+
+        page = self._service.reader.trials(TrialFilter(experiment_id=self._id))
+        return any(trial.state not in _OVER for trial in page.rows)
+
+    def _is_over(self) -> bool:
+        return self._service.experiment(self._id).state in _OVER
+
+    def _trial_is_over(self, trial_id: int) -> bool:
+        return self._service.trial(trial_id).state in _OVER
+
+
+def guarded(follower: Follower, again: str, work: Callable[[], int]) -> int:
+    """Do the work; Ctrl-C leaves it and tells how to come back."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        return follower.detached(again)
+    finally:
+        follower.close()
+
+
+def progress_text(service: Service, experiment_id: int) -> str:
+    """One line on how far an experiment is."""
+    from determined.store import TrialFilter
+
+    reader = service.reader
+    experiment = service.experiment(experiment_id)
+    trials = reader.trials(TrialFilter(experiment_id=experiment_id)).rows
+    running = {run.trial_id for run in reader.unfinished_runs()}
+    counts = {
+        "running": sum(t.id in running for t in trials),
+        "waiting": sum(t.id not in running and t.state not in _OVER for t in trials),
+        "done": sum(t.state in _OVER for t in trials),
+    }
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    parts = [f"experiment {experiment_id} {experiment.state}", percent(experiment.progress)]
+    parts.append(f"trials: {told}" if told else "no trials yet")
+    if experiment.best_validation is not None:
+        best = f"{experiment.searcher_metric} {experiment.best_validation:.6g}"
+        parts.append(f"best {best} (trial {experiment.best_trial_id})")
+    if experiment.state == "PAUSED":
+        parts.append(f"`det experiment activate {experiment_id}` goes on")
+    return "  ".join(parts)
+
+
+def show_outcome(service: Service, experiment_id: int, *, with_traceback: bool = True) -> None:
+    """Tell how an experiment ended: its best trial and how to load it, or what went wrong.
+
+    Whoever has just seen the logs needs no traceback.
+    """
+    from determined.platform.outcome import outcome
+    from determined.store import TrialFilter
+
+    experiment = service.experiment(experiment_id)
+    reason = f": {printable(experiment.reason)}" if experiment.reason else "."
+    click.echo(f"Experiment {experiment_id} is {experiment.state}{reason}")
+    trials = service.reader.trials(TrialFilter(experiment_id=experiment_id)).rows
+    failed = [trial for trial in trials if trial.state == "ERROR"]
+    if failed:
+        show_failure(service, failed[0], len(failed), with_traceback=with_traceback)
+    best = outcome(service.reader, experiment)
+    if best.best_trial is not None:
+        _show_best(experiment, best.best_trial)
+    if best.checkpoint is not None:
+        _show_checkpoint(best)
+
+
+def _show_checkpoint(best: Outcome) -> None:
+    """Tell where the best checkpoint is, and how to get at what is in it."""
+    assert best.checkpoint is not None
+    steps, uuid = best.checkpoint.steps_completed, best.checkpoint.uuid
+    click.echo(f"Checkpoint: {uuid} (after {steps} batches)")
+    if best.path is None:
+        click.echo(f"Get it:     det checkpoint download {uuid}")
+        return
+    click.echo(f"            {printable(best.path)}")
+    for number, line in enumerate(best.python):
+        click.echo(f"{'            ' if number else 'In Python:  '}{printable(line)}")
+
+
+def _show_best(experiment: Experiment, trial: Trial) -> None:
+    value = f"{experiment.searcher_metric} {experiment.best_validation:.6g}"
+    click.echo(f"Best trial: {trial.id}, {printable(value)}")
+    click.echo(f"            {printable(hparams_text(trial.hparams))}")
+
+
+def show_failure(
+    service: Service, trial: Trial, count: int = 1, *, with_traceback: bool = True
+) -> None:
+    """Show the end of a failed trial's traceback, and where there is more."""
+    from determined.platform.outcome import last_words
+
+    others = f" ({count - 1} more failed)" if count > 1 else ""
+    click.echo(f"Trial {trial.id}{others}: {printable(trial.reason)}")
+    for line in last_words(service.reader, trial) if with_traceback else ():
+        click.echo(f"    {printable(line)}")
+    click.echo(f"Its log: det trial logs {trial.id}")

@@ -1,0 +1,145 @@
+"""`det experiment create`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._errors import OK
+from determined.cli._tables import printable, size_text
+from determined.cli.experiment.noun import experiment
+
+if TYPE_CHECKING:
+    from determined.config import Loaded
+    from determined.platform.service import Service
+
+
+@experiment.verb("create")
+@click.argument("config_file", metavar="CONFIG")
+@click.argument("model_dir", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "-i",
+    "--include",
+    "includes",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A further file or folder for the code.",
+)
+@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one value.")
+@click.option(
+    "--template",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A configuration file that gives what CONFIG leaves open.",
+)
+@click.option("--project_id", "--project-id", type=int, help="The project it belongs to.")
+@click.option("-f", "--follow-first-trial", is_flag=True, help="Follow the first trial's log.")
+@click.option("--paused", is_flag=True, help="Do not start it yet.")
+def create(
+    config_file: str,
+    model_dir: Path | None,
+    includes: tuple[Path, ...],
+    overrides: tuple[str, ...],
+    template: Path | None,
+    project_id: int | None,
+    follow_first_trial: bool,
+    paused: bool,
+) -> int:
+    """Create an experiment and start it.
+
+    CONFIG is a YAML file, or `-` for standard input. MODEL_DIR is the folder with the code: what is
+    in it now is stored with the experiment, except for what `.detignore` names.
+    """
+    from determined.cli.experiment.configuration import load_config
+
+    if paused and follow_first_trial:
+        raise click.UsageError("--paused and --follow-first-trial exclude each other.")
+    given = None if template is None else template.read_text(encoding="utf-8")
+    loaded = load_config(config_file, overrides, given)
+    for note in loaded.notes:
+        click.echo(note.render(), err=True)
+    with platform() as service:
+        if project_id is not None:
+            _set_project(service, loaded, project_id)
+        experiment_id = _create(service, loaded, model_dir, includes, config_file, paused)
+        if follow_first_trial:
+            return _follow(service, experiment_id)
+        if paused:
+            click.echo(f"It is paused: `det experiment activate {experiment_id}` starts it.")
+        elif sys.stdout.isatty():
+            click.echo(f"`det experiment logs -f {experiment_id}` follows it.")
+    return OK
+
+
+def _create(
+    service: Service,
+    loaded: Loaded,
+    model_dir: Path | None,
+    includes: tuple[Path, ...],
+    config_file: str,
+    paused: bool,
+) -> int:
+    click.echo("Preparing files... ", nl=False)
+    sys.stdout.flush()
+    try:
+        snapshot = service.take_snapshot(model_dir, includes)
+    except BaseException:
+        click.echo()
+        raise
+    files = "1 file" if snapshot.num_files == 1 else f"{snapshot.num_files} files"
+    click.echo(f"{size_text(snapshot.num_bytes)} and {files}")
+    for note in snapshot.notes:
+        click.echo(f"note: {printable(note)}", err=True)
+    original = "" if config_file == "-" else Path(config_file).read_text("utf-8", "replace")
+    experiment_id = service.create(
+        loaded, snapshot, model_dir, paused=paused, original_config=original
+    )
+    click.echo(f"Created experiment {experiment_id}")
+    click.echo(f"Checkpoints go to {printable(_location(loaded))}")
+    return experiment_id
+
+
+def _set_project(service: Service, loaded: Loaded, project_id: int) -> None:
+    workspace, project = service.project_names(project_id)
+    loaded.effective["workspace"], loaded.effective["project"] = workspace, project
+
+
+def _location(loaded: Loaded) -> str:
+    from determined.storage import build
+
+    try:
+        return build(loaded.effective["checkpoint_storage"]).location
+    except Exception as error:  # told again, with its reason, when the first run starts
+        return f"{loaded.effective['checkpoint_storage'].get('type')} ({error})"
+
+
+def _follow(service: Service, experiment_id: int) -> int:
+    from determined.cli._following import Follower, guarded, show_outcome
+    from determined.cli._log_output import LogPrinter
+    from determined.platform.logs import LogFilter
+    from determined.store import TrialFilter
+
+    only = TrialFilter(experiment_id=experiment_id)
+    trial = service.reader.trials(only, limit=1).rows[0]
+    click.echo(f"Following first trial with ID {trial.id}")
+    follower = Follower(service, experiment_id)
+    printer = LogPrinter(names_trials=False, utc=False, as_json=False)
+
+    def work() -> int:
+        follower.logs(LogFilter(), printer, trial.id)
+        follower.settle()
+        follower.close()
+        if follower.is_over:
+            show_outcome(service, experiment_id, with_traceback=False)
+        else:
+            click.echo(
+                f"Trial {trial.id} is over, the experiment goes on: "
+                f"`det experiment logs -f {experiment_id}` follows all of it."
+            )
+        click.echo(f"To see this log again: det trial logs {trial.id}")
+        return OK
+
+    return guarded(follower, f"det trial logs -f {trial.id}", work)

@@ -1,0 +1,196 @@
+"""`det experiment describe`: experiments, their trials, and what these did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._notable import notable, tell_of_others
+from determined.cli._options import id_list, utc_option
+from determined.cli._tables import (
+    Output,
+    hparams_text,
+    output_options,
+    percent,
+    show,
+    show_json,
+    time_text,
+)
+from determined.cli.experiment.listing import experiment_json, shown_state, trial_json
+from determined.cli.experiment.noun import experiment
+
+if TYPE_CHECKING:
+    from determined.platform.service import Service
+    from determined.platform.workloads import Workload
+    from determined.store import Experiment, Trial
+
+_Table = tuple[list[str], list[list[Any]]]
+
+
+@experiment.verb("describe")
+@click.argument("experiment_ids", type=id_list, metavar="ID[,ID...]")
+@click.option("--metrics", is_flag=True, help="With the metrics of each step.")
+@click.option(
+    "--outdir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write experiments.csv, trials.csv and workloads.csv there.",
+)
+@utc_option
+@output_options
+def describe(
+    experiment_ids: list[int], metrics: bool, outdir: Path | None, utc: bool, output: Output
+) -> None:
+    """Show experiments, their trials, and what these did at each step."""
+    if outdir is not None and output != "table":
+        raise click.UsageError("--outdir excludes --csv and --json.")
+    with platform() as service:
+        found = [service.experiment(number) for number in experiment_ids]
+        trials = {e.id: _trials(service, e.id) for e in found}
+        steps = [w for e in found for t in trials[e.id] for w in _workloads(service, t)]
+        running = {run.trial_id for run in service.reader.unfinished_runs()}
+        if output == "json":
+            show_json([_json(e, trials[e.id], steps, metrics) for e in found])
+            return
+
+        def write_time(seconds: float | None) -> str:
+            return time_text(seconds, utc=utc)
+
+        is_shown = outdir is None and output == "table"
+        chosen = notable(steps) if is_shown and not metrics else steps
+        tables = {
+            "experiments": _experiments(service, found, write_time),
+            "trials": _trials_table(trials, running, write_time),
+            "workloads": _workloads_table(chosen, metrics, write_time),
+        }
+        if outdir is not None:
+            _write(outdir, tables)
+            return
+        for title, (headers, rows) in tables.items():
+            if output == "table" and not rows:
+                continue
+            if output == "table":
+                click.echo(f"{'' if title == 'experiments' else chr(10)}{title.capitalize()}:")
+            show(headers, rows, output, in_full=title != "workloads")
+        if output == "table":
+            tell_of_others(len(steps) - len(chosen))
+            _show_failures(service, trials)
+
+
+def _trials(service: Service, experiment_id: int) -> list[Trial]:
+    from determined.store import TrialFilter
+
+    return service.reader.trials(TrialFilter(experiment_id=experiment_id)).rows
+
+
+def _workloads(service: Service, trial: Trial) -> list[Workload]:
+    from determined.platform.workloads import workloads
+
+    return workloads(service.reader, trial.id)
+
+
+def _experiments(
+    service: Service, found: list[Experiment], write_time: Callable[[float | None], str]
+) -> _Table:
+    running = service.running_experiments()
+    headers = ["Experiment ID", "State", "Progress", "Started", "Ended", "Name", "Description"]
+    rows: list[list[Any]] = [
+        [
+            e.id,
+            shown_state(e.state, e.id in running),
+            percent(e.progress),
+            write_time(e.started or e.created),
+            write_time(e.ended),
+            e.name,
+            e.description,
+            e.archived,
+            "default",
+            ", ".join(e.labels),
+        ]
+        for e in found
+    ]
+    return [*headers, "Archived", "Resource Pool", "Labels"], rows
+
+
+def _trials_table(
+    trials: dict[int, list[Trial]],
+    running: set[int],
+    write_time: Callable[[float | None], str],
+) -> _Table:
+    headers = ["Trial ID", "Experiment ID", "State", "Started", "Ended", "H-Params"]
+    return headers, [
+        [
+            trial.id,
+            trial.experiment_id,
+            shown_state(trial.state, trial.id in running),
+            write_time(trial.started),
+            write_time(trial.ended),
+            hparams_text(trial.hparams),
+        ]
+        for of_experiment in trials.values()
+        for trial in of_experiment
+    ]
+
+
+def _workloads_table(
+    steps: list[Workload], metrics: bool, write_time: Callable[[float | None], str]
+) -> _Table:
+    training = sorted({name for w in steps for name in w.training}) if metrics else []
+    validation = sorted({name for w in steps for name in w.validation}) if metrics else []
+    headers = ["Trial ID", "# of Batches", "State", "Report Time"]
+    headers += [f"Training Metric: {name}" for name in training]
+    headers += ["Checkpoint State", "Checkpoint Report Time"]
+    headers += ["Validation State", "Validation Report Time"]
+    headers += [f"Validation Metric: {name}" for name in validation]
+    return headers, [
+        [
+            w.trial_id,
+            w.steps_completed,
+            "COMPLETED" if w.training_time is not None else "",
+            write_time(w.training_time),
+            *(w.training.get(name) for name in training),
+            w.checkpoint.state if w.checkpoint is not None else "",
+            write_time(w.checkpoint.report_time) if w.checkpoint is not None else "",
+            "COMPLETED" if w.validation_time is not None else "",
+            write_time(w.validation_time),
+            *(w.validation.get(name) for name in validation),
+        ]
+        for w in steps
+    ]
+
+
+def _json(
+    record: Experiment, trials: list[Trial], steps: list[Workload], metrics: bool
+) -> dict[str, Any]:
+    from determined.cli._workload_json import workload_json
+    from determined.config import masked
+
+    by_trial: dict[int, list[dict[str, Any]]] = {}
+    for step in steps:
+        by_trial.setdefault(step.trial_id, []).append(workload_json(step, metrics))
+    told = [{**trial_json(trial), "workloads": by_trial.get(trial.id, [])} for trial in trials]
+    return {**experiment_json(record), "config": masked(record.config), "trials": told}
+
+
+def _write(folder: Path, tables: dict[str, _Table]) -> None:
+    from determined.cli._tables import write_csv
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (headers, rows) in tables.items():
+        path = folder / f"{name}.csv"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            write_csv(file, headers, rows)
+        click.echo(f"Wrote {path}")
+
+
+def _show_failures(service: Service, trials: dict[int, list[Trial]]) -> None:
+    from determined.cli._following import show_failure
+
+    for of_experiment in trials.values():
+        failed = [trial for trial in of_experiment if trial.state == "ERROR"]
+        if failed:
+            click.echo()
+            show_failure(service, failed[0], len(failed))

@@ -1,0 +1,90 @@
+"""What people call an experiment, and how it is scheduled."""
+
+from __future__ import annotations
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._group import Group
+from determined.cli._options import ID
+from determined.cli._tables import printable
+from determined.cli.experiment.noun import experiment
+
+
+@click.group("label", cls=Group)
+def label() -> None:
+    """Add and remove labels."""
+
+
+@label.verb("add")
+@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("text", metavar="LABEL")
+def add_label(experiment_id: int, text: str) -> None:
+    """Give an experiment a label."""
+    with platform(wake=False) as service:
+        service.label(experiment_id, text)
+        click.echo(f"Added label '{printable(text)}' to experiment {experiment_id}")
+
+
+@label.verb("remove")
+@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("text", metavar="LABEL")
+def remove_label(experiment_id: int, text: str) -> None:
+    """Take a label from an experiment."""
+    with platform(wake=False) as service:
+        service.label(experiment_id, text, remove=True)
+        click.echo(f"Removed label '{printable(text)}' from experiment {experiment_id}")
+
+
+@click.group("set", cls=Group)
+def setting() -> None:
+    """Change the name, the description or how it is scheduled."""
+
+
+@setting.verb("name")
+@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("text", metavar="TEXT")
+def set_name(experiment_id: int, text: str) -> None:
+    """Name an experiment."""
+    if not text.strip():
+        raise click.UsageError("An experiment needs a name.")
+    with platform(wake=False) as service:
+        service.change(experiment_id, name=text)
+        click.echo(f"Set the name of experiment {experiment_id} to '{printable(text)}'")
+
+
+@setting.verb("description")
+@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("text", metavar="TEXT")
+def set_description(experiment_id: int, text: str) -> None:
+    """Describe an experiment."""
+    with platform(wake=False) as service:
+        service.change(experiment_id, description=text)
+        click.echo(f"Set the description of experiment {experiment_id} to '{printable(text)}'")
+
+
+@setting.verb("priority")
+@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("priority", type=click.IntRange(1, 99), metavar="N")
+def set_priority(experiment_id: int, priority: int) -> None:
+    """Set who goes first: 1 before 99; those of a lower number may preempt others."""
+    with platform(wake=False) as service:
+        service.change(experiment_id, priority=priority)
+        click.echo(f"Set the priority of experiment {experiment_id} to {priority}")
+
+
+@setting.verb("max-slots")
+@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("max_slots", metavar="N|none")
+def set_max_slots(experiment_id: int, max_slots: str) -> None:
+    """Set how many slots an experiment may use at once; `none` lifts the limit."""
+    is_number = max_slots.isascii() and max_slots.isdigit() and int(max_slots) < 2**31
+    if max_slots != "none" and not is_number:
+        raise click.UsageError(f"expected a whole number or `none`, got {max_slots!r}.")
+    with platform(wake=False) as service:
+        service.change(experiment_id, max_slots=None if max_slots == "none" else int(max_slots))
+        click.echo(f"Set max_slots of experiment {experiment_id} to {max_slots}")
+
+
+experiment.add_command(label)
+experiment.add_command(setting)

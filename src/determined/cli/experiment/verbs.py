@@ -1,0 +1,71 @@
+"""Verbs that change how an experiment lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._options import ID
+from determined.cli.experiment.noun import experiment
+
+if TYPE_CHECKING:
+    from determined.platform.service import Service
+
+
+def _verb(
+    name: str,
+    done: str,
+    help_text: str,
+    act: Callable[[Service, int], None],
+    aliases: tuple[str, ...] = (),
+) -> None:
+    """Add a verb that takes an id and tells that it is done."""
+
+    @experiment.verb(name, aliases=aliases, help=help_text)
+    @click.argument("experiment_id", type=ID, metavar="ID")
+    def command(experiment_id: int) -> None:
+        with platform(wake=False) as service:
+            act(service, experiment_id)
+            click.echo(f"{done} experiment {experiment_id}")
+
+
+_verb(
+    "pause",
+    "Paused",
+    "Pause an experiment: its trials save a checkpoint and give their slots back.",
+    lambda service, number: service.pause(number),
+)
+_verb(
+    "activate",
+    "Activated",
+    "Let a paused experiment go on from its checkpoints.",
+    lambda service, number: service.activate(number),
+    ("unpause",),
+)
+_verb(
+    "cancel",
+    "Canceled",
+    "End an experiment: its trials save a checkpoint first.",
+    lambda service, number: service.cancel(number),
+)
+_verb(
+    "kill",
+    "Killed",
+    "End an experiment at once, without a last checkpoint.",
+    lambda service, number: service.kill(number),
+)
+_verb(
+    "archive",
+    "Archived",
+    "Leave an experiment that has ended out of lists.",
+    lambda service, number: service.archive(number),
+)
+_verb(
+    "unarchive",
+    "Unarchived",
+    "Show an archived experiment in lists again.",
+    lambda service, number: service.archive(number, archived=False),
+)

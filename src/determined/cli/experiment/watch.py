@@ -1,0 +1,56 @@
+"""`det experiment logs` and `det experiment wait`."""
+
+from __future__ import annotations
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._errors import ERROR, OK
+from determined.cli._log_options import log_options
+from determined.cli._options import ID
+from determined.cli._show_logs import LogRequest, show_logs
+from determined.cli.experiment.noun import experiment
+
+
+@experiment.verb("logs")
+@click.argument("experiment_id", type=ID, metavar="ID")
+@click.option("--trial", "trial_id", type=ID, metavar="TRIAL", help="Only this trial.")
+@log_options
+def logs(experiment_id: int, trial_id: int | None, **options: object) -> int:
+    """Show the logs of all trials of an experiment, interleaved by time.
+
+    Ctrl-C while following leaves the experiment running.
+    """
+    request = LogRequest.of(options)
+    with platform() as service:
+        service.experiment(experiment_id)
+        if trial_id is not None and service.trial(trial_id).experiment_id != experiment_id:
+            raise click.UsageError(f"Trial {trial_id} is not of experiment {experiment_id}.")
+        return show_logs(service, experiment_id, trial_id, request)
+
+
+@experiment.verb("wait")
+@click.argument("experiment_id", type=ID, metavar="ID")
+@click.option(
+    "--polling-interval",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to look, at least.",
+)
+def wait(experiment_id: int, polling_interval: float) -> int:
+    """Wait until an experiment is over; the exit code is 0 only if it is COMPLETED."""
+    from determined.cli._following import Follower, guarded, show_outcome
+
+    with platform() as service:
+        service.experiment(experiment_id)
+        follower = Follower(service, experiment_id)
+
+        def work() -> int:
+            follower.wait(polling_interval)
+            follower.close()
+            show_outcome(service, experiment_id)
+            return OK if service.experiment(experiment_id).state == "COMPLETED" else ERROR
+
+        return guarded(follower, f"det experiment wait {experiment_id}", work)

@@ -1,0 +1,66 @@
+"""`det slot`: what runs where, what waits, and why."""
+
+from __future__ import annotations
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._group import Group
+from determined.cli._options import utc_option
+from determined.cli._tables import Output, output_options, show, show_json, time_text
+
+
+@click.group(cls=Group, default="list")
+def slot() -> None:
+    """See what the slots of this machine are used for."""
+
+
+@slot.verb("list", aliases=["ls"])
+@utc_option
+@output_options
+def list_slots(utc: bool, output: Output) -> None:
+    """List the slots with the trials on them, and the trials that wait, with the reason."""
+    from determined.platform.queue import look
+    from determined.platform.supervisor import presence
+
+    with platform() as service:
+        has_supervisor = presence.find(service.home) is not None
+        queue = look(service.reader if service.has_store else None, has_supervisor)
+    headers = ["Slot ID", "Device", "Experiment ID", "Trial ID", "Since"]
+    rows: list[list[object]] = []
+    for place in queue.slots:
+        runs = queue.runs.get(place.id, [])
+        device = place.gpu or "CPU"
+        rows += [
+            [
+                place.id,
+                device,
+                queue.experiment_of.get(run.trial_id),
+                run.trial_id,
+                time_text(run.started or run.created, utc=utc),
+            ]
+            for run in runs
+        ] or [[place.id, device, None, None, "free"]]
+    waiting = [[item.experiment.id, item.trial.id, item.reason] for item in queue.waiting]
+    if output == "json":
+        names = ("slot_id", "device", "experiment_id", "trial_id", "since")
+        waits = ("experiment_id", "trial_id", "reason")
+        show_json(
+            {
+                "slots": [dict(zip(names, row, strict=True)) for row in rows],
+                "waiting": [dict(zip(waits, row, strict=True)) for row in waiting],
+                "left_out": list(queue.skipped),
+            }
+        )
+        return
+    show(headers, rows, output)
+    if output == "csv":
+        return
+    for line in queue.skipped:
+        click.echo(line)
+    if queue.without_slot:
+        trials = ", ".join(str(run.trial_id) for run in queue.without_slot)
+        click.echo(f"\nWithout a slot: trial {trials}")
+    if waiting:
+        click.echo("\nWaiting:")
+        show(["Experiment ID", "Trial ID", "Reason"], waiting)

@@ -1,0 +1,92 @@
+"""`det store`: care for the home of the platform."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._errors import ERROR, OK
+from determined.cli._group import Group
+from determined.cli._options import yes_option
+from determined.cli._tables import Output, output_options, show, size_text
+
+
+@click.group(cls=Group)
+def store() -> None:
+    """Measure, clean, back up and check the home of the platform."""
+
+
+@store.verb("df")
+@output_options
+def df(output: Output) -> None:
+    """Show what the home takes on disk."""
+    from determined.platform.disk_usage import usage
+
+    with platform(wake=False) as service:
+        parts = usage(service.home)
+    rows: list[list[object]] = [[p.what, size_text(p.num_bytes), str(p.path)] for p in parts]
+    total = sum(part.num_bytes for part in parts)
+    data = [{"what": p.what, "bytes": p.num_bytes, "path": str(p.path)} for p in parts]
+    if output == "table":
+        rows.append(["total", size_text(total), str(service.home.path)])
+    show(["What", "Size", "Path"], rows, output, data)
+
+
+@store.verb("prune")
+@click.option("--workdirs", is_flag=True, help="Working copies of code of ended runs too.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@yes_option
+def prune(workdirs: bool, dry_run: bool, yes: bool) -> None:
+    """Remove what no experiment needs: code and preparations that belong to none.
+
+    With --workdirs also the folders that ended runs worked in, with whatever they wrote there.
+    Records, logs and checkpoints stay.
+    """
+    from determined.platform.disk_usage import find_waste, remove
+
+    with platform(wake=False) as service:
+        waste = []
+        if service.has_store:
+            waste = find_waste(service.home, service.reader, workdirs=workdirs)
+        if not waste:
+            click.echo("Nothing to remove.")
+            return
+        show(
+            ["Path", "Size", "Reason"],
+            [[str(w.path), size_text(w.num_bytes), w.reason] for w in waste],
+        )
+        if dry_run:
+            return
+        if not yes:
+            click.confirm("Remove these?", abort=True)
+        click.echo(f"Freed {size_text(remove(waste))}.")
+
+
+@store.verb("backup")
+@click.argument("target", type=click.Path(path_type=Path))
+def backup(target: Path) -> None:
+    """Copy all records to the new file TARGET, while experiments go on."""
+    from determined.store import backup as copy
+
+    with platform(wake=False) as service:
+        copy(service.home.path, target)
+        click.echo(f"Wrote {target} ({size_text(target.stat().st_size)})")
+
+
+@store.verb("check")
+def check() -> int:
+    """Check that the records are whole; the exit code is 0 if they are."""
+    from determined.store import check as find_faults
+
+    with platform(wake=False) as service:
+        if not service.has_store:
+            click.echo("There are no records yet.")
+            return OK
+        faults = find_faults(service.home.path)
+        for fault in faults:
+            click.echo(fault, err=True)
+        if not faults:
+            click.echo(f"{service.home.path / 'store.db'} is whole.")
+        return ERROR if faults else OK

@@ -1,0 +1,101 @@
+"""`det supervisor`: the process that runs experiments."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._errors import ERROR, OK
+from determined.cli._group import Group
+from determined.cli._options import COUNT
+from determined.cli._tables import show_json
+
+_START_SECONDS = 30.0
+
+
+@click.group(cls=Group)
+def supervisor() -> None:
+    """See, start and stop the process that runs experiments."""
+
+
+@supervisor.verb("status")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; null if there is none.")
+def status(as_json: bool) -> int:
+    """Tell whether a supervisor is at work; the exit code is 0 if so, else 1."""
+    import dataclasses
+
+    from determined.platform.supervisor import presence
+
+    with platform(wake=False) as service:
+        facts = presence.find(service.home)
+        if as_json:
+            show_json(None if facts is None else dataclasses.asdict(facts))
+        elif facts is None:
+            click.echo(
+                f"No supervisor is at work for {service.home.path}. One starts when it is needed."
+            )
+        else:
+            slots = "1 slot" if facts.slots == 1 else f"{facts.slots} slots"
+            click.echo(
+                f"The supervisor of {facts.home} is at work: process {facts.pid}, "
+                f"version {facts.version}, {slots}."
+            )
+        return OK if facts is not None else ERROR
+
+
+@supervisor.verb("start")
+def start() -> int:
+    """Start a supervisor, unless there is one; it leaves by itself when it has nothing to do."""
+    from determined.platform.supervisor import presence
+
+    with platform(wake=False) as service:
+        facts = presence.find(service.home)
+        if facts is not None:
+            click.echo(f"The supervisor is at work already: process {facts.pid}.")
+            return OK
+        presence.start(service.home)
+        deadline = time.monotonic() + _START_SECONDS
+        while (facts := presence.find(service.home)) is None:
+            if time.monotonic() > deadline:
+                raise click.ClickException(
+                    f"The supervisor does not start: see {service.home.supervisor_log}."
+                )
+            time.sleep(0.02)
+        click.echo(f"Started the supervisor: process {facts.pid}.")
+        return OK
+
+
+@supervisor.verb("stop")
+def stop() -> int:
+    """Stop the supervisor. Trials that run go on; the next `det` command starts a new one."""
+    from determined.platform.supervisor import presence
+
+    with platform(wake=False) as service:
+        facts = presence.find(service.home)
+        if facts is None:
+            click.echo("No supervisor is at work.")
+            return OK
+        if not presence.stop(service.home):
+            raise click.ClickException(f"The supervisor, process {facts.pid}, does not stop.")
+        click.echo("Stopped the supervisor. Trials that run go on.")
+        return OK
+
+
+@supervisor.verb("logs")
+@click.option("--tail", type=COUNT, metavar="N", help="Only the last N lines.")
+def logs(tail: int | None) -> None:
+    """Show what supervisors of this home logged."""
+    import sys
+    from collections import deque
+
+    from determined.cli._tables import printable
+
+    with platform(wake=False) as service:
+        if not service.home.supervisor_log.exists():
+            return
+        is_terminal = sys.stdout.isatty()
+        with service.home.supervisor_log.open(encoding="utf-8", errors="replace") as file:
+            for line in file if tail is None else deque(file, maxlen=tail):
+                click.echo(printable(line.rstrip("\n")) if is_terminal else line.rstrip("\n"))

@@ -1,0 +1,106 @@
+"""What a home takes on disk, and what of it nobody needs any more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from determined.platform.home import Home
+from determined.store import ExperimentFilter, Reader, Run, TrialFilter
+
+# A creation or a snapshot that is younger may belong to an experiment that is being created.
+_GRACE_SECONDS = 86400.0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A part of the home, in words, with its size."""
+
+    what: str
+    num_bytes: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Waste:
+    """Something to remove, and why nobody needs it."""
+
+    path: Path
+    reason: str
+    num_bytes: int
+
+
+def usage(home: Home) -> list[Usage]:
+    """The parts of a home and their sizes."""
+    store = sum(size_of(path) for path in home.path.glob("store.db*"))
+    return [
+        Usage("records", store, home.path / "store.db"),
+        Usage("code", size_of(home.snapshots), home.snapshots),
+        Usage("runs and logs", size_of(home.path / "experiments"), home.path / "experiments"),
+        Usage("checkpoints", size_of(home.checkpoints), home.checkpoints),
+        Usage("tensorboard", size_of(home.tensorboard), home.tensorboard),
+        Usage("unused creations", size_of(home.creations), home.creations),
+    ]
+
+
+def find_waste(home: Home, reader: Reader, *, workdirs: bool = False) -> list[Waste]:
+    """What can go: code and creations of no experiment, and on request copies of ended runs."""
+    experiments = reader.experiments(ExperimentFilter()).rows
+    snapshots = {experiment.snapshot_id for experiment in experiments}
+    creations = {experiment.environment.get("creation") for experiment in experiments}
+    found = [
+        *_unknown(home.snapshots, snapshots, "code of no experiment"),
+        *_unknown(home.creations, creations, "prepared for an experiment that never came"),
+    ]
+    if workdirs:
+        found += [
+            Waste(path, "working copy of a run that has ended", size_of(path))
+            for run in _ended_runs(reader)
+            if (path := Path(run.folder, "workdir")).is_dir()
+        ]
+    return found
+
+
+def remove(waste: list[Waste]) -> int:
+    """Remove it; returns the bytes that are free again."""
+    freed = 0
+    for item in waste:
+        shutil.rmtree(item.path, ignore_errors=True)
+        freed += item.num_bytes if not item.path.exists() else 0
+    return freed
+
+
+def _unknown(folder: Path, known: set[str | None], reason: str) -> Iterator[Waste]:
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        is_old = time.time() - path.lstat().st_mtime > _GRACE_SECONDS
+        if path.name not in known and not path.name.startswith(".") and is_old:
+            yield Waste(path, reason, size_of(path))
+
+
+def _ended_runs(reader: Reader) -> Iterator[Run]:
+    for trial in reader.trials(TrialFilter()).rows:
+        yield from (run for run in reader.runs(trial.id) if run.ended is not None)
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a file, or of all files below a folder; 0 if there is none."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return 0
+    if not path.is_dir() or path.is_symlink():
+        return status.st_size
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  # quick
+            except OSError:
+                continue  # gone meanwhile
+    return total

@@ -1,0 +1,106 @@
+"""Who runs on which slot, who waits, and why, as the store tells it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from determined.platform.scheduler import DEFAULT_PRIORITY
+from determined.platform.slots import Slot, find_slots
+from determined.store import Experiment, Reader, Run, Trial, TrialFilter
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A trial that could run but does not."""
+
+    trial: Trial
+    experiment: Experiment
+    reason: str
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The slots of this machine with the runs on each, and those that wait, next one first."""
+
+    slots: tuple[Slot, ...]
+    runs: dict[int, list[Run]]
+    without_slot: list[Run]
+    waiting: list[Waiting]
+    experiment_of: dict[int, int]
+    """From trials that run to their experiments."""
+    skipped: tuple[str, ...] = ()
+
+
+def look(reader: Reader | None, has_supervisor: bool) -> Queue:
+    """Look at the machine and at the store."""
+    machine = find_slots()
+    if reader is None:
+        return Queue(machine.slots, {}, [], [], {}, machine.skipped)
+    with reader.snapshot():
+        running = reader.unfinished_runs()
+        trials = reader.trials(TrialFilter(states=["ACTIVE"])).rows
+        experiments = {t.experiment_id: reader.experiment(t.experiment_id) for t in trials}
+        owners = {run.trial_id: reader.trial(run.trial_id) for run in running}
+    busy = {run.trial_id for run in running}
+    by_slot: dict[int, list[Run]] = {}
+    for run in running:
+        for slot in run.slots:
+            by_slot.setdefault(slot, []).append(run)
+    experiment_of = {key: trial.experiment_id for key, trial in owners.items() if trial is not None}
+    taken = _taken(running, experiment_of)
+    waiting = [
+        Waiting(trial, experiment, _why(trial, experiment, by_slot, len(machine.slots), taken))
+        for trial in trials
+        if trial.id not in busy
+        and (experiment := experiments[trial.experiment_id]) is not None
+        and experiment.state == "ACTIVE"
+    ]
+    if not has_supervisor:
+        waiting = [Waiting(w.trial, w.experiment, "no supervisor is at work") for w in waiting]
+    without = [run for run in running if not run.slots]
+    order = sorted(waiting, key=lambda w: (_priority(w.experiment), w.trial.id))
+    return Queue(machine.slots, by_slot, without, order, experiment_of, machine.skipped)
+
+
+def _taken(running: list[Run], experiment_of: dict[int, int]) -> dict[int, int]:
+    taken: dict[int, int] = {}
+    for run in running:
+        experiment_id = experiment_of.get(run.trial_id, 0)
+        taken[experiment_id] = taken.get(experiment_id, 0) + len(run.slots)
+    return taken
+
+
+def _why(
+    trial: Trial,
+    experiment: Experiment,
+    by_slot: dict[int, list[Run]],
+    num_slots: int,
+    taken: dict[int, int],
+) -> str:
+    """The first reason that keeps a trial from running, in words."""
+    wanted: int = experiment.config["resources"]["slots_per_trial"]
+    if trial.is_held:
+        return trial.reason or "its search holds it back"
+    seconds = trial.not_before - time.time()
+    if seconds > 0:
+        return f"starts again in {seconds:.0f} s, after a failure"
+    if experiment.max_slots is not None:
+        used = taken.get(experiment.id, 0)
+        if used + wanted > experiment.max_slots:
+            return f"its experiment uses {used} of max_slots {experiment.max_slots}"
+    if wanted > num_slots:
+        return f"needs {wanted} slots, and there are {num_slots}"
+    per_slot = experiment.config["resources"]["trials_per_slot"]
+    free = num_slots - sum(len(runs) >= per_slot for runs in by_slot.values())
+    if free < wanted:
+        return f"needs {_slots(wanted)}, {free or 'none'} free"
+    return "about to start"
+
+
+def _slots(count: int) -> str:
+    return "1 slot" if count == 1 else f"{count} slots"
+
+
+def _priority(experiment: Experiment) -> int:
+    return DEFAULT_PRIORITY if experiment.priority is None else experiment.priority

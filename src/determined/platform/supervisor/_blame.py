@@ -1,0 +1,55 @@
+"""Whose part of a tick failed, so that the next one can do without it."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from determined.errors import StoreError
+from determined.platform.states import Refused
+
+# Of the machine or the store: nobody's fault, and it may pass.
+_NOBODYS = (OSError, MemoryError, StoreError, sqlite3.OperationalError, Refused)
+
+
+@dataclass(frozen=True)
+class BadCommand:
+    """A command that cannot be carried out."""
+
+    uuid: str
+
+
+@dataclass(frozen=True)
+class BadRun:
+    """A run whose reports cannot be taken in."""
+
+    trial_id: int
+    run_id: int
+
+
+@dataclass(frozen=True)
+class BadSearch:
+    """An experiment whose search cannot go on."""
+
+    experiment_id: int
+
+
+class BlamedError(Exception):
+    """A tick failed, through a fault that belongs to one command, run or search."""
+
+    def __init__(self, culprit: BadCommand | BadRun | BadSearch, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.culprit = culprit
+
+
+@contextlib.contextmanager
+def blaming(culprit: BadCommand | BadRun | BadSearch) -> Iterator[None]:
+    """Put the blame for what fails in the `with` block, unless it lies further in."""
+    try:
+        yield
+    except (BlamedError, *_NOBODYS):
+        raise
+    except Exception as error:
+        raise BlamedError(culprit, error) from error

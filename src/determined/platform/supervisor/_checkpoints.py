@@ -1,0 +1,75 @@
+"""Checkpoints in their storage: whether it can be used, and what a run left there unreported."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from determined import journal
+from determined.errors import CheckpointNotFound, DeterminedError
+from determined.platform.supervisor._board import LiveRun
+from determined.storage import build
+
+logger = logging.getLogger("determined.supervisor")
+
+
+def check_storage(section: dict[str, Any]) -> None:
+    """Raise unless checkpoints can be saved there.
+
+    Object stores are tried by the trial, which has the credentials.
+    """
+    base = build(section).base_path if section["type"] in ("shared_fs", "directory") else None
+    if base is None:
+        return
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DeterminedError(f"checkpoint_storage: {base}: {error.strerror}.") from error
+    if not os.access(base, os.W_OK | os.X_OK):
+        raise DeterminedError(f"checkpoint_storage: {base} is not writable.")
+
+
+def find_unrecorded(run: LiveRun, config: dict[str, Any]) -> list[journal.Checkpoint]:
+    """The whole checkpoints that a run announced and published, but was killed before reporting.
+
+    Only what it announced is looked for: the storage is never listed.
+    """
+    announced: dict[str, journal.CheckpointAnnounced] = {}
+    for record in _about_checkpoints(run.folder.path):
+        if isinstance(record, journal.CheckpointAnnounced):
+            announced[record.uuid] = record
+        elif isinstance(record, (journal.Checkpoint, journal.CheckpointDeleted)):
+            announced.pop(record.uuid, None)
+    if not announced:
+        return []
+    try:
+        storage = build(config["checkpoint_storage"])
+        found = (_published(storage, record) for record in announced.values())
+        return [record for record in found if record is not None]
+    except Exception:  # the run goes on from an older one
+        logger.exception("unreported checkpoints of %s cannot be looked up", run.allocation_id)
+        return []
+
+
+def _about_checkpoints(folder: Path) -> Iterator[journal.Record]:
+    kinds = (journal.CheckpointAnnounced, journal.Checkpoint, journal.CheckpointDeleted)
+    for path in sorted(folder.glob("journal-*")):
+        try:
+            yield from journal.JournalReader(path).records(only=kinds)
+        except DeterminedError as error:
+            logger.warning("%s", error)
+
+
+def _published(storage: Any, record: journal.CheckpointAnnounced) -> journal.Checkpoint | None:
+    try:
+        if not storage.verify(record.uuid):
+            return None
+        resources, metadata = storage.resources(record.uuid), storage.get_metadata(record.uuid)
+    except (CheckpointNotFound, DeterminedError, OSError):
+        return None
+    return journal.Checkpoint(
+        record.uuid, record.steps_completed, resources, metadata, time=record.time
+    )

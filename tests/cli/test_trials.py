@@ -1,0 +1,133 @@
+"""`det trial` and `det checkpoint` on real trials."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.det import det_on_a_terminal, run_det
+from tests.cli.scripts import ENDLESS, STEPS
+from tests.support.lab import Lab
+from tests.support.messages import documented
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+
+
+def _det(*words: str, code: int = 0) -> str:
+    answer = run_det(*words)
+    assert answer.returncode == code, answer.stderr
+    assert "Traceback" not in answer.stderr
+    return answer.stderr if code else answer.stdout
+
+
+def test_a_trial_is_described_with_runs_and_decisions(lab: Lab) -> None:
+    number = lab.create(
+        STEPS,
+        searcher={"name": "random", "metric": "loss", "max_trials": 1},
+        hyperparameters={"lr": {"type": "double", "minval": 0.1, "maxval": 0.9}},
+    )
+    lab.wait(number)
+    told = _det("t", "describe", "1")
+    assert "Hyperparameters:\n  lr: 0." in told
+    assert "Decisions of the search:\n" in told
+    assert "a random sample" in told
+    assert "| finished" in told
+    data = json.loads(_det("t", "describe", "1", "--json"))
+    assert data["summary_metrics"]["avg_metrics"]["zero"]["max"] == 0
+    assert [run["exit_code"] for run in data["runs"]] == [0]
+    assert len(data["workloads"]) == 20
+    page = json.loads(_det("t", "describe", "1", "--json", "--limit", "3", "--pages", "1"))
+    assert [step["steps_completed"] for step in page["workloads"]] == [1, 2, 3]
+    assert "avg_metrics,zero,20,0" in _det("t", "describe", "1", "--metrics-summary", "--csv")
+
+
+def test_killing_a_trial_ends_it_alone(lab: Lab) -> None:
+    number = lab.create(ENDLESS)
+    lab.until(lambda: lab.trials(number)[0].total_batches > 0)
+    assert _det("trial", "kill", "1") == "Killed trial 1\n"
+    lab.until(lambda: lab.trials(number)[0].state == "CANCELED")
+    lab.service.kill(number)
+    lab.wait(number)
+
+
+def test_debugging_stops_at_breakpoints_and_changes_nothing(lab: Lab) -> None:
+    script = STEPS.replace("    while steps", "    if steps: breakpoint()\n    while steps")
+    script = script.replace("if steps: breakpoint()", "if DEBUGS and steps: breakpoint()")
+    script = "import os\nDEBUGS = 'DET_RUN_DIR' not in os.environ\n" + script
+    number = lab.create(script, hyperparameters={"lr": 0.5})
+    lab.wait(number)
+    lab.until(lambda: not lab.experiment(number).gc_is_due)
+    before = (lab.experiment(number), lab.trials(number), lab.checkpoints(number))
+    reports = list(lab.service.reader.iter_metrics(1))
+    files = sorted(lab.home.path.rglob("*"))
+    with det_on_a_terminal("t", "debug", "1") as terminal:
+        terminal.until("Debugging trial 1 from batch 20")
+        terminal.until("(Pdb)")
+        terminal.type("print('hp', info.trial.hparams, 'from', steps)\n")
+        terminal.until("hp {'lr': 0.5} from 20")
+        terminal.type("steps = 18\n")
+        terminal.type("continue\n")
+        assert terminal.end() == 0
+    assert "ends at 20" in terminal.output
+    answer = run_det("t", "debug", "1", "--from-beginning")
+    assert "starts\x1b[0m at 0" in answer.stdout
+    assert before == (lab.experiment(number), lab.trials(number), lab.checkpoints(number))
+    assert reports == list(lab.service.reader.iter_metrics(1))
+    assert files == sorted(lab.home.path.rglob("*"))
+
+
+def test_debugging_gives_the_exit_code_and_leaves_nothing(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.wait(lab.create("raise SystemExit(7)"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    told = _det("t", "debug", "1", code=7)
+    assert "from the beginning" in told
+    assert list((tmp_path / "tmp").iterdir()) == []
+    told = _det("t", "debug", "1", "--keep", code=7)
+    (kept,) = (tmp_path / "tmp").iterdir()
+    assert f"Its files are in {kept}" in told
+    assert (kept / "workdir" / "script.py").exists()
+
+
+def test_a_checkpoint_is_described_and_downloaded(lab: Lab, tmp_path: Path) -> None:
+    lab.wait(lab.create(STEPS))
+    (found,) = [c for c in lab.checkpoints(1) if c.steps_completed == 20]
+    assert found.uuid in _det("c", "describe", found.uuid)
+    data = json.loads(_det("c", "describe", found.uuid, "--json"))
+    assert data["steps_completed"] == 20
+    target = tmp_path / "mine"
+    assert _det("c", "download", found.uuid, "-q", "-o", str(target)) == f"{target}\n"
+    assert (target / "state").read_text() == "20"
+    assert f"Local checkpoint path:\n{target}\n" in _det(
+        "checkpoint", "download", found.uuid, "-o", str(target)
+    )
+    documented("a checkpoint is not there", _det("c", "describe", "no-such-uuid", code=1))
+
+
+def test_a_download_that_was_cut_short_is_completed(lab: Lab, tmp_path: Path) -> None:
+    lab.wait(lab.create(STEPS))
+    (found,) = [c for c in lab.checkpoints(1) if c.steps_completed == 20]
+    target = tmp_path / "mine"
+    _det("c", "download", found.uuid, "-q", "-o", str(target))
+    (target / "state").write_text("2")  # one byte of two
+    _det("c", "download", found.uuid, "-q", "-o", str(target))
+    assert (target / "state").read_text() == "20"
+    assert (target / "metadata.json").exists()
+
+
+def test_a_damaged_or_deleted_checkpoint_is_refused(lab: Lab, tmp_path: Path) -> None:
+    lab.wait(lab.create(STEPS))
+    kept = next(c for c in lab.checkpoints(1) if c.steps_completed == 20)
+    (lab.home.checkpoints / kept.uuid / "state").unlink()
+    target = tmp_path / "mine"
+    told = _det("c", "download", kept.uuid, "-o", str(target), code=1)
+    assert "state" in told
+    assert not target.exists()
+    lab.until(lambda: {c.state for c in lab.checkpoints(1)} == {"COMPLETED", "DELETED"})
+    gone = next(c for c in lab.checkpoints(1) if c.steps_completed == 10)
+    told = _det("c", "download", gone.uuid, "-o", str(target), code=1)
+    documented("a checkpoint that was deleted is downloaded", told, gone.uuid)

@@ -1,0 +1,141 @@
+"""Every kind of entrypoint, with no slot, one and two: real trainings to their end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.lab import Lab, lab
+
+__all__ = ["lab"]
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+
+MODEL = """
+import torch
+from determined import pytorch
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        x = torch.tensor([float(index)])
+        return x / 16, 2 * x / 16
+
+class Line(pytorch.PyTorchTrial):
+    def __init__(self, context):
+        self.context = context
+        self.model = context.wrap_model(torch.nn.Linear(1, 1))
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=context.get_hparams()["lr"])
+        self.optimizer = context.wrap_optimizer(optimizer)
+
+    def build_training_data_loader(self):
+        return pytorch.DataLoader(Data(), batch_size=self.context.get_per_slot_batch_size())
+
+    def build_validation_data_loader(self):
+        return pytorch.DataLoader(Data(), batch_size=self.context.get_per_slot_batch_size())
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        x, y = batch
+        loss = torch.nn.functional.mse_loss(self.model(x), y)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"train_loss": loss}
+
+    def evaluate_batch(self, batch):
+        x, y = batch
+        return {"loss": torch.nn.functional.mse_loss(self.model(x), y)}
+"""
+TRAIN = """
+import determined as det
+from determined import pytorch
+from script import Line
+
+with pytorch.init(hparams=det.get_cluster_info().trial.hparams) as context:
+    print("ranks", context.distributed.size, flush=True)
+    pytorch.Trainer(Line(context), context).fit(
+        max_length=pytorch.Batch(6), validation_period=pytorch.Batch(3)
+    )
+"""
+CORE = """
+import determined as det
+from determined import core
+
+slots = len(det.get_cluster_info().slot_ids)
+ranks = core.DistributedContext.from_torch_distributed() if slots > 1 else None
+with core.init(distributed=ranks) as ctx:
+    print("ranks", ctx.distributed.size, flush=True)
+    for step in (3, 6):
+        ctx.train.report_validation_metrics(step, {"loss": 1 / step}) if (
+            ctx.distributed.rank == 0
+        ) else None
+"""
+LAUNCH = "python3 -m determined.launch.torch_distributed"
+HPARAMS = {"lr": 0.1, "global_batch_size": 4}
+
+
+def run(lab: Lab, slots: int, entrypoint: Any, script: str, **config: Any) -> int:
+    """Run to the end and return the number of ranks that the log speaks of, 0 if it does not."""
+    ended = lab.wait(
+        lab.create(
+            script,
+            files={"train.py": TRAIN, "steps.py": CORE},
+            entrypoint=entrypoint,
+            hyperparameters=HPARAMS,
+            resources={"slots_per_trial": slots},
+            **config,
+        )
+    )
+    assert ended.state == "COMPLETED", lab.account()
+    (trial,) = lab.trials(ended.id)
+    reports = lab.service.reader.iter_metrics(trial.id, "validation")
+    assert [report.steps_completed for report in reports] == [3, 6]
+    (run,) = lab.runs(ended.id)
+    said = [line for line in lab.log(run).splitlines() if "ranks" in line.split()]
+    return int(said[0].split()[-1]) if said else 0
+
+
+@pytest.mark.parametrize("slots", [0, 1])
+def test_a_python_script(lab: Lab, slots: int) -> None:
+    assert run(lab, slots, "python3 train.py", MODEL) == 1
+
+
+@pytest.mark.parametrize("slots", [0, 1, 2])
+def test_a_python_script_through_the_launcher(lab: Lab, slots: int) -> None:
+    assert run(lab, slots, f"{LAUNCH} python3 train.py", MODEL) == max(1, slots)
+
+
+@pytest.mark.parametrize("slots", [0, 1, 2])
+def test_a_list_of_words(lab: Lab, slots: int) -> None:
+    words = [*LAUNCH.split(), "python3", "train.py"]
+    assert run(lab, slots, words, MODEL) == max(1, slots)
+
+
+@pytest.mark.parametrize("slots", [0, 1, 2])
+def test_a_trial_class_with_the_periods_of_the_configuration(lab: Lab, slots: int) -> None:
+    single = {"name": "single", "metric": "loss", "max_length": {"batches": 6}}
+    periods = {"min_validation_period": {"batches": 3}, "min_checkpoint_period": {"batches": 2}}
+    keep = {"type": "shared_fs", "host_path": str(lab.home.checkpoints), "save_trial_latest": 9}
+    run(lab, slots, "script:Line", MODEL, searcher=single, checkpoint_storage=keep, **periods)
+    (experiment,) = lab.service.reader.experiments().rows
+    saved = {row.steps_completed for row in lab.checkpoints(experiment.id)}
+    assert {2, 4, 6} <= saved
+
+
+@pytest.mark.parametrize("slots", [0, 1, 2])
+def test_a_core_api_script(lab: Lab, slots: int) -> None:
+    command = f"{LAUNCH} python3 steps.py" if slots > 1 else "python3 steps.py"
+    assert run(lab, slots, command, "") == max(1, slots)
+
+
+def test_a_script_for_one_process_with_two_slots_says_what_to_do(lab: Lab) -> None:
+    ended = lab.wait(
+        lab.create(
+            "from determined import core; core.init()",
+            resources={"slots_per_trial": 2},
+        )
+    )
+    assert ended.state == "ERROR"
+    assert "pass a `distributed` context" in lab.trials(ended.id)[0].reason
