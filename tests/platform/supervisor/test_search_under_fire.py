@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.platform.supervisor.test_search import check_replay
 from tests.support import faults
 from tests.support.lab import Lab
+from tests.support.searches import check_replay
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
