@@ -16,8 +16,8 @@ from determined.platform.search.custom import CustomMethodError
 from determined.platform.search.custom_process import CustomProcess, LateOracle
 from determined.platform.search.model_process import ModelProcess, missing_packages
 from determined.platform.search.questions import Question
+from tests.platform.search.climbing import METHOD, config
 from tests.platform.search.scripted import SPACE
-from tests.platform.search.test_custom import METHOD, config
 
 
 @pytest.fixture

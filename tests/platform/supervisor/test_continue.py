@@ -8,7 +8,8 @@ import pytest
 
 from determined.errors import ConfigurationError
 from determined.platform.service import NotFoundError, RefusedError
-from tests.platform.supervisor.test_search import (
+from tests.support.lab import Lab
+from tests.support.searches import (
     SPACE,
     actions,
     check_replay,
@@ -17,7 +18,6 @@ from tests.platform.supervisor.test_search import (
     searcher,
     states,
 )
-from tests.support.lab import Lab
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 

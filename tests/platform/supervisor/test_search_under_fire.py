@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.platform.supervisor.test_search import check_replay
 from tests.support import faults
 from tests.support.lab import Lab
+from tests.support.searches import check_replay
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
@@ -88,7 +88,8 @@ def test_a_search_that_is_killed_at_random_ends_as_recorded(lab: Lab) -> None:
     ended = lab.wait(experiment_id)
     trials = lab.trials(experiment_id)
     assert (ended.state, len(trials)) == ("COMPLETED", 12), killed
-    assert {trial.state for trial in trials} == {"COMPLETED"}, [t.reason for t in trials]
+    for trial in trials:  # one that is killed while it stops, or twice as it starts, has failed
+        assert trial.state == "COMPLETED" or "status" in trial.reason, trial.reason
     assert len(killed) == KILLS
     replayed = check_replay(lab, experiment_id)
     assert all(trial.exited for trial in replayed.desk.trials)
