@@ -2,6 +2,7 @@
 
 python train.py                          train for 15 epochs
 python train.py --resume --epochs 30     continue where it stopped
+det experiment create adaptive.yaml .    search for better hyperparameters
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
+import determined as det
 from determined import pytorch
 
 
@@ -79,6 +81,9 @@ def main() -> None:
 
     torch.set_num_threads(1)  # so small a net gains nothing from more
     hparams = {"global_batch_size": 32, "learning_rate": 2e-3}
+    info = det.get_cluster_info()
+    if info is not None and info.trial is not None:  # the platform chooses them
+        hparams = info.trial.hparams
     with pytorch.init(hparams=hparams, seed=7) as context:
         trainer = pytorch.Trainer(DigitsTrial(context), context)
         trainer.fit(

@@ -26,7 +26,8 @@ _ROOT = Path(__file__).parents[2]
 def test_help_lists_nouns_with_their_abbreviations() -> None:
     answer = run_det("--help")
     assert answer.returncode == 0
-    assert "experiment, e  Create, check and follow experiments." in answer.stdout
+    lines = [line.split(maxsplit=2) for line in answer.stdout.splitlines()]
+    assert ["experiment,", "e", "Create, check and follow experiments."] in lines
 
 
 @pytest.mark.parametrize(

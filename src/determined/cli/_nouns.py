@@ -11,6 +11,11 @@ _NOUNS = (
     Lazy(
         "experiment", "determined.cli.experiment", "Create, check and follow experiments.", ("e",)
     ),
+    Lazy(
+        "preview-search",
+        "determined.cli.preview_search",
+        "Show what a search will do, and what it costs at most.",
+    ),
     Lazy("trial", "determined.cli.trial", "Look at trials, end them, debug them.", ("t",)),
     Lazy(
         "checkpoint",

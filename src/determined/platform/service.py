@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 import uuid as uuids
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,6 +216,40 @@ class Service:
             f"Cannot write in the home {self.home.path}: {error.strerror}. Nothing was created. "
             "Make room there, or set DET_HOME to another folder of yours."
         )
+
+    def continue_experiment(
+        self,
+        experiment_id: int,
+        *,
+        max_trials: int | None = None,
+        max_time: int | None = None,
+        max_length: int | None = None,
+        rerun_failed: bool = False,
+        overrides: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Let a finished experiment go on.
+
+        Args:
+            experiment_id: which one.
+            max_trials: try more values (random, async_halving, adaptive_asha, custom).
+            max_time: train the best longer (async_halving, adaptive_asha, custom).
+            max_length: train all who finished longer (single, random, grid, custom).
+            rerun_failed: run trials again that failed or were canceled.
+            overrides: changes of a `single` experiment's configuration, as `key=value`.
+            config: a configuration whose values go before those of a `single` experiment.
+        """
+        from determined.platform.continuing import Limits, continued_config
+        from determined.platform.states import Refused
+
+        record = self.experiment(experiment_id)
+        limits = Limits(max_trials, max_time, max_length, rerun_failed)
+        try:
+            new = continued_config(record.config, limits, overrides, config)
+        except Refused as error:
+            raise RefusedError(str(error)) from None
+        arguments = {"experiment_id": experiment_id, "config": new, "limits": limits.to_json()}
+        self.ask("continue", arguments)
 
     def pause(self, experiment_id: int) -> None:
         self.experiment(experiment_id)

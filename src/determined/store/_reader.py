@@ -159,7 +159,7 @@ class Reader:
 
     def search_steps(self, experiment_id: int, after: int = 0) -> list[SearchStep]:
         """What the searcher was told and decided, from a number on."""
-        where = "WHERE experiment_id=? AND number>? ORDER BY number"
+        where = "WHERE experiment_id=? AND number>? AND actions<>'null' ORDER BY number"
         return SEARCH_STEPS.select(self._connection, where, experiment_id, after)
 
     def searcher_state(self, experiment_id: int) -> dict[str, Any] | None:

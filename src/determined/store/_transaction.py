@@ -162,8 +162,13 @@ class Transaction:
 
     def search_steps(self, experiment_id: int, after: int = 0) -> list[SearchStep]:
         """What the searcher was told and decided, from a number on."""
-        where = "WHERE experiment_id=? AND number>? ORDER BY number"
+        where = "WHERE experiment_id=? AND number>? AND actions<>'null' ORDER BY number"
         return SEARCH_STEPS.select(self._connection, where, experiment_id, after)
+
+    def unheard(self, experiment_id: int) -> list[SearchStep]:
+        """The events that wait for the searcher, in their order."""
+        where = "WHERE experiment_id=? AND actions='null' ORDER BY number"
+        return SEARCH_STEPS.select(self._connection, where, experiment_id)
 
     def searcher_state(self, experiment_id: int) -> dict[str, Any] | None:
         """The state that the searcher had after its last event."""
@@ -180,31 +185,38 @@ class Transaction:
         event: dict[str, Any],
         actions: list[dict[str, Any]],
         sentence: str = "",
+        number: int | None = None,
     ) -> int:
         """Keep an event, what was decided and why; return its number.
 
         With a `state`, the search goes on from it after a restart; else from an older one, with
-        the events since then.
+        the events since then. With a `number`, it is an event that was kept before as unheard.
         """
         self._decide()
-        (number,) = self._connection.execute(
-            "SELECT coalesce(max(number), 0) + 1 FROM search_step WHERE experiment_id=?",
-            (experiment_id,),
-        ).fetchone()
-        values = {
-            "experiment_id": experiment_id,
-            "number": number,
-            "time": time.time(),
-            "event": event,
-            "actions": actions,
-            "sentence": sentence,
-        }
-        SEARCH_STEPS.insert(self._connection, values)
+        if number is None:
+            number = self.keep_unheard(experiment_id, event)
+        values = {"event": event, "actions": actions, "sentence": sentence}
+        where = "experiment_id=? AND number=?"
+        SEARCH_STEPS.update(self._connection, where, [experiment_id, number], values)
         if state is not None:
             self._connection.execute(
                 "UPDATE experiment SET searcher_state=? WHERE id=?",
                 (json.dumps(state), experiment_id),
             )
+        return number
+
+    def keep_unheard(self, experiment_id: int, event: dict[str, Any]) -> int:
+        """Keep an event that the searcher will hear later; return its number."""
+        self._decide()
+        (number,) = self._connection.execute(
+            "SELECT coalesce(max(number), 0) + 1 FROM search_step WHERE experiment_id=?",
+            (experiment_id,),
+        ).fetchone()
+        self._connection.execute(
+            "INSERT INTO search_step(experiment_id, number, time, event, actions, sentence) "
+            "VALUES (?,?,?,?,'null','')",
+            (experiment_id, number, time.time(), json.dumps(event)),
+        )
         return int(number)
 
     def delete_experiment(self, experiment_id: int) -> None:

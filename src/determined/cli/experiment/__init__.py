@@ -1,5 +1,6 @@
 """`det experiment`: everything that is done to experiments, one file per kind of verb."""
 
+from determined.cli._continue import continue_command
 from determined.cli.experiment import (
     configuration,
     create,
@@ -10,6 +11,8 @@ from determined.cli.experiment import (
     watch,
 )
 from determined.cli.experiment.noun import experiment
+
+experiment.add_command(continue_command)
 
 __all__ = [
     "configuration",

@@ -52,8 +52,7 @@ class Halving:
         for bracket in self.brackets:
             bracket.extend(longer)
             bracket.reopen()
-            if limits.rerun_failed:
-                bracket.rerun_failed(desk)
+            bracket.rerun(desk, limits.unfinished)
             bracket.fill(desk)
 
     def progress(self, desk: Desk) -> float:

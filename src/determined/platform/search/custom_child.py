@@ -13,6 +13,7 @@ import sys
 import traceback
 from typing import Any, TextIO
 
+from determined.platform.search.child import end_with_parent
 from determined.platform.search.events import load
 
 
@@ -92,6 +93,7 @@ def _load(path: str) -> Any:
 
 def _serve(lines: TextIO, answers: TextIO) -> None:
     opening = load(lines.readline())
+    _answer(answers, {})
     sys.path.insert(0, opening["directory"])
     search = Search(opening["config"], opening["hyperparameters"], opening["seed"])
     listener = None
@@ -100,14 +102,20 @@ def _serve(lines: TextIO, answers: TextIO) -> None:
             if listener is None:
                 listener = _Listener(_load(opening["config"]["class"])(search))
             listener.hear(load(line))
-            answer = json.dumps({"orders": search.take_orders()})
+            answer: dict[str, Any] = {"orders": search.take_orders()}
+            json.dumps(answer)  # what cannot be sent is the method's fault too
         except Exception:
-            answer = json.dumps({"error": traceback.format_exc()})
-        answers.write(answer + "\n")
-        answers.flush()
+            answer = {"error": traceback.format_exc()}
+        _answer(answers, answer)
+
+
+def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
 
 
 def main() -> None:
+    end_with_parent()
     # What the user's method prints must not mix with our lines: it goes to stderr.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

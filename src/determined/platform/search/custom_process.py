@@ -1,26 +1,24 @@
 """Run a user's search method in a process of its own, so that its crash is its own.
 
-The only module here that touches the world. Restoring is repeating: a new process hears all
-recorded events again, and its answers must be those on record.
+Restoring is repeating: a new process hears all recorded events again, and its answers must be
+those on record.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import select
-import subprocess
 import sys
-import tempfile
-import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from determined.platform.search.child import Child, ChildLost
 from determined.platform.search.custom import CustomMethodError
 from determined.platform.search.events import dump
 
-_LONGEST_TAIL = 4000
+
+class MethodLostError(CustomMethodError):
+    """Something from outside ended the process of a method: a new one can be asked."""
 
 
 class CustomProcess:
@@ -33,6 +31,8 @@ class CustomProcess:
         directory: where the module is found: the experiment's code.
         timeout_seconds: how long the method may think about one event.
         python: the interpreter of the experiment.
+        log: where its prints go; None for nowhere.
+        variables: its environment; None for that of this process.
     """
 
     def __init__(
@@ -43,25 +43,27 @@ class CustomProcess:
         directory: Path,
         timeout_seconds: float = 60.0,
         python: str = sys.executable,
+        log: Path | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
-        self._timeout = timeout_seconds
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
-        self._process = subprocess.Popen(
+        self._child = Child(
             [python, "-m", "determined.platform.search.custom_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd=directory,
-            start_new_session=True,  # a Ctrl-C in a terminal is for the supervisor
+            directory,
+            timeout_seconds,
+            log,
+            variables,
         )
-        self._unread = b""
         opening = {
             "directory": str(directory),
             "config": searcher,
             "hyperparameters": hyperparameters,
             "seed": seed,
         }
-        self._send(opening)
+        self._exchange(dump(opening))
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
 
     def ask(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         """Tell the method of an event and return its orders.
@@ -69,8 +71,7 @@ class CustomProcess:
         Raises:
             CustomMethodError: with the traceback of the method, or with how its process ended.
         """
-        self._send(message)
-        answer = json.loads(self._receive())
+        answer = self._exchange(dump(message))
         if "error" in answer:
             raise CustomMethodError(answer["error"])
         return list(answer["orders"])
@@ -91,44 +92,79 @@ class CustomProcess:
 
     def close(self) -> None:
         """End the process; calling again does nothing."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            if stream is not None and not stream.closed:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
+        self._child.close()
 
-    def _send(self, message: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
+    def abort(self) -> None:
+        """End the process while another thread waits for it."""
+        self._child.abort()
+
+    def _exchange(self, line: str) -> dict[str, Any]:
         try:
-            self._process.stdin.write(dump(message).encode() + b"\n")
-            self._process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            raise CustomMethodError(self._how_it_ended()) from None
+            self._child.send(line)
+            answer: dict[str, Any] = json.loads(self._child.receive())
+        except ChildLost as lost:
+            kind = MethodLostError if lost.by_signal else CustomMethodError
+            raise kind(f"the process of the method {lost}") from None
+        return answer
 
-    def _receive(self) -> bytes:
-        assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        poll = select.poll()  # unlike select(), it takes any descriptor
-        poll.register(descriptor, select.POLLIN)
-        deadline = time.monotonic() + self._timeout
-        while b"\n" not in self._unread:
-            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+
+class LateOracle:
+    """An `Oracle` that starts the process of a method with its first question.
+
+    What it is told before, and what was asked, it repeats to a process that is new. One that
+    something else ended, such as a lack of memory, is started again once per question.
+    """
+
+    def __init__(self, start: Callable[[], CustomProcess]) -> None:
+        self._start = start
+        self._process: CustomProcess | None = None
+        self._history: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+        self._is_aborted = False
+
+    def repeat(self, message: dict[str, Any], orders: list[dict[str, Any]]) -> None:
+        """Remember what is on record."""
+        self._history.append((message, orders))
+
+    def ask(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the method's orders. Raises CustomMethodError."""
+        try:
+            orders = self._restored().ask(message)
+        except MethodLostError:
+            self.close()
+            if self._is_aborted:
+                raise
+            orders = self._restored().ask(message)
+        self._history.append((message, orders))
+        return orders
+
+    def close(self) -> None:
+        """End the process, if there is one; the next question starts another."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def abort(self) -> None:
+        """Let the question that is asked in another thread fail, now and for good."""
+        self._is_aborted = True
+        if self._process is not None:
+            self._process.abort()
+
+    def _restored(self) -> CustomProcess:
+        if self._process is None:
+            try:
+                self._process = self._start()
+            except OSError as error:
+                raise CustomMethodError(f"its process could not be started: {error}") from None
+            if self._is_aborted:
                 self.close()
-                raise CustomMethodError(
-                    f"the method took more than {self._timeout:g} s for one event, and was ended."
-                )
-            part = os.read(descriptor, 65536)
-            if not part:
-                raise CustomMethodError(self._how_it_ended())
-            self._unread += part
-        line, _, self._unread = self._unread.partition(b"\n")
-        return line
+                raise CustomMethodError("the question was taken back.")
+            self._repeat(self._process)
+        return self._process
 
-    def _how_it_ended(self) -> str:
-        status = self._process.wait(timeout=10)
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - _LONGEST_TAIL))
-        said = self._errors.read().decode(errors="replace").strip()
-        return f"the process of the method ended with status {status}.\n{said}".strip()
+    def _repeat(self, process: CustomProcess) -> None:
+        try:
+            for message, orders in self._history:
+                process.repeat(message, orders)
+        except CustomMethodError:
+            self.close()
+            raise

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from determined.platform.search import trials as t
+
 ERRORED, USER_CANCELED, INVALID_HP = "errored", "user_canceled", "invalid_hp"
 
 
@@ -86,13 +88,26 @@ class TrialExited(Event):
 
 @dataclass(frozen=True, slots=True)
 class LimitsRaised(Event):
-    """The experiment is continued: more trials, longer training, failed trials again."""
+    """The experiment is continued: more trials, longer training, trials again.
+
+    `rerun_failed` is about trials that failed or were canceled, `rerun_canceled` about the latter
+    alone, `rerun_finished` about those that came to their end; a halving search never reruns these.
+    """
 
     kind: ClassVar[str] = "limits_raised"
     max_trials: int | None = None
     max_time: int | None = None
     max_length: int | None = None
     rerun_failed: bool = False
+    rerun_canceled: bool = False
+    rerun_finished: bool = False
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """The statuses of unfinished trials that are to run again."""
+        if self.rerun_failed:
+            return t.FAILED
+        return (t.CANCELED,) if self.rerun_canceled else ()
 
 
 @dataclass(frozen=True, slots=True)

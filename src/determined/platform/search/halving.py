@@ -202,15 +202,16 @@ class Bracket:
         self.rungs[trial.rung].heading += 1
         self.live += 1
         self.completed -= trial.exited
-        desk.resume(trial, "failed before, and was asked for again")
+        desk.resume(trial, "did not finish before, and runs again")
 
-    def rerun_failed(self, desk: Desk) -> None:
+    def rerun(self, desk: Desk, statuses: tuple[str, ...]) -> None:
+        """Let trials that failed or were canceled run again, as soon as there is a place."""
         waiting = set(self.again)
         self.again += [
             trial.number
             for trial in desk.trials
             if trial.bracket == self.index
-            and trial.status in t.FAILED
+            and trial.status in statuses
             and trial.exited
             and (len(trial.values) == trial.rung or trial.values[-1] == WORST)
             and trial.number not in waiting

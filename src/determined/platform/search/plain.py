@@ -50,7 +50,11 @@ class Plain:
         if limits.max_trials is not None and self._name == "random":
             self._total = max(self._total, limits.max_trials)
         longer = limits.max_length is not None or limits.max_time is not None
-        statuses = (*(t.FAILED if limits.rerun_failed else ()), *((t.DONE,) if longer else ()))
+        statuses = [*limits.unfinished]
+        if longer or limits.rerun_finished:
+            statuses.append(t.DONE)
+        if limits.rerun_finished and self._name == "single":
+            statuses.append(t.INVALID)  # its values may be others now
         queued = set(self._again)
         self._again += [
             trial.number
@@ -72,9 +76,9 @@ class Plain:
         if trial.status == t.DONE:
             if trial.best is not None:
                 desk.proposals.results.remove(0, trial.best, trial.number)
-            desk.resume(trial, "trains on: the length was raised")
+            desk.resume(trial, "finished before, and trains on")
         else:
-            desk.resume(trial, "failed before, and was asked for again")
+            desk.resume(trial, "did not finish before, and runs again")
 
     def _create(self, desk: Desk) -> None:
         if self._grid is not None:

@@ -30,7 +30,9 @@ class Choice:
 class Proposals:
     """Chooses points for new trials."""
 
-    def __init__(self, sampler: str, space: Space, seed: int, unit: str) -> None:
+    def __init__(
+        self, sampler: str, space: Space, seed: int, unit: str, model: Model | None = None
+    ) -> None:
         self.sampler = sampler
         self.needs_points = sampler != "random" and bool(space.searched)
         self.results = Results(is_kept=self.needs_points)
@@ -38,7 +40,7 @@ class Proposals:
         self.points: dict[int, Point] = {}
         self._recorded: list[Any] | None = None
         self._space, self._seed, self._unit = space, seed, unit
-        self._model: Model | None = None
+        self._model = model
 
     def check_installed(self) -> None:
         """Raise ImportError with what to install if the model cannot be asked."""

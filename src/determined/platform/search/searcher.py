@@ -19,6 +19,7 @@ from determined.platform.search.desk import Desk
 from determined.platform.search.failures import Streak
 from determined.platform.search.plain import Plain
 from determined.platform.search.proposals import Proposals
+from determined.platform.search.questions import Model
 from determined.platform.search.randomness import Stream
 from determined.platform.search.readings import UnreadableMetricError, read_time, read_value
 from determined.platform.search.settings import Settings
@@ -64,6 +65,7 @@ class Searcher:
         hyperparameters: the `hyperparameters` section.
         seed: the experiment's seed.
         oracle: where a `custom` method runs; not needed to replay.
+        model: who answers for a `sampler`; by default it is asked in this process.
     """
 
     def __init__(
@@ -72,10 +74,11 @@ class Searcher:
         hyperparameters: dict[str, Any],
         seed: int,
         oracle: Oracle | None = None,
+        model: Model | None = None,
     ) -> None:
         self.settings = Settings.from_dict(searcher)
         space = Space(hyperparameters)
-        proposals = Proposals(self.settings.sampler, space, seed, self.settings.time_metric)
+        proposals = Proposals(self.settings.sampler, space, seed, self.settings.time_metric, model)
         self.desk = Desk(space, Stream(seed), proposals)
         self.is_over = False
         self.num_events = 0
@@ -278,6 +281,7 @@ class Searcher:
         snapshot: dict[str, Any] | None = None,
         records: Iterable[dict[str, Any]] = (),
         oracle: Oracle | None = None,
+        model: Model | None = None,
     ) -> Searcher:
         """Return the search as it was after `records`, which follow `snapshot` (or are all).
 
@@ -285,7 +289,7 @@ class Searcher:
         """
         if snapshot is not None and oracle is not None:
             raise ValueError("A custom method is restored from all its records, not a snapshot.")
-        restored = cls(searcher, hyperparameters, seed, oracle)
+        restored = cls(searcher, hyperparameters, seed, oracle, model)
         if snapshot is not None:
             restored._load(snapshot)
         for record in records:

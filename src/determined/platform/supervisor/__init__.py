@@ -4,6 +4,7 @@
     _board.py      what it keeps in memory: experiments that are not over, runs that live
     _decisions.py  what a command, a report or the end of a run changes, within the transaction
     _commands.py   the verbs that doors may send
+    _continuing.py the verb that lets a finished experiment go on
     _scheduling.py who runs next, from the board
     _runs.py       acts on runs: prepare, start, tell, stop
     _checkpoints.py what a run left in the storage, and whether that can be used
@@ -12,6 +13,8 @@
     _blame.py      whose part of a tick failed
     presence.py    whether one is at work, how to start and wake it (for doors)
     _garbage.py    acts on checkpoints: delete what nothing keeps
+    _searches.py   the search of an experiment, from the store, and who helps it to decide
+    _thinking.py   acts on searches with a helper: they hear their events beside the loop
 
 All that it does in the world follows from what is committed, and may be done again after a crash.
 Read `_loop.py` first.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections import deque
 from collections.abc import Iterator
 
 from determined.journal import Checkpoint, Control
 from determined.platform.home import Home
 from determined.platform.run_folder import RunExit, RunFolder
+from determined.platform.search.events import Event, TrialExited, event_from_json
 from determined.platform.search.searcher import Searcher
 from determined.platform.states import State
+from determined.platform.supervisor._searches import Helper, restore_search
 from determined.store import Experiment, Run, Transaction, Trial
 
 logger = logging.getLogger("determined.supervisor")
@@ -81,6 +84,10 @@ class LiveExperiment:
     """The trials of the search, also those that are over, by request id."""
     failure: str = ""
     """Why there is no search."""
+    helper: Helper | None = None
+    """Who must be asked beside the loop; None for a search that decides at once."""
+    unheard: deque[tuple[int, Event]] = dataclasses.field(default_factory=deque)
+    """Events that wait for the search, with their numbers in the store."""
 
     @property
     def id(self) -> int:
@@ -89,6 +96,13 @@ class LiveExperiment:
     @property
     def state(self) -> State:
         return State(self.record.state)
+
+    def has_unheard_exit(self, request_id: str) -> bool:
+        """Whether a trial is over and its search, which may give it orders, does not know yet."""
+        return any(
+            isinstance(event, TrialExited) and event.request_id == request_id
+            for _, event in self.unheard
+        )
 
 
 class Board:
@@ -108,7 +122,7 @@ class Board:
         self.version += 1
         watched = self.runs
         self.experiments = {
-            record.id: load_experiment(transaction, record)
+            record.id: load_experiment(self.home, transaction, record)
             for record in transaction.unfinished_experiments()
         }
         owners = {
@@ -140,32 +154,27 @@ class Board:
     @property
     def is_idle(self) -> bool:
         """Whether nothing happens unless somebody asks for it."""
-        return not self.runs and not any(True for _ in self.waiting())
+        is_thinking = any(live.unheard for live in self.experiments.values())
+        return not self.runs and not is_thinking and not any(True for _ in self.waiting())
 
 
-def load_experiment(transaction: Transaction, record: Experiment) -> LiveExperiment:
+def load_experiment(home: Home, transaction: Transaction, record: Experiment) -> LiveExperiment:
     """Bring an experiment back as it was, its search included."""
-    snapshot = transaction.searcher_state(record.id)
-    after = 0 if snapshot is None else int(snapshot["num_events"])
-    steps = transaction.search_steps(record.id, after)
-    searcher, failure = None, ""
+    searcher, helper, failure = None, None, ""
     try:
-        searcher = Searcher.restore(
-            record.config["searcher"],
-            record.config["hyperparameters"],
-            record.config["reproducibility"]["experiment_seed"],
-            snapshot,
-            [step.event for step in steps],
-        )
+        searcher, helper = restore_search(home, transaction, record)
     except Exception as error:  # one broken search must not keep the others from going on
         logger.exception("the search of experiment %s cannot be restored", record.id)
         failure = f"its search cannot be restored: {type(error).__name__}: {error}"
     trials = transaction.trials(record.id)
     over = [state.value for state in State if state.is_terminal]
+    unheard = transaction.unheard(record.id)
     return LiveExperiment(
         record,
         searcher,
         {trial.id: trial for trial in trials if trial.state not in over},
         {trial.request_id: trial.id for trial in trials},
         failure,
+        helper,
+        deque((step.number, event_from_json(step.event["event"])) for step in unheard),
     )

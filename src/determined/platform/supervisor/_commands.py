@@ -8,6 +8,7 @@ from typing import Any
 from determined.errors import StoreError
 from determined.platform.states import Refused, State
 from determined.platform.supervisor._blame import BadCommand, blaming
+from determined.platform.supervisor._continuing import continue_experiment
 from determined.platform.supervisor._decisions import Decisions
 from determined.store import Command, NewExperiment, Transaction
 
@@ -126,6 +127,7 @@ def _set(decisions: Decisions, transaction: Transaction, arguments: dict[str, An
 
 _VERBS: dict[str, _Verb] = {
     "create": _create,
+    "continue": continue_experiment,
     "pause": _on_experiment(Decisions.pause),
     "activate": _on_experiment(Decisions.activate),
     "cancel": _on_experiment(Decisions.cancel),

@@ -15,6 +15,7 @@ from determined.errors import StoreError
 from determined.platform.lifecycle import RunEnd, TrialFacts, Verdict, after_run
 from determined.platform.run_folder import RunExit
 from determined.platform.search import events as search
+from determined.platform.search.searcher import Step
 from determined.platform.states import (
     Refused,
     State,
@@ -26,6 +27,7 @@ from determined.platform.states import (
 from determined.platform.supervisor._blame import BadSearch, blaming
 from determined.platform.supervisor._board import Board, LiveExperiment, LiveRun, load_experiment
 from determined.platform.supervisor._calls import calls_at_end
+from determined.platform.supervisor._searches import check_search
 from determined.store import Experiment, NewExperiment, NewTrial, Transaction, Trial
 
 _SMALLEST_PROGRESS = 0.001
@@ -43,13 +45,22 @@ class Decisions:
 
     def create(self, new: NewExperiment) -> Experiment:
         """Add an experiment and ask its search for the first trials."""
+        check_search(new.config)
         record = self._transaction.create_experiment(new)
-        live = load_experiment(self._transaction, record)
+        live = load_experiment(self._board.home, self._transaction, record)
         if live.searcher is None:
             raise StoreError(live.failure)
         self._board.experiments[record.id] = live
         self._feed(live, search.InitialTrials())
         return live.record
+
+    def go_on(self, experiment_id: int, event: search.LimitsRaised) -> None:
+        """Take a finished experiment up again; its search decides which trials run."""
+        record = self._transaction.experiment(experiment_id)
+        live = load_experiment(self._board.home, self._transaction, record)
+        self._board.experiments[record.id] = live
+        self._note(live, "continued", "continued by the user")
+        self._feed(live, event)
 
     def pause(self, experiment_id: int, reason: str = "") -> None:
         live = self._live(experiment_id, "paused")
@@ -87,6 +98,7 @@ class Decisions:
     def fail(self, live: LiveExperiment, reason: str) -> None:
         """End an experiment whose search cannot go on; nobody asks the search any more."""
         live.searcher = None
+        live.unheard.clear()  # nobody will hear it
         if live.state is not State.STOPPING_ERROR:
             self._set_experiment(live, State.STOPPING_ERROR, reason)
             self._note(live, "failed", reason, level="error")
@@ -186,11 +198,13 @@ class Decisions:
             "not_before": self._now + verdict.waits_seconds if verdict.waits_seconds else 0.0,
         }
         if verdict.state.is_terminal:
-            reason = trial.reason if State(trial.state).is_stopping else verdict.reason
-            if verdict.state is State.ERROR:
-                reason = verdict.reason
+            was = State(trial.state)
+            is_wanted = was.is_stopping and verdict.state is was.outcome
+            reason = trial.reason if is_wanted else verdict.reason
             digest = hashlib.sha256(error.encode()).hexdigest()[:16] if error else None
             early = None if verdict.early_exit is None else verdict.early_exit.value.lower()
+            if verdict.state is State.ERROR:
+                early = search.ERRORED
             events = self._close(live, trial, verdict.state, reason, early, digest, changes)
             self._follow(live, events)
             return
@@ -205,30 +219,60 @@ class Decisions:
 
     def _follow(self, live: LiveExperiment, events: Iterable[search.Event]) -> None:
         """Tell the search, carry out what it decides, and tell it what came of that."""
+        if live.helper is not None:
+            self._leave_unheard(live, events)
+            return
         waiting = deque(events)
         while waiting and (searcher := live.searcher) is not None:
             with blaming(BadSearch(live.id)):
                 step = searcher.handle(waiting.popleft())
             is_due = searcher.snapshot_is_due or searcher.is_over
-            reasons = [getattr(action, "reason", "") for action in step.actions]
-            self._transaction.record_search(
-                live.id,
-                searcher.snapshot() if is_due else None,
-                step.record,
-                [search.to_json(action) for action in step.actions],
-                " ".join(reason for reason in reasons if reason),
-            )
-            for action in step.actions:
-                waiting.extend(self._carry_out(live, action))
+            waiting.extend(self._record_step(live, step, is_due))
         self._show_progress(live)
         self._end_if_over(live)
 
+    def _leave_unheard(self, live: LiveExperiment, events: Iterable[search.Event]) -> None:
+        """Keep events for a search that hears them beside the loop."""
+        for event in events:
+            number = self._transaction.keep_unheard(live.id, {"event": search.to_json(event)})
+            live.unheard.append((number, event))
+
+    def decided(self, live: LiveExperiment, steps: list[Step]) -> None:
+        """A search heard, beside the loop, the first of the events that waited for it."""
+        if live.searcher is None:
+            return  # it failed meanwhile
+        for i, step in enumerate(steps, start=1):
+            number, _ = live.unheard.popleft()
+            # What is now behind the search is behind its snapshot.
+            is_due = i == len(steps) and (live.searcher.snapshot_is_due or live.searcher.is_over)
+            self._leave_unheard(live, self._record_step(live, step, is_due, number))
+        self._show_progress(live)
+        self._end_if_over(live)
+
+    def _record_step(
+        self, live: LiveExperiment, step: Step, with_snapshot: bool, number: int | None = None
+    ) -> list[search.Event]:
+        """Keep what an event led to, carry it out, and return what the search must hear of it."""
+        assert live.searcher is not None
+        reasons = [getattr(action, "reason", "") for action in step.actions]
+        self._transaction.record_search(
+            live.id,
+            live.searcher.snapshot() if with_snapshot else None,
+            step.record,
+            [search.to_json(action) for action in step.actions],
+            " ".join(reason for reason in reasons if reason),
+            number,
+        )
+        return [event for action in step.actions for event in self._carry_out(live, action)]
+
     def _carry_out(self, live: LiveExperiment, action: search.Action) -> list[search.Event]:
+        if live.unheard and live.has_unheard_exit(getattr(action, "request_id", "")):
+            return []  # the trial was ended while the search thought about it
         if isinstance(action, search.Create):
             return self._create_trial(live, action)
         if isinstance(action, search.Shutdown):
-            self._shut_down(live, action)
-        elif isinstance(action, search.PauseExperiment):
+            return self._shut_down(live, action)
+        if isinstance(action, search.PauseExperiment):
             if live.state is State.ACTIVE:
                 self.pause(live.id, action.reason)
                 self._note(live, "paused", action.reason, level="warn")
@@ -266,7 +310,10 @@ class Decisions:
         self._board.version += 1
         live.trials[trial.id] = trial
         live.requests[trial.request_id] = trial.id
-        return [search.TrialCreated(trial.request_id)]
+        created = search.TrialCreated(trial.request_id)
+        if live.state.is_stopping:  # since the search was asked
+            return [created, *self._stop_trial(live, trial, live.state, live.record.reason)]
+        return [created]
 
     def _resume(self, live: LiveExperiment, action: search.Resume) -> None:
         trial = self._transaction.trial(live.requests[action.request_id])
@@ -276,7 +323,7 @@ class Decisions:
             changes |= {"state": state.value, "restarts": 0, "last_error": "", "early_exit": None}
         self._set_trial(live, trial.id, **changes)
 
-    def _shut_down(self, live: LiveExperiment, action: search.Shutdown) -> None:
+    def _shut_down(self, live: LiveExperiment, action: search.Shutdown) -> list[search.Event]:
         outcome = State.STOPPING_COMPLETED
         if action.failure:
             outcome = State.STOPPING_ERROR
@@ -284,9 +331,14 @@ class Decisions:
             outcome = State.STOPPING_CANCELED
         if not live.state.is_stopping:
             self._set_experiment(live, outcome, action.reason)
+        events = []
+        for trial in list(live.trials.values()):  # a method that failed leaves some behind
+            state = more_severe(State(trial.state), State.STOPPING_CANCELED)
+            events += self._stop_trial(live, trial, state, "canceled: the search is over")
+        return events
 
     def _end_if_over(self, live: LiveExperiment) -> None:
-        if not live.state.is_stopping or live.trials:
+        if not live.state.is_stopping or live.trials or live.unheard:
             return
         outcome = live.state.outcome
         changes: dict[str, Any] = {}

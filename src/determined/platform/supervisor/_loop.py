@@ -34,6 +34,7 @@ from determined.platform.supervisor._decisions import Decisions
 from determined.platform.supervisor._garbage import GarbageCollection
 from determined.platform.supervisor._runs import Runs
 from determined.platform.supervisor._scheduling import Scheduling
+from determined.platform.supervisor._thinking import Thinking
 from determined.store import Heard, Transaction, Trial, Writer, is_decisive
 
 logger = logging.getLogger("determined.supervisor")
@@ -63,6 +64,7 @@ class Supervisor:
         self._scheduling = Scheduling(self._board, tuple(slot.id for slot in machine.slots))
         self._garbage = GarbageCollection(self._board, self._changed)
         self._calls = Calls(home, self._changed)
+        self._thinking = Thinking(self._board, self._changed)
         self._is_stopping = False
 
     def wake(self) -> None:
@@ -91,6 +93,7 @@ class Supervisor:
         finally:
             await self._runs.close()
             await self._garbage.close()
+            await self._thinking.close()
             await self._calls.close()
 
     @property
@@ -191,6 +194,7 @@ class Supervisor:
             or self._scheduling.is_due(now)
             or self._has_commands()
             or self._garbage.has_results
+            or self._thinking.has_answers
             or self._calls.has_results
             or bool(self._overdue(now))
         )
@@ -199,6 +203,7 @@ class Supervisor:
                 self._decide(transaction, said, ended, now, is_durable)
         self._runs.act()
         self._garbage.act()
+        self._thinking.act()
         self._calls.act()
 
     def _decide(
@@ -211,6 +216,7 @@ class Supervisor:
     ) -> None:
         decisions = Decisions(self._board, transaction, now)
         if is_durable:
+            self._thinking.record(decisions)
             for command in transaction.unanswered():
                 carry_out(command, decisions, transaction)
         for run, path, records, offset in said:

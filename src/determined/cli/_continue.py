@@ -1,0 +1,80 @@
+"""`det experiment continue`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from determined.cli._errors import ERROR, OK
+
+_POLL_SECONDS = 0.5
+
+
+@click.command("continue")
+@click.argument("experiment_id", type=int)
+@click.option("--max-trials", type=click.IntRange(1), help="Try values up to so many trials.")
+@click.option("--max-time", type=click.IntRange(1), help="Train the best to this time: new rungs.")
+@click.option("--max-length", type=click.IntRange(1), help="Train all who finished this long.")
+@click.option("--rerun-failed", is_flag=True, help="Run trials again that did not finish.")
+@click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one value.")
+@click.option("--config-file", metavar="FILE", help="Values that go before those so far.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for the end.")
+def continue_command(
+    experiment_id: int,
+    max_trials: int | None,
+    max_time: int | None,
+    max_length: int | None,
+    rerun_failed: bool,
+    overrides: tuple[str, ...],
+    config_file: str | None,
+    follow: bool,
+) -> int:
+    """Let a finished experiment go on: more trials, longer training, failed trials again.
+
+    Trials that finished stay; in a halving search those that were stopped may be promoted. The
+    trial of a `single` experiment runs again from its latest checkpoint, and its configuration can
+    be changed.
+    """
+    from determined.platform.home import Home
+    from determined.platform.service import Service
+
+    service = Service(Home.find())
+    try:
+        service.continue_experiment(
+            experiment_id,
+            max_trials=max_trials,
+            max_time=max_time,
+            max_length=max_length,
+            rerun_failed=rerun_failed,
+            overrides=overrides,
+            config=None if config_file is None else _read(config_file),
+        )
+        click.echo(f"Continued experiment {experiment_id}")
+        return _wait(service, experiment_id) if follow else OK
+    finally:
+        service.close()
+
+
+def _read(config_file: str) -> dict[str, Any]:
+    import yaml
+
+    with click.open_file(config_file, "rb") as file:
+        try:
+            content = yaml.safe_load(file)
+        except yaml.YAMLError as error:
+            raise click.ClickException(f"{config_file} is not YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise click.ClickException(f"{config_file}: expected a mapping of keys to values.")
+    return content
+
+
+def _wait(service: Any, experiment_id: int) -> int:
+    while True:
+        service.wake_if_needed()
+        record = service.reader.experiment(experiment_id)
+        if record.state in ("COMPLETED", "CANCELED", "ERROR"):
+            click.echo(f"Experiment {experiment_id} {record.state}: {record.reason}")
+            return OK if record.state == "COMPLETED" else ERROR
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,141 @@
+"""A process that is asked in JSON lines: one question, one answer, within a bounded time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+_LONGEST_TAIL = 4000
+_LOOK_SECONDS = 0.5
+
+
+class ChildLost(Exception):
+    """The process ended without an answer, or took too long; the text says which.
+
+    `by_signal` if something else ended it: the same question may have an answer next time.
+    """
+
+    def __init__(self, message: str, by_signal: bool = False) -> None:
+        super().__init__(message)
+        self.by_signal = by_signal
+
+
+class Child:
+    """A process with a pipe to its standard input, one from its output, and a file for errors.
+
+    Args:
+        argv: the command.
+        directory: its working directory.
+        timeout_seconds: how long it may take for one answer.
+        log: where it writes its standard error, of which the end is told if it dies; None for
+            nowhere else.
+        variables: its environment; None for that of this process.
+    """
+
+    def __init__(
+        self,
+        argv: list[str],
+        directory: Path | None,
+        timeout_seconds: float,
+        log: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self._timeout = timeout_seconds
+        self._errors: IO[bytes] = (  # closed with the process
+            tempfile.TemporaryFile() if log is None else log.open("a+b")  # noqa: SIM115
+        )
+        self._said_before = self._errors.seek(0, os.SEEK_END)
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                cwd=directory,
+                env=None if variables is None else dict(variables),
+                start_new_session=True,  # a Ctrl-C in a terminal is for the supervisor
+            )
+        except OSError:
+            self._errors.close()
+            raise
+        self._unread = b""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, line: str) -> None:
+        """Write one line. Raises ChildLost if nobody reads it."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            raise self._lost() from None
+
+    def receive(self) -> bytes:
+        """Wait for one line. Raises ChildLost if none comes."""
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        poll = select.poll()  # unlike select(), it takes any descriptor
+        poll.register(descriptor, select.POLLIN)
+        deadline = time.monotonic() + self._timeout
+        while b"\n" not in self._unread:
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                self.close()
+                raise ChildLost(f"took more than {self._timeout:g} s for one event, and was ended.")
+            part = os.read(descriptor, 65536)
+            if not part:
+                raise self._lost()
+            self._unread += part
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def abort(self) -> None:
+        """End the process while another thread waits for it, which then raises ChildLost."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process; calling again does nothing."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None and not stream.closed:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+    def _lost(self) -> ChildLost:
+        try:
+            status = self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:  # it closed its output, and goes on
+            self._process.kill()
+            status = self._process.wait()
+        said = b""
+        if not self._errors.closed:
+            start = max(self._said_before, self._errors.seek(0, os.SEEK_END) - _LONGEST_TAIL)
+            self._errors.seek(start)
+            said = self._errors.read()
+        self.close()
+        words = said.decode(errors="replace").strip()
+        return ChildLost(f"ended with status {status}.\n{words}".strip(), by_signal=status < 0)
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it is gone, whatever it is doing."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="det-parent-watch", daemon=True).start()

@@ -1,0 +1,100 @@
+"""The verb that lets a finished experiment go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from determined.platform.search import events as search
+from determined.platform.search.searcher import Searcher
+from determined.platform.states import Refused, State
+from determined.platform.supervisor._decisions import Decisions
+from determined.platform.supervisor._searches import (
+    ORIGIN,
+    ORIGIN_SECTIONS,
+    rehearse,
+)
+from determined.store import Experiment, Transaction
+
+
+def continue_experiment(
+    decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Let a finished experiment go on with a new configuration and higher limits."""
+    record = transaction.experiment(arguments["experiment_id"])
+    state, config = State(record.state), arguments["config"]
+    if not state.is_terminal or state is State.DELETED:
+        raise Refused(
+            f"experiment {record.id} is {state.value}: only what has ended can be continued."
+        )
+    is_single = config["searcher"]["name"] == "single"
+    event = search.LimitsRaised(
+        **arguments["limits"] | {"rerun_failed": is_single or arguments["limits"]["rerun_failed"]},
+        rerun_canceled=state is State.CANCELED,
+        rerun_finished=is_single,
+    )
+    _check(transaction, record, event)
+    _change(transaction, record, config)
+    if is_single and config["hyperparameters"] != record.config["hyperparameters"]:
+        _draw_again(transaction, record.id, config)
+    decisions.go_on(record.id, event)
+    return {"state": transaction.experiment(record.id).state}
+
+
+def _check(transaction: Transaction, record: Experiment, event: search.LimitsRaised) -> None:
+    """Refuse what would change nothing."""
+    searcher, actions = rehearse(transaction, record, event)
+    if searcher.settings.name == "custom":
+        if any(not trial.exited for trial in searcher.desk.trials):
+            raise Refused(
+                f"experiment {record.id} ended because its search method failed, and cannot be "
+                "continued: create it anew, with the method corrected."
+            )
+        return  # its method decides
+    if any(isinstance(action, (search.Create, search.Resume)) for action in actions):
+        return
+    failed = sum(trial.status in ("errored", "canceled") for trial in searcher.desk.trials)
+    hints = {
+        "random": "a larger max_trials or max_length",
+        "grid": "a larger max_length",
+    }
+    hint = hints.get(searcher.settings.name, "a larger max_trials or max_time")
+    again = f", or --rerun-failed for {failed} trials that did not finish" if failed else ""
+    raise Refused(
+        f"experiment {record.id} would not go on: all {len(searcher.desk.trials)} trials that it "
+        f"asks for are there. Give {hint}{again}."
+    )
+
+
+def _change(transaction: Transaction, record: Experiment, config: dict[str, Any]) -> None:
+    origin = {section: record.config[section] for section in ORIGIN_SECTIONS}
+    resources = config["resources"]
+    changes: dict[str, Any] = {
+        "state": State.ACTIVE.value,
+        "reason": "",
+        "progress": 0.0,
+        "started": None,  # so that a limit of time counts anew
+        "config": config,
+        "environment": {ORIGIN: origin} | record.environment,
+    }
+    if config["searcher"]["name"] == "single":  # others keep what was set since
+        changes |= {
+            "name": config["name"],
+            "description": config["description"] or "",
+            "labels": list(config["labels"]),
+            "searcher_metric": config["searcher"]["metric"],
+            "smaller_is_better": config["searcher"]["smaller_is_better"],
+            "priority": resources["priority"],
+            "max_slots": resources["max_slots"],
+            "weight": resources["weight"],
+        }
+    transaction.update_experiment(record.id, **changes)
+
+
+def _draw_again(transaction: Transaction, experiment_id: int, config: dict[str, Any]) -> None:
+    """Give the one trial the values of the new configuration."""
+    seed = config["reproducibility"]["experiment_seed"]
+    drawn = Searcher(config["searcher"], config["hyperparameters"], seed)
+    (create,) = drawn.handle(search.InitialTrials()).actions
+    assert isinstance(create, search.Create)
+    for trial in transaction.trials(experiment_id):
+        transaction.update_trial(trial.id, hparams=create.hparams)

@@ -1,0 +1,125 @@
+"""The search of an experiment, brought back from the store, and who helps it to decide.
+
+A model and a user's own method take time and memory, so they run in processes of their own and
+are asked beside the loop (`_thinking.py`). All other searches decide within microseconds.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from determined.platform.environment import load_environment
+from determined.platform.home import Home
+from determined.platform.run_environment import variables_for_device
+from determined.platform.search.custom_process import CustomProcess, LateOracle
+from determined.platform.search.events import Action, Event
+from determined.platform.search.model_process import ModelProcess, missing_packages
+from determined.platform.search.questions import Model, Question
+from determined.platform.search.searcher import Searcher
+from determined.platform.search.space import Point
+from determined.platform.snapshot import load_snapshot, working_copy
+from determined.platform.states import Refused
+from determined.platform.supervisor._creations import experiment_folder
+from determined.store import Experiment, Transaction
+
+Helper = LateOracle | ModelProcess
+
+ORIGIN = "searched_with"
+"""In an experiment's environment: the sections with which its search began, once it differs."""
+ORIGIN_SECTIONS = ("searcher", "hyperparameters", "reproducibility")
+
+
+def check_search(config: dict[str, Any]) -> None:
+    """Refuse a configuration from which no search can begin."""
+    searcher = config["searcher"]
+    if sentence := missing_packages(searcher.get("sampler", "random")):
+        raise Refused(sentence)
+    try:
+        Searcher(searcher, config["hyperparameters"], 0)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+
+
+def restore_search(
+    home: Home, transaction: Transaction, record: Experiment
+) -> tuple[Searcher, Helper | None]:
+    """Return the search as it was, and whoever must be asked beside the loop."""
+    searcher = origin_of(record)["searcher"]
+    sampler = searcher.get("sampler", "random")
+    if searcher["name"] == "custom":
+        oracle = LateOracle(lambda: start_method(home, record))
+        return _restored(transaction, record, oracle, None), oracle
+    if sampler == "random":
+        return _restored(transaction, record, None, None), None
+    model = ModelProcess(sampler, origin_of(record)["hyperparameters"])
+    return _restored(transaction, record, None, model), model
+
+
+def rehearse(
+    transaction: Transaction, record: Experiment, event: Event
+) -> tuple[Searcher, list[Action]]:
+    """Return what a search would do, with random samples; a user's method is not asked."""
+    searcher = _restored(transaction, record, None, _NoModel())
+    is_custom = searcher.settings.name == "custom"
+    return searcher, [] if is_custom else searcher.handle(event).actions
+
+
+def _restored(
+    transaction: Transaction, record: Experiment, oracle: LateOracle | None, model: Model | None
+) -> Searcher:
+    origin = origin_of(record)
+    # A new process of a user's method has to hear everything; others go on from a snapshot.
+    is_custom = origin["searcher"]["name"] == "custom"
+    snapshot = None if is_custom else transaction.searcher_state(record.id)
+    after = 0 if snapshot is None else int(snapshot["num_events"])
+    return Searcher.restore(
+        origin["searcher"],
+        origin["hyperparameters"],
+        origin["reproducibility"]["experiment_seed"],
+        snapshot,
+        [step.event for step in transaction.search_steps(record.id, after)],
+        oracle,
+        model,
+    )
+
+
+class _NoModel:
+    """A model that has no answer, for a rehearsal: a random sample takes its place."""
+
+    def propose(self, question: Question) -> Point:
+        raise LookupError
+
+
+def origin_of(record: Experiment) -> dict[str, Any]:
+    """The sections of the configuration with which a search began, before it was continued."""
+    origin: dict[str, Any] = record.environment.get(ORIGIN) or record.config
+    return origin
+
+
+def start_method(home: Home, record: Experiment) -> CustomProcess:
+    """Start the process of a user's method, from the experiment's code with its interpreter."""
+    folder = experiment_folder(home, record)
+    recorded = load_environment(folder)
+    code = folder / "search" / "code"
+    shutil.rmtree(code, ignore_errors=True)  # of a process that is gone
+    code.parent.mkdir(mode=0o700, exist_ok=True)
+    if record.snapshot_id is None:
+        code.mkdir()
+    else:
+        working_copy(load_snapshot(home.snapshots, record.snapshot_id), code)
+    variables = dict(recorded.variables)
+    configured = record.config["environment"]["environment_variables"]
+    for assignment in variables_for_device(configured, has_gpu=False):
+        name, _, value = assignment.partition("=")
+        variables[name] = value
+    origin = origin_of(record)
+    return CustomProcess(
+        origin["searcher"],
+        origin["hyperparameters"],
+        origin["reproducibility"]["experiment_seed"],
+        code,
+        python=recorded.interpreter,
+        log=folder / "search" / "log",
+        variables=variables,
+    )
