@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 import time
 from typing import Any
@@ -37,8 +36,6 @@ from determined.pytorch._run import Fit
 from determined.pytorch._schedule import _ShouldExit, _TrainBoundaryType
 from determined.pytorch._trial import PyTorchTrial
 from determined.util import is_numerical_scalar
-
-logger = logging.getLogger("determined.pytorch")
 
 
 class TrainLoop:
@@ -103,12 +100,8 @@ class TrainLoop:
     def _train_segment(self) -> None:
         """Train up to the next batch at which anything is due."""
         context, run, hooks, watch = self._context, self._run, self._hooks, self._observer.watch
-        state, data, epoch_length, beat = (
-            run.state,
-            run.training_data,
-            run.epoch_length,
-            run.watchdog.beat,
-        )
+        state, data, epoch_length = run.state, run.training_data, run.epoch_length
+        beat = run.watchdog.beat
         fetch = watch("data", data.__next__)
         train_batch = watch("train_batch", self._train_batch)
         finish_batch = watch("metrics", self._finish_batch)
@@ -263,11 +256,8 @@ class TrainLoop:
         run, moment = self._run, self._checkpoints.rescue.moment
         limit = 1 if self._plan.test_mode else self._plan.limit_validation_batches
         moment.begin_validation()
-        rank, batches, began = (
-            self._context.distributed.rank,
-            run.state.batches_trained,
-            time.monotonic(),
-        )
+        rank, batches = self._context.distributed.rank, run.state.batches_trained
+        began = time.monotonic()
         with apart_from_training(mix(run.record.seed, rank, batches)):
             run.watchdog.beat("validation")
             self._tracker.status("validating")
