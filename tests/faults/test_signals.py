@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from determined.storage import SharedFSStorageManager
-from tests.support import signalled
+from tests.support import resumable, signalled
 from tests.support.faults import in_memory  # noqa: F401  # a fixture
-from tests.support.resumable import checkpoints
 from tests.support.signalled import Ending
 from tests.support.waiting import eventually
 from tests.support.workers import Outcome, collect_workers
@@ -95,8 +94,7 @@ def check_continues(folder: Path, unbroken: Ending) -> Ending:
 
 
 def steps(folder: Path) -> list[int]:
-    found = checkpoints(folder / "storage")
-    return [int(checkpoint.metadata["steps_completed"]) for checkpoint in found]
+    return resumable.steps(folder / "storage")
 
 
 @pytest.mark.parametrize("phase", PHASES)
