@@ -206,7 +206,9 @@ def _build(
     backend: Backend | None = None
     try:
         backend = _choose_backend(trial, distributed.rank)
-        storage = checkpoint_storage or (trial and trial._config.get("checkpoint_storage")) or None
+        storage = checkpoint_storage
+        if storage is None and trial is not None:
+            storage = trial._config.get("checkpoint_storage")
         checkpoint = build_local(distributed, storage, backend)
         if backend.restarts_trials and distributed.rank == 0:
             checkpoint.check_object_store()

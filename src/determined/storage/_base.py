@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import hashlib
 import logging
 import math
 import os
@@ -20,6 +21,7 @@ from determined.storage._manifest import (
     METADATA_NAME,
     Contents,
     Manifest,
+    check_digest,
     compare,
     load_json,
 )
@@ -323,12 +325,23 @@ class StorageManager(abc.ABC):
                 return None
             manifest = Manifest.from_json(text, name)
             extra = compare(manifest, self._sizes(name), None, name)
-            checkpoint = StoredCheckpoint(name, manifest, self.get_metadata(name), extra)
+            checkpoint = StoredCheckpoint(name, manifest, self._metadata_of(name, manifest), extra)
         except InvalidCheckpointException as error:
             self._report_damage(name, error)
             return None
         self._sequences[name] = manifest.sequence
         return checkpoint
+
+    def _metadata_of(self, name: str, manifest: Manifest) -> dict[str, Any]:
+        """Return the metadata, once it is what was written: it decides whose checkpoint this is."""
+        text = self._read(name, METADATA_NAME)
+        if text is None:
+            return {}
+        expected = manifest.contents.files.get(METADATA_NAME)
+        if expected is not None:
+            found = FileDigest(len(text), hashlib.sha256(text).hexdigest())
+            check_digest(name, METADATA_NAME, found, expected)
+        return load_json(text, f"{METADATA_NAME} of checkpoint {name}")
 
     def _report_damage(self, name: str, error: Exception) -> None:
         if name not in self._reported_damage:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,14 @@ class SharedFSStorageManager(StorageManager):
             sync_names_above(self._base)
         self._is_prepared = True
         self.sweep()
+
+    def check(self) -> None:
+        """Raise now if nothing can be written here; a folder that cannot be removed is swept."""
+        self._prepare()
+        folder = self._base / f".check.tmp-{uuid.uuid4().hex}"
+        with explained("write into", self._base):
+            folder.mkdir()
+            folder.rmdir()
 
     def put(
         self,

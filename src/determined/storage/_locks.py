@@ -33,8 +33,9 @@ class FolderLock:
         path.parent.mkdir(exist_ok=True)
         if path.parent.is_symlink():  # it would have us make files elsewhere
             raise OSError(errno.ELOOP, "The folder of locks is a symbolic link", str(path.parent))
+        access = os.O_RDONLY  # a file that is open for writing keeps a disk from being remounted
         while True:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            flags = access | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(path, flags, 0o666)
             try:
                 fcntl.flock(descriptor, kind)
@@ -44,6 +45,12 @@ class FolderLock:
             except BlockingIOError:
                 os.close(descriptor)
                 return None
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno != errno.EBADF or access == os.O_RDWR:
+                    raise
+                access = os.O_RDWR  # NFS locks only what may be written
+                continue
             except BaseException:
                 os.close(descriptor)
                 raise

@@ -31,8 +31,7 @@ class _RunLock(FolderLock):
         """Write down who holds it, for whoever comes second."""
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "started": started}
-        os.truncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps(holder).encode(), 0)
+        self._path.write_text(json.dumps(holder))
         _held.add(self)
 
     def forget(self) -> None:
