@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import functools
 import logging
@@ -13,6 +12,7 @@ from typing import Any, ParamSpec
 import torch
 
 from determined._info import get_cluster_info, trial_of
+from determined._notebook import in_ipython
 from determined.core import Context, DistributedContext, PreemptMode, TensorboardMode
 from determined.core import init as init_core
 from determined.pytorch._checkpoint.trust import check_classes
@@ -171,7 +171,7 @@ def init(
         context._allow_pickle = allow_pickle
         yield context
         status = _status_after_stop(core_context)
-    if status is not None and not hasattr(builtins, "__IPYTHON__"):
+    if status is not None and not in_ipython():
         # Stopped, not finished: what the script would do next must not take one for the other.
         raise SystemExit(status)
 

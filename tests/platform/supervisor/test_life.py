@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from determined.platform.service import RefusedError
+from determined.platform.service import NotFoundError, RefusedError
 from tests.support.lab import Lab
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -149,7 +149,7 @@ def test_verbs_that_the_state_does_not_allow_are_refused(lab: Lab) -> None:
     experiment_id = lab.wait(lab.create("pass")).id
     with pytest.raises(RefusedError, match="experiment 1 is COMPLETED"):
         lab.service.pause(experiment_id)
-    with pytest.raises(RefusedError, match="There is no experiment 99"):
+    with pytest.raises(NotFoundError, match="There is no experiment 99"):
         lab.service.kill(99)
     lab.service.cancel(experiment_id)  # nothing to do
     assert lab.experiment(experiment_id).state == "COMPLETED"

@@ -121,7 +121,8 @@ class RunFacts:
         assert isinstance(stop_requested, bool), (
             f"`stop_requested` must be True or False, got {stop_requested!r}."
         )
-        logger.info("The trial asked to stop; training ends at the next boundary.")
+        if stop_requested:
+            logger.info("The trial asked to stop; training ends at the next boundary.")
         self._stop_requested = stop_requested
 
     def get_enable_tensorboard_logging(self) -> bool:
