@@ -228,7 +228,6 @@ def test_nothing_infinite_is_saved_on_the_way_out(caplog: pytest.LogCaptureFixtu
 
     with pytest.raises(InvalidHP, match="too large"):
         fit(_guard(), 8, Invalid, reporting_period=Batch(100), checkpoint_period=Batch(100))
-    assert "No checkpoint was written" in caplog.text
     assert checkpoints() == {}
     assert "Not saved after the error: weights are not finite." in caplog.messages
 
