@@ -303,7 +303,10 @@ def _lose_worker(root: Path) -> str:
 def test_a_killed_loader_worker_ends_the_run_with_an_error_and_the_next_one_goes_on(
     tmp_path: Path,
 ) -> None:
-    assert "killed by signal: Killed" in in_worker(_lose_worker, tmp_path)
+    error = in_worker(_lose_worker, tmp_path)
+    # Which one depends on whether it was just handing over a batch.
+    assert "killed by signal: Killed" in error or "lost a worker process" in error
+    assert "DistributedError" not in error
 
 
 # In new interpreters, as users start them.

@@ -109,7 +109,9 @@ def start_watchdog(stack: contextlib.ExitStack, core_context: Context) -> Watchd
 
 def _cause_of(error: BaseException, distributed: DistributedContext) -> DistributedError | None:
     """Return what is behind an error of torch's collectives, which know no ranks."""
-    if isinstance(error, DistributedError) or not isinstance(error, RuntimeError):
+    if distributed.size == 1 or isinstance(error, DistributedError):
+        return None
+    if not isinstance(error, RuntimeError):
         return None
     if not _TRANSPORT.search(str(error)):
         return None
