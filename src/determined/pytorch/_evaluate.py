@@ -12,7 +12,7 @@ import torch
 from determined.pytorch._callback import Hooks
 from determined.pytorch._checks.signatures import evaluate_call
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.fetch import explained
+from determined.pytorch._data.fetch import naming_failed_batches
 from determined.pytorch._data.order import generators_of
 from determined.pytorch._data.seed import rng_state, set_rng_state
 from determined.pytorch._metrics.batch_metrics import (
@@ -156,7 +156,9 @@ class Evaluation:
         return outputs, batch_lengths
 
     def _batches(self) -> Iterable[tuple[Any, bool]]:
-        batches = explained(self._loader, "The validation data (build_validation_data_loader)")
+        batches = naming_failed_batches(
+            self._loader, "The validation data (build_validation_data_loader)"
+        )
         if any(map(is_sharded, self._context.models)):
             return in_step(batches, self._context.distributed)
         return ((batch, True) for batch in batches)

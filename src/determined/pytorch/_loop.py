@@ -19,7 +19,7 @@ from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._context.lr_scheduler import LRScheduler
 from determined.pytorch._data.seed import apart_from_training, mix, rng_state, set_rng_state
 from determined.pytorch._display.profile import ProfileObserver, TimeProfile
-from determined.pytorch._display.reports import Tracker
+from determined.pytorch._display.reports import Reporter
 from determined.pytorch._evaluate import (
     Evaluation,
     Interrupted,
@@ -60,8 +60,8 @@ class TrainLoop:
         self._hooks = fit.hooks
         self._observer = observer
         self._profile = profile
-        self._tracker = Tracker(context, averages_weights(fit.callbacks), profile)
-        self._checkpoints = Checkpoints(fit, self._tracker)
+        self._reporter = Reporter(context, averages_weights(fit.callbacks), profile)
+        self._checkpoints = Checkpoints(fit, self._reporter)
         self._metrics = BatchMetrics()
         self._validated: dict[str, Any] = {}
         check_trial(trial, context, fit.callbacks)
@@ -95,7 +95,7 @@ class TrainLoop:
                     if not e.skip_exit_checkpoint:
                         checkpoints.save_unless_current(already_exiting=True)
             checkpoints.finish()
-            self._tracker.finish(run.is_finished)
+            self._reporter.finish(run.is_finished)
 
     def _train_segment(self) -> None:
         """Train up to the next batch at which anything is due."""
@@ -108,7 +108,7 @@ class TrainLoop:
         batch_start = hooks.of("on_training_batch_start")
         batch_end = hooks.of("on_training_batch_end")
         moment = self._checkpoints.rescue.moment
-        self._tracker.begin_segment()
+        self._reporter.begin_segment()
         for model in context.models:
             model.train()
         context.reset_reducers()
@@ -189,7 +189,7 @@ class TrainLoop:
                 columns = average_over_ranks(gathered)
         avg_metrics = averages(columns)
         avg_metrics.update(self._context.reduce_metrics(for_training=True))
-        rows = self._tracker.training(self._run.state, avg_metrics, columns, length)
+        rows = self._reporter.training(self._run.state, avg_metrics, columns, length)
         if self._hooks.of("on_training_workload_end"):
             avg_metrics, batch_metrics = distributed.broadcast((avg_metrics, list(rows or ())))
             self._hooks.call(
@@ -206,9 +206,9 @@ class TrainLoop:
             elif boundary is _TrainBoundaryType.CHECKPOINT:
                 self._checkpoints.save_unless_current()
             elif not progress_reported:
-                self._tracker.progress(self._plan.fraction_done(self._run.state))
+                self._reporter.progress(self._plan.fraction_done(self._run.state))
                 progress_reported = True
-            self._tracker.sync()
+            self._reporter.sync()
             self._checkpoints.raise_failure()
             self._check_stop(preemption_only=True)
         if not self._run.is_finished:  # else the end of training, validated and saved, comes next
@@ -229,7 +229,7 @@ class TrainLoop:
                 )
             with contextlib.suppress(_ShouldExit):  # a signal cut it short: no metrics
                 self._validated = self._measure()
-            self._tracker.only_validated(self._validated)
+            self._reporter.only_validated(self._validated)
             metrics: dict[str, Any] = distributed.broadcast(self.latest_metrics)
         return metrics
 
@@ -242,7 +242,7 @@ class TrainLoop:
     def _measure_and_report(self) -> None:
         metrics, train = self._measure(), self._core.train
         is_best = train._is_best(metrics)
-        self._tracker.validation(self._run.state, metrics, is_best)
+        self._reporter.validation(self._run.state, metrics, is_best)
         self._run.record.best = train.get_experiment_best_validation()
         self._validated = metrics
         self._checkpoints.after_validation(metrics, is_best)
@@ -260,7 +260,7 @@ class TrainLoop:
         began = time.monotonic()
         with apart_from_training(mix(run.record.seed, rank, batches)):
             run.watchdog.beat("validation")
-            self._tracker.status("validating")
+            self._reporter.status("validating")
             evaluation = Evaluation(
                 self._fit.trial, self._context, run.validation_loader, self._hooks, limit
             )
@@ -275,7 +275,7 @@ class TrainLoop:
         run.record.validation_pending = False
         moment.stage = Stage.BETWEEN
         if evaluation.num_batches:
-            self._tracker.validation_speed(began, evaluation.num_records, evaluation.num_batches)
+            self._reporter.validation_speed(began, evaluation.num_records, evaluation.num_batches)
         return metrics
 
     def _after_validation_batch(self) -> bool:
@@ -304,7 +304,7 @@ class TrainLoop:
     @property
     def latest_checkpoint(self) -> str | None:
         """Return the newest checkpoint of this run; until the end it is known to the chief only."""
-        return self._tracker.latest_checkpoint
+        return self._reporter.latest_checkpoint
 
     @property
     def latest_metrics(self) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class TrainLoop:
         }
 
     def _open(self, stack: contextlib.ExitStack) -> None:
-        self._run = open_run(stack, self._fit, self._tracker, self._checkpoints)
+        self._run = open_run(stack, self._fit, self._reporter, self._checkpoints)
         if self._profile is not None:
             stack.callback(self._profile.stop)
 

@@ -24,8 +24,8 @@ from determined.pytorch._data.iterable import StreamLoader
 from determined.pytorch._data.loader import Loader
 from determined.pytorch._data.seed import mix, set_rng_state
 from determined.pytorch._data.training_data import TrainingData, open_training_data
-from determined.pytorch._display.hints import explain
-from determined.pytorch._display.reports import Tracker
+from determined.pytorch._display.hints import add_hints
+from determined.pytorch._display.reports import Reporter
 from determined.pytorch._evaluate import uses_evaluate_batch
 from determined.pytorch._naming import hold_run, place_curves
 from determined.pytorch._observer import UNOBSERVED
@@ -60,12 +60,12 @@ class _Place:
 
 
 def open_run(
-    stack: contextlib.ExitStack, fit: Fit, tracker: Tracker, checkpoints: Checkpoints
+    stack: contextlib.ExitStack, fit: Fit, reporter: Reporter, checkpoints: Checkpoints
 ) -> Run:
     """Bring everything to where training begins; `stack` undoes it in reverse."""
     context, plan, train = fit.context, fit.plan, fit.context._core.train
     watchdog = _take_run(stack, fit)
-    stack.callback(tracker.close)
+    stack.callback(reporter.close)
     checkpoints.start(stack)
     place, data = _open_data(stack, fit)
     state, record = place.state, place.record
@@ -73,7 +73,7 @@ def open_run(
     warn_of_windows(context, plan.batches(data.epoch_length))
     if record.best is not None:
         train._set_best_tracking(plan.metric, plan.smaller_is_better, record.best)
-    tracker.start(plan, state, place.continues, data.training, checkpoints.is_writing)
+    reporter.start(plan, state, place.continues, data.training, checkpoints.is_writing)
     fit.hooks.call("on_training_start")
     context._be_watched(fit.observer)
     stack.callback(context._be_watched, UNOBSERVED)
@@ -99,7 +99,7 @@ def open_run(
         updates=updates,
     )
     checkpoints.follow(run)
-    stack.push(lambda kind, error, tb: explain(context, error, tb))
+    stack.push(lambda kind, error, tb: add_hints(context, error, tb))
     return run
 
 

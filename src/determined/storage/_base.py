@@ -6,7 +6,6 @@ import abc
 import contextlib
 import hashlib
 import logging
-import math
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from determined._retention import rank
 from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
 from determined.storage._durable import FileDigest, for_each
 from determined.storage._manifest import (
@@ -74,15 +74,12 @@ def by_metric(
     checkpoints: Iterable[StoredCheckpoint], name: str, smaller_is_better: bool
 ) -> list[StoredCheckpoint]:
     """Return the checkpoints that have the metric, best first; NaN last; ties: earlier first."""
-
-    def rank(item: tuple[float, StoredCheckpoint]) -> tuple[bool, float, int]:
-        value, checkpoint = item
-        is_nan = math.isnan(value)
-        signed = value if smaller_is_better else -value
-        return (is_nan, 0.0 if is_nan else signed, checkpoint.manifest.sequence)
-
-    measured = [(value, c) for c in checkpoints if (value := c.metric(name)) is not None]
-    return [checkpoint for _, checkpoint in sorted(measured, key=rank)]
+    measured = [
+        (rank(value, checkpoint.manifest.sequence, smaller_is_better), checkpoint)
+        for checkpoint in checkpoints
+        if (value := checkpoint.metric(name)) is not None
+    ]
+    return [checkpoint for _, checkpoint in sorted(measured, key=lambda pair: pair[0])]
 
 
 def is_storage_id(name: object) -> bool:

@@ -45,7 +45,9 @@ class FileDigest(NamedTuple):
 
 
 @contextlib.contextmanager
-def explained(operation: str, path: Path | str, needed: int | None = None) -> Iterator[None]:
+def checkpoint_errors(
+    operation: str, path: Path | str, needed: int | None = None
+) -> Iterator[None]:
     """Turn an OSError of the body into a CheckpointError that says what to do next."""
     try:
         yield
@@ -128,7 +130,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         self._failure: CheckpointError | None = None
         self._descriptor = -1
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        with explained("create", self._path):
+        with checkpoint_errors("create", self._path):
             self._descriptor = os.open(self._path, flags, 0o666)
 
     @property
@@ -207,7 +209,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         done = 0
         try:
             while done < len(content):
-                with explained("write to", self._path, len(content) - done):
+                with checkpoint_errors("write to", self._path, len(content) - done):
                     # Larger pieces make Linux look for larger pages, which can take longer than
                     # all the rest.
                     written = os.write(self._descriptor, content[done : done + _WRITE_BYTES])
@@ -226,7 +228,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
                 raise self._failure
             self.flush()
             reach("before_fsync")
-            with explained("flush to disk", self._path, self._size):
+            with checkpoint_errors("flush to disk", self._path, self._size):
                 os.fsync(self._descriptor)
             if self._hasher is not None:
                 self._hasher.shutdown()
@@ -284,7 +286,7 @@ def digest_file(path: Path, *, sync: bool = False) -> FileDigest:
     """Read a file once for its digest; with `sync`, also wait until it is on disk."""
     digest = hashlib.sha256()
     size = 0
-    with explained("read", path):
+    with checkpoint_errors("read", path):
         mtime_ns = path.stat().st_mtime_ns
         for block in read_blocks(path):
             digest.update(block)
@@ -299,7 +301,7 @@ def copy_file(source: Path, target: Path) -> FileDigest:
     with HashingFile(target) as file:
         for block in read_blocks(source):
             file.write(block)
-    with explained("set the permissions of", target):
+    with checkpoint_errors("set the permissions of", target):
         shutil.copymode(source, target)
     return file.digest
 
@@ -307,7 +309,7 @@ def copy_file(source: Path, target: Path) -> FileDigest:
 def sync_path(path: Path, size: int | None = None) -> None:
     """Wait until a file, or the list of names in a directory, is on disk."""
     reach("before_fsync")
-    with explained("flush to disk", path, size):
+    with checkpoint_errors("flush to disk", path, size):
         _sync(path)
 
 

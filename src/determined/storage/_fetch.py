@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from determined.storage._base import Selector, with_parents
-from determined.storage._durable import FileDigest, explained, for_each
+from determined.storage._durable import FileDigest, checkpoint_errors, for_each
 from determined.storage._manifest import (
     MANIFEST_NAME,
     METADATA_NAME,
@@ -52,7 +52,7 @@ def fetch_into(
 
     is_new = not folder.exists()
     try:
-        with explained("download into", folder, sum(sizes.get(path, 0) for path in files)):
+        with checkpoint_errors("download into", folder, sum(sizes.get(path, 0) for path in files)):
             stage.mkdir(parents=True)
             for path in folders:
                 (stage / path).mkdir(exist_ok=True)

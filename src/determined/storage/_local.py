@@ -24,9 +24,9 @@ from determined.storage._base import (
 from determined.storage._crash_points import reach
 from determined.storage._durable import (
     FileDigest,
+    checkpoint_errors,
     copy_file,
     digest_file,
-    explained,
     for_each,
     sync_names_above,
     sync_path,
@@ -77,7 +77,7 @@ class SharedFSStorageManager(StorageManager):
         stage = new_stage(dst)
         self._prepare()
         reach("before_tmp")
-        with explained("create the folder", self._base / stage):
+        with checkpoint_errors("create the folder", self._base / stage):
             if (self._base / dst).exists():
                 raise CheckpointError(f"Checkpoint {dst} already exists in {self._base}.")
             self._hidden.make_stage(stage)
@@ -87,7 +87,7 @@ class SharedFSStorageManager(StorageManager):
         """Create the base folder once; if it vanishes later, say so and do not create it again."""
         if self._is_prepared:
             return
-        with explained("create the checkpoint folder", self._base):
+        with checkpoint_errors("create the checkpoint folder", self._base):
             if not self._base.is_dir():
                 self._base.mkdir(parents=True, exist_ok=True)
                 if self._world_writable:
@@ -101,7 +101,7 @@ class SharedFSStorageManager(StorageManager):
         """Raise now if nothing can be written here; a folder that cannot be removed is swept."""
         self._prepare()
         folder = self._base / f".check.tmp-{uuid.uuid4().hex}"
-        with explained("write into", self._base):
+        with checkpoint_errors("write into", self._base):
             folder.mkdir()
             folder.rmdir()
 
@@ -120,7 +120,7 @@ class SharedFSStorageManager(StorageManager):
         chosen = with_parents(sizes if paths is None else (p for p in sizes if p in set(paths)))
         folders = sorted(path for path in chosen if path.endswith("/"))
         files = sorted(path for path in chosen if not path.endswith("/"))
-        with explained("copy files into", target, sum(sizes[path] for path in files)):
+        with checkpoint_errors("copy files into", target, sum(sizes[path] for path in files)):
             for folder in folders:
                 (target / folder).mkdir(exist_ok=True)
             digests = for_each(lambda path: copy_file(src / path, target / path), files)
@@ -135,7 +135,7 @@ class SharedFSStorageManager(StorageManager):
                 return digest
             return digest_file(target / path, sync=True)
 
-        with explained("finish writing", target):
+        with checkpoint_errors("finish writing", target):
             for link in [path for path in target.rglob("*") if path.is_symlink()]:
                 _replace_link(link)
             sizes = dict(walk(target, target.name))
@@ -156,7 +156,7 @@ class SharedFSStorageManager(StorageManager):
         source, target = self._base / stage, self._base / check_storage_id(dst)
         if metadata is not None:
             path = source / METADATA_NAME
-            with explained("write", path):
+            with checkpoint_errors("write", path):
                 path.unlink(missing_ok=True)
             digest = write_file(path, json.dumps(metadata, indent=2).encode())
             contents = contents.merged_with(Contents({METADATA_NAME: digest}))
@@ -166,7 +166,7 @@ class SharedFSStorageManager(StorageManager):
         write_file(source / MANIFEST_NAME, manifest.to_json())
         sync_path(source)
         reach("before_rename")
-        with explained(f"rename {source.name} to", target):
+        with checkpoint_errors(f"rename {source.name} to", target):
             source.rename(target)
         reach("after_rename")
         sync_path(self._base)
@@ -288,7 +288,7 @@ class SharedFSStorageManager(StorageManager):
             folder = self._locate(check_storage_id(tgt))
         except CheckpointNotFound:
             return {}
-        with self._hidden.alone_with(tgt), explained("delete", folder):
+        with self._hidden.alone_with(tgt), checkpoint_errors("delete", folder):
             before = self.resources(tgt)
             left = remaining(before, globs)
             if not left:

@@ -6,13 +6,9 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from determined._retention import Candidate, Retention, kept
 from determined.errors import DeterminedError
-from determined.storage._base import (
-    CheckpointInUse,
-    StorageManager,
-    StoredCheckpoint,
-    by_metric,
-)
+from determined.storage._base import CheckpointInUse, StorageManager, StoredCheckpoint
 from determined.storage._patterns import EVERYTHING
 
 logger = logging.getLogger("determined.storage")
@@ -37,21 +33,15 @@ class RetentionPolicy:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ValueError(f"`{name}` must be a whole number >= 0, got {value!r}.")
 
-    def kept(self, checkpoints: Iterable[StoredCheckpoint]) -> set[str]:
-        """Return the ids that the rules keep; each `run_id` is a trial, all together are one
-        experiment."""
-        everything = list(checkpoints)
-        keep = self._best(everything, self.save_experiment_best)
-        for run_id in {c.run_id for c in everything}:
-            trial = sorted((c for c in everything if c.run_id == run_id), key=lambda c: c.order)
-            keep += self._best(trial, self.save_trial_best)
-            keep += trial[len(trial) - min(self.save_trial_latest, len(trial)) :]
-        return {checkpoint.storage_id for checkpoint in keep}
+    def kept(self, checkpoints: Iterable[StoredCheckpoint]) -> frozenset[str]:
+        """The ids that the rules keep; each `run_id` is a trial, all together an experiment."""
+        policy = Retention(self.save_experiment_best, self.save_trial_best, self.save_trial_latest)
+        return kept(map(self._candidate, checkpoints), policy, self.smaller_is_better)
 
-    def _best(self, checkpoints: list[StoredCheckpoint], count: int) -> list[StoredCheckpoint]:
-        if self.metric_name is None:
-            return []
-        return by_metric(checkpoints, self.metric_name, self.smaller_is_better)[:count]
+    def _candidate(self, checkpoint: StoredCheckpoint) -> Candidate:
+        steps, sequence = checkpoint.order
+        value = None if self.metric_name is None else checkpoint.metric(self.metric_name)
+        return Candidate(checkpoint.storage_id, checkpoint.run_id, steps, value, sequence, sequence)
 
 
 def apply_retention(

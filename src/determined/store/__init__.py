@@ -5,7 +5,6 @@
 Logs, code and checkpoints are files elsewhere.
 """
 
-from determined.store._garbage import Candidate, Retention, garbage, kept
 from determined.store._ingest import Heard, is_decisive
 from determined.store._maintenance import backup, check
 from determined.store._pages import (
@@ -46,7 +45,6 @@ from determined.store._writer import Writer, send_command
 __all__ = [
     "PROFILER_GROUPS",
     "TERMINAL_STATES",
-    "Candidate",
     "Checkpoint",
     "CheckpointFilter",
     "Command",
@@ -67,7 +65,6 @@ __all__ = [
     "Reader",
     "Registry",
     "Report",
-    "Retention",
     "Run",
     "Samples",
     "SearchStep",
@@ -79,8 +76,6 @@ __all__ = [
     "Writer",
     "backup",
     "check",
-    "garbage",
     "is_decisive",
-    "kept",
     "send_command",
 ]

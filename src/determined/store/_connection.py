@@ -55,7 +55,7 @@ def prepare(home: Path) -> None:
             connection.execute("PRAGMA journal_mode=WAL")
             migrate(connection)
     except sqlite3.DatabaseError as error:
-        raise explained(error, path) from error
+        raise as_store_error(error, path) from error
     finally:
         connection.close()
 
@@ -95,7 +95,7 @@ def _opened(home: Path, mode: str, pragmas: str) -> sqlite3.Connection:
         connection.executescript(pragmas)
         version = version_of(connection)
     except sqlite3.DatabaseError as error:
-        raise explained(error, path) from error
+        raise as_store_error(error, path) from error
     if version > len(MIGRATIONS):
         connection.close()
         raise StoreVersionError(
@@ -150,7 +150,7 @@ def _statements(script: str) -> list[str]:
     return statements
 
 
-def explained(error: sqlite3.Error, path: Path) -> StoreError:
+def as_store_error(error: sqlite3.Error, path: Path) -> StoreError:
     """The error of the database, with what to do next."""
     text = str(error)
     if "locked" in text:

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from determined.errors import StoreError
-from determined.store._connection import FILE_NAME, explained, open_read_only
+from determined.store._connection import FILE_NAME, as_store_error, open_read_only
 
 
 def check(home: Path) -> list[str]:
@@ -26,7 +26,7 @@ def check(home: Path) -> list[str]:
             wrong.append(f"{FILE_NAME}: row {row} of {table} names a missing {parent}.")
         return wrong
     except sqlite3.DatabaseError as error:
-        return [str(explained(error, home / FILE_NAME))]
+        return [str(as_store_error(error, home / FILE_NAME))]
     finally:
         connection.close()
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from determined._retention import Candidate, Retention, kept
 from determined.errors import StoreError, StoreVersionError
 from determined.journal import BatchColumns
 from determined.store._connection import FILE_NAME, is_outdated, open_read_only
-from determined.store._garbage import Candidate, Retention, garbage
 from determined.store._pages import (
     CHECKPOINT_ORDERS,
     EXPERIMENT_ORDERS,
@@ -297,20 +297,20 @@ class Reader:
         if experiment is None:
             raise StoreError(f"There is no experiment {experiment_id}.")
         rated = self.rated_checkpoints(CheckpointFilter(experiment_id, states=["COMPLETED"]))
-        known = {r.checkpoint.uuid: r for r in rated}
         candidates = [
             Candidate(
                 r.checkpoint.uuid,
-                r.checkpoint.trial_id or 0,
+                r.checkpoint.trial_id,
                 r.checkpoint.steps_completed,
                 r.value,
-                r.validated,
+                r.validated or 0,
+                saved,
             )
-            for r in rated
+            for saved, r in enumerate(rated)
         ]
-        protected = self._protected(experiment_id)
-        gone = garbage(candidates, policy, experiment.smaller_is_better, protected)
-        return [known[candidate.uuid] for candidate in gone]
+        stays = kept(candidates, policy, experiment.smaller_is_better)
+        stays |= self._protected(experiment_id)
+        return [r for r in rated if r.checkpoint.uuid not in stays]
 
     def _protected(self, experiment_id: int) -> frozenset[str]:
         terminal = ",".join("?" * len(TERMINAL_STATES))

@@ -16,7 +16,7 @@ from typing import Any
 from determined.errors import StoreError, StoreVersionError
 from determined.store._connection import (
     FILE_NAME,
-    explained,
+    as_store_error,
     is_outdated,
     migrate,
     open_writable,
@@ -73,7 +73,7 @@ class Writer:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
-                raise explained(error, self._path) from error
+                raise as_store_error(error, self._path) from error
             raise
 
     def journals(self, trial_id: int, run_id: int) -> dict[str, JournalPosition]:
@@ -128,7 +128,7 @@ def send_command(
             COMMANDS.insert(connection, values)
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise explained(error, home / FILE_NAME) from error
+        raise as_store_error(error, home / FILE_NAME) from error
     finally:
         connection.close()
     return identifier

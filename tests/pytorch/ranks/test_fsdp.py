@@ -16,7 +16,7 @@ from torch import nn
 
 from determined import pytorch
 from determined.errors import InvalidExperimentException
-from determined.pytorch._ranks.fsdp import is_sharded, open_gradients
+from determined.pytorch._ranks.fsdp import accumulated_gradients, is_sharded
 from determined.pytorch.callbacks import ExponentialMovingAverage, GradientNorm, LossGuard
 from tests.support.sharded import Net, ShardedTrial, Validations, train
 from tests.support.workers import collect_workers, run_workers
@@ -195,7 +195,7 @@ def _try_options(root: Path) -> Seen:
     resumed, _ = train(root / "mixed cut", 8, 4, checkpoint="latest", **policy)
     seen["mixed"] = uncut.whole_state(), resumed.whole_state()
     open_ones, _ = train(root / "open", 2, 4)
-    seen["open"] = open_gradients(open_ones.model)
+    seen["open"] = accumulated_gradients(open_ones.model)
     seen["unsent"] = [parameter.grad for parameter in open_ones.model.parameters()]
     seen["export"] = train(root / "export", 1, fit={"export": "safetensors"})[1]
     seen["zeroed by hand"] = _leave_gradients(root)

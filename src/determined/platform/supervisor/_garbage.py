@@ -10,9 +10,10 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from determined._retention import Retention
 from determined.platform.supervisor._board import Board
 from determined.storage import build
-from determined.store import Reader, Retention, Transaction
+from determined.store import Reader, Transaction
 
 logger = logging.getLogger("determined.supervisor")
 

@@ -18,7 +18,7 @@ from determined.pytorch._checkpoint.rescue import Rescue
 from determined.pytorch._checkpoint.retention import Retention, configured_policy
 from determined.pytorch._checkpoint.saver import SaveJob, Saver
 from determined.pytorch._checkpoint.state import collect, collect_rank, load_data_of
-from determined.pytorch._display.reports import Tracker
+from determined.pytorch._display.reports import Reporter
 from determined.pytorch._ranks.fsdp import is_sharded
 from determined.pytorch._run import Fit, Run
 from determined.pytorch._schedule import _ShouldExit
@@ -32,12 +32,12 @@ class Checkpoints:
     is open.
     """
 
-    def __init__(self, fit: Fit, tracker: Tracker) -> None:
+    def __init__(self, fit: Fit, reporter: Reporter) -> None:
         plan, core = fit.plan, fit.context._core
         check_export(plan.export, fit.callbacks)
         self._fit = fit
         self._context = fit.context
-        self._tracker = tracker
+        self._reporter = reporter
         self._policy = CheckpointPolicy(plan)
         self._metrics: dict[str, Any] = {}  # of the last validation
         self._code = find_trial_code(type(fit.trial))
@@ -49,7 +49,7 @@ class Checkpoints:
             goes_on_after_errors=plan.on_checkpoint_error == "continue",
             export=plan.export,
             code=self._code.source,
-            outside_code=tracker.directories(),
+            outside_code=reporter.directories(),
             on_saved=self._saved,
             observer=fit.observer,
         )
@@ -113,14 +113,14 @@ class Checkpoints:
         self._saver.callbacks = self._fit.callbacks
         self._save(already_exiting=True)
         self.finish()
-        return self._tracker.latest_checkpoint
+        return self._reporter.latest_checkpoint
 
     # What.
 
     def _save(self, is_best: bool = False, already_exiting: bool = False) -> None:
         self._run.watchdog.beat("checkpoint")
-        self._tracker.status("checkpointing")
-        self._tracker.before_save()
+        self._reporter.status("checkpointing")
+        self._reporter.before_save()
         self._run.state.last_ckpt = self._run.state.batches_trained
         try:
             self._fit.observer.watch("checkpoint", self._hand_over)(is_best)
@@ -181,7 +181,7 @@ class Checkpoints:
     def _saved(self, storage_id: str, job: SaveJob) -> None:
         """Follow up on a checkpoint that is safe now; runs in the saver's thread."""
         record = self._run.record
-        self._tracker.saved(storage_id, job.state.batches_trained)
+        self._reporter.saved(storage_id, job.state.batches_trained)
         self.rescue.safe_at = job.state.batches_trained
         superseded = record.best_checkpoint if job.is_best else None
         record.best_checkpoint = job.replaceable(storage_id)

@@ -29,7 +29,7 @@ from determined.pytorch._checkpoint.trust import line_to_write, own_classes
 from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._schedule import _TrialState
 from determined.storage import FileDigest, HashingFile
-from determined.storage._durable import explained
+from determined.storage._durable import checkpoint_errors
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -224,7 +224,7 @@ class Saver:
         """Write what is not of a single rank, and show all files to callbacks."""
         assert self._code_taken is not None, "start() comes first"
         self._code_taken.result()
-        with explained("write files into", path):
+        with checkpoint_errors("write files into", path):
             self._code.write_into(path)
             _write_tensors(path, STATE, job.tensors, known)
             self._warn_once_of_pickles(path / STATE)
@@ -264,7 +264,7 @@ class Saver:
 def _write_tensors(
     path: pathlib.Path, name: str, tensors: Any, known: dict[str, FileDigest]
 ) -> None:
-    with explained("write", path / name):
+    with checkpoint_errors("write", path / name):
         (path / name).parent.mkdir(exist_ok=True)
         with HashingFile(path / name) as file:
             torch.save(tensors, file)

@@ -41,7 +41,11 @@ from determined.pytorch._context import apex
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import rng_state
 from determined.pytorch._ranks.ddp import inner_module, own_buffers
-from determined.pytorch._ranks.fsdp import is_sharded, open_gradients, set_open_gradients
+from determined.pytorch._ranks.fsdp import (
+    accumulated_gradients,
+    is_sharded,
+    restore_accumulated_gradients,
+)
 from determined.pytorch._schedule import _TrialState
 from determined.util import is_overridden, json_encode
 
@@ -127,7 +131,7 @@ def collect_rank(
     in_window = batches_trained % context._aggregation_frequency != 0
     if in_window or context.distributed.rank == 0 or any(map(is_sharded, context.models)):
         gradients = [
-            open_gradients(model) if in_window and is_sharded(model) else _gradients(model)
+            accumulated_gradients(model) if in_window and is_sharded(model) else _gradients(model)
             for model in map(inner_module, context.models)
         ]
         if any(gradients):
@@ -308,7 +312,7 @@ def restore_gradients(
     """Put back the gradients that an unfinished aggregation window had added up."""
     for model, gradients in zip(context.models, saved, strict=False):
         if in_window and is_sharded(model):
-            set_open_gradients(model, gradients)
+            restore_accumulated_gradients(model, gradients)
             continue
         for name, parameter in inner_module(model).named_parameters():
             if name in gradients:

@@ -299,7 +299,7 @@ def _is_raised_in(error: Exception, modules: tuple[str, ...]) -> bool:
     return bool(frames) and frames[-1].f_globals.get("__name__") in modules
 
 
-def explained(loader: Any, name: str) -> Iterator[Any]:
+def naming_failed_batches(loader: Any, name: str) -> Iterator[Any]:
     """Yield the batches of a loader; an error names it and the batch."""
     iterator = iter(loader)
     for batch_idx in itertools.count():

@@ -32,7 +32,7 @@ _MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|^Me
 _DTYPES = re.compile(r"same dtype|expected .*scalar type|must have the same dtype")
 
 
-def explain(
+def add_hints(
     context: PyTorchTrialContext, error: BaseException | None, traceback: TracebackType | None
 ) -> None:
     """Add to the traceback where the user's code failed, the batch, and a hint if there is one."""

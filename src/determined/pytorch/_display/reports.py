@@ -35,7 +35,7 @@ def checkpoint_address(context: PyTorchTrialContext, storage_id: str) -> str:
     return str(base / storage_id) if base is not None else storage_id
 
 
-class Tracker:
+class Reporter:
     """Reports on behalf of the loop."""
 
     def __init__(

@@ -185,7 +185,7 @@ def reshard(models: Iterable[nn.Module]) -> None:
                     module.reshard()
 
 
-def open_gradients(model: nn.Module) -> dict[str, torch.Tensor]:
+def accumulated_gradients(model: nn.Module) -> dict[str, torch.Tensor]:
     """Return the gradients that an accumulation window has added up on this rank, not yet sent."""
     found = {}
     for name, parameter in _parts(model):
@@ -197,8 +197,8 @@ def open_gradients(model: nn.Module) -> dict[str, torch.Tensor]:
     return found
 
 
-def set_open_gradients(model: nn.Module, gradients: Mapping[str, torch.Tensor]) -> None:
-    """Put back what `open_gradients` returned; the window goes on adding to it."""
+def restore_accumulated_gradients(model: nn.Module, gradients: Mapping[str, torch.Tensor]) -> None:
+    """Put back what `accumulated_gradients` returned; the window goes on adding to it."""
     for name, parameter in _parts(model):
         if name in gradients:
             device = parameter.sharded_param.to_local().device
