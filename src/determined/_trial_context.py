@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import abc
-import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from determined._experiment_config import ExperimentConfig
 from determined._hparams import sample_hparams
+from determined._trial_questions import TrialQuestions
 from determined.gpu import get_gpu_uuids
 
 if TYPE_CHECKING:
     from determined.core._context import Context
     from determined.core._distributed import DistributedContext
-
-logger = logging.getLogger("determined")
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,13 @@ class EnvContext:
         return bool(self.container_gpus)
 
 
-class TrialContext:
+class TrialContext(TrialQuestions):
     """Base of trial contexts: read access to what the trial was started with."""
 
     def __init__(self, core_context: Context, env: EnvContext) -> None:
         self._core = core_context
         self.env = env
         self.distributed: DistributedContext = core_context.distributed
-        self._stop_requested = False
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TrialContext:
@@ -64,10 +61,6 @@ class TrialContext:
     def get_experiment_config(self) -> dict[str, Any]:
         """The experiment configuration."""
         return self.env.experiment_config
-
-    def get_data_config(self) -> dict[str, Any]:
-        """The free-form `data` section of the experiment configuration."""
-        return self.env.experiment_config.get("data") or {}
 
     def get_experiment_id(self) -> int:
         """The experiment's number; 0 outside the platform."""
@@ -88,32 +81,6 @@ class TrialContext:
     def get_hparams(self) -> dict[str, Any]:
         """All hyperparameters, sampled."""
         return self.env.hparams
-
-    def get_hparam(self, name: str) -> Any:
-        """One hyperparameter; ValueError if there is none of this name."""
-        if name not in self.env.hparams:
-            raise ValueError(
-                f"There is no hyperparameter {name!r}; known are: "
-                f"{', '.join(sorted(self.env.hparams)) or 'none'}."
-            )
-        if name == "global_batch_size":
-            logger.warning(
-                "`global_batch_size` is the size over all slots; a data loader wants "
-                "`context.get_per_slot_batch_size()`."
-            )
-        return self.env.hparams[name]
-
-    def get_stop_requested(self) -> bool:
-        """Whether `set_stop_requested(True)` was called."""
-        return self._stop_requested
-
-    def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask training to end: it finishes the current step, saves a checkpoint and returns."""
-        assert isinstance(stop_requested, bool), (
-            f"`stop_requested` must be a bool, got {stop_requested!r}."
-        )
-        logger.info("A stop of this trial was requested: %s.", stop_requested)
-        self._stop_requested = stop_requested
 
     def get_tensorboard_path(self) -> Path:
         """The directory of this rank's event files."""

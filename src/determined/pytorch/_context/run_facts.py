@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
+from determined._trial_questions import TrialQuestions
 from determined.core import Context
 from determined.errors import InternalException
 from determined.pytorch._checks.arguments import check_kind
 from determined.util import calculate_batch_sizes
 
-logger = logging.getLogger("determined.pytorch")
 
-
-class RunFacts:
+class RunFacts(TrialQuestions):
     """The getters of `PyTorchTrialContext`, and the few setters that belong to them."""
 
     def __init__(
@@ -32,7 +30,6 @@ class RunFacts:
         self._exp_conf = exp_conf
         self._steps_completed = steps_completed
         self._enable_tensorboard_logging = enable_tensorboard_logging
-        self._stop_requested = False
         self._per_slot_batch_size: int | None = None
         self._global_batch_size: int | None = None
         if hparams and hparams.get("global_batch_size"):
@@ -66,28 +63,14 @@ class RunFacts:
 
     def get_hparam(self, name: str) -> Any:
         """Return one hyperparameter."""
-        hparams = self.get_hparams()
         check_kind("name", name, str, "a string", optional=False)
-        if name not in hparams:
-            raise ValueError(
-                f"There is no hyperparameter {name!r}; there are {sorted(map(str, hparams))}."
-            )
-        if name == "global_batch_size":
-            logger.warning(
-                "Use context.get_per_slot_batch_size() or get_global_batch_size() rather than the "
-                "hyperparameter global_batch_size: they account for the number of slots."
-            )
-        return hparams[name]
+        return super().get_hparam(name)
 
     def get_experiment_config(self) -> dict[str, Any]:
         """Return the experiment configuration given to `pytorch.init`."""
         if self._exp_conf is None:
             raise ValueError("There is no experiment config: pass pytorch.init(exp_conf={...}).")
         return self._exp_conf
-
-    def get_data_config(self) -> dict[str, Any]:
-        """Return the `data` part of the experiment configuration."""
-        return self.get_experiment_config().get("data", {})  # type: ignore[no-any-return]  # user's YAML
 
     def get_experiment_id(self) -> int:
         """Return the experiment's number; 0 outside the platform."""
@@ -108,22 +91,6 @@ class RunFacts:
     def get_initial_batch(self) -> int:
         """Return how many batches were trained before this process, 0 for a fresh start."""
         return self._steps_completed
-
-    def get_stop_requested(self) -> bool:
-        """Say whether `set_stop_requested(True)` was called on this rank."""
-        return self._stop_requested
-
-    def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask to stop, with a checkpoint, at the next boundary or within 100 batches.
-
-        One rank asking is enough.
-        """
-        assert isinstance(stop_requested, bool), (
-            f"`stop_requested` must be True or False, got {stop_requested!r}."
-        )
-        if stop_requested:
-            logger.info("The trial asked to stop; training ends at the next boundary.")
-        self._stop_requested = stop_requested
 
     def get_enable_tensorboard_logging(self) -> bool:
         """Say whether metrics go to TensorBoard by themselves."""
