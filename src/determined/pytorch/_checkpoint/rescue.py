@@ -133,7 +133,7 @@ class Rescue:
         context = self._context
         if context._num_updates != context._batch_began_at[0]:
             return "the failed batch had updated weights already"
-        others = [o for o in context.optimizers if id(o) not in context._num_steps]
+        others = [o for o in context.optimizers if id(o) not in context._stepped]
         if any(self.moment.has_moved(parameters_of(optimizer)) for optimizer in others):
             return "the failed batch may have updated weights, by a step of the trial's own"
         if self.moment.have_schedulers_moved():

@@ -32,7 +32,7 @@ class UpdateCheck:
         self._reached: set[int] = set()  # parameters that a step found with a gradient
         window = context._aggregation_frequency
         self.look_at = -(-(batches_trained + max(_BATCHES, window)) // window) * window
-        context._num_steps.clear()
+        context._stepped.clear()
         context._on_step = self._see_step
 
     def look(self, batches_trained: int) -> None:
@@ -74,7 +74,7 @@ class UpdateCheck:
         missing = {id(p) for p in unchanged}
         if not missing:
             return ""
-        if context._scaler is not None and context._num_steps:
+        if context._scaler is not None and context._stepped:
             return ""  # it skips the first steps, until its scale fits
         of_optimizers = {id(p) for o in context.optimizers for p in parameters_of(o)}
         problems = []
@@ -108,7 +108,7 @@ class UpdateCheck:
             for i, o in enumerate(context.optimizers)
             if any(id(p) in own for p in parameters_of(o))
         ]
-        stepped = [o for _, o in holders if context._num_steps.get(id(o))]
+        stepped = [o for _, o in holders if id(o) in context._stepped]
         if not stepped:
             index, optimizer = holders[0]
             return (

@@ -75,7 +75,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         self._last_backward_batch_idx: int | None = None
         self._num_backwards = 0
         self._num_updates = 0
-        self._num_steps: dict[int, int] = {}  # of each optimizer, by its id
+        self._stepped: set[int] = set()  # ids of the optimizers that took a step
         self._cleared_at: dict[int, int] = {}  # the backward pass before its gradients were cleared
         self._batch_began_at = (0, 0)  # updates and backward passes
         self._on_step: Callable[[Optimizer], None] | None = None  # during the first updates only
@@ -215,7 +215,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         if not self._should_communicate_and_update():
             return
         self._num_updates += 1
-        self._num_steps[key] = self._num_steps.get(key, 0) + 1
+        self._stepped.add(key)
         if self._on_step is not None:
             self._on_step(optimizer)
         unscaler = scaler if clip_grad_norm is not None else None
