@@ -285,7 +285,7 @@ def starve(storage: Path, number: int) -> str:
             checkpoint_period=Batch(1),
         )
     except (RuntimeError, MemoryError, CheckpointError) as error:
-        return str(error)
+        return " ".join([str(error), *getattr(error, "__notes__", ())])
     return "nothing happened"
 
 

@@ -60,6 +60,17 @@ def test_a_device_mismatch_names_the_device_to_use(tmp_path: Path) -> None:
     assert "device=self.context.device" in said
 
 
+class _CannotStartAThread(LineTrial):
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_thread_that_cannot_start_points_at_memory_and_limits(tmp_path: Path) -> None:
+    said = _failure(_CannotStartAThread, tmp_path)
+    assert "memory" in said
+    assert "ulimit -u" in said
+
+
 class _FailsInValidation(LineTrial):
     def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         raise RuntimeError("something of the user's own")

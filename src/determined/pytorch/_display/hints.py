@@ -29,6 +29,7 @@ _SHARED_MEMORY = re.compile(r"signal: Bus error|out of shared memory|/torch_\d+.
 _OPEN_FILES = re.compile(r"Too many open files")
 _KILLED = re.compile(r"DataLoader worker .*signal: Killed")
 _MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|^MemoryError")
+_THREADS = re.compile(r"can't start new thread")
 _DTYPES = re.compile(r"same dtype|expected .*scalar type|must have the same dtype")
 
 
@@ -100,6 +101,11 @@ def _hint(message: str, context: PyTorchTrialContext, batch: Any) -> str:
             "Hint: something killed the worker, most likely the system because memory ran out. "
             "Lower num_workers, prefetch_factor or the batch size; keep large data in arrays or "
             "files, since lists of Python objects are copied into every worker."
+        )
+    if _THREADS.search(message):
+        return (
+            "Hint: the system had no memory for another thread, or a limit on processes and "
+            "threads is reached (ulimit -u, ulimit -v)."
         )
     if _OPEN_FILES.search(message):
         return (
