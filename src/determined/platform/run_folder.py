@@ -25,6 +25,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from determined._sync import sync
 from determined.platform.processes import Identity
 
 CONFIGURATION_MARK = "Experiment configuration: "
@@ -282,13 +283,4 @@ def write_json(path: Path, content: Any, *, durable: bool = False) -> None:
         draft.unlink(missing_ok=True)
         raise
     if durable:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    """Wait until the names in a folder are on disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path.parent)

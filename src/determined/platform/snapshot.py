@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from determined._ignore_rules import IGNORE_FILE, Rules, read_root_rules
+from determined._sync import sync
 from determined.platform.reflink import copy_content
 from determined.platform.run_folder import write_json
 
@@ -246,23 +247,15 @@ def _publish(stage: Path, snapshot: Snapshot) -> None:
     for directory, _, names in os.walk(stage, topdown=False):
         for name in names:
             if not os.path.islink(os.path.join(directory, name)):  # noqa: PTH114, PTH118
-                _sync(Path(directory, name))
-        _sync(Path(directory))
+                sync(Path(directory, name))
+        sync(Path(directory))
     try:
         stage.rename(snapshot.path)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         return  # somebody else stored the same
-    _sync(snapshot.path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(snapshot.path.parent)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
+from determined._sync import sync
 from determined.errors import CheckpointError
 from determined.storage._crash_points import reach
 
@@ -310,7 +311,7 @@ def sync_path(path: Path, size: int | None = None) -> None:
     """Wait until a file, or the list of names in a directory, is on disk."""
     reach("before_fsync")
     with checkpoint_errors("flush to disk", path, size):
-        _sync(path)
+        sync(path)
 
 
 def sync_names_above(folder: Path) -> None:
@@ -320,15 +321,7 @@ def sync_names_above(folder: Path) -> None:
         if parent.stat().st_dev != device:
             return
         with contextlib.suppress(OSError):  # whom we may not read, we have not made
-            _sync(parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(parent)
 
 
 def for_each(action: Callable[[T], R], items: Iterable[T]) -> list[R]:

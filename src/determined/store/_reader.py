@@ -56,6 +56,7 @@ from determined.store._records import (
     Trial,
     Workspace,
 )
+from determined.store._rows import read_searcher_state
 from determined.store._summary import Summary, type_of
 from determined.store._trial_tally import read_summaries
 
@@ -164,11 +165,7 @@ class Reader:
 
     def searcher_state(self, experiment_id: int) -> dict[str, Any] | None:
         """The searcher's state after its last event."""
-        row = self._connection.execute(
-            "SELECT searcher_state FROM experiment WHERE id=?", (experiment_id,)
-        ).fetchone()
-        state: dict[str, Any] | None = json.loads(row[0]) if row and row[0] else None
-        return state
+        return read_searcher_state(self._connection, experiment_id)
 
     # Metrics
 

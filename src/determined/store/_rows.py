@@ -79,3 +79,14 @@ class Table(Generic[T]):
             else values[name]
             for name in names
         ]
+
+
+def read_searcher_state(
+    connection: sqlite3.Connection, experiment_id: int
+) -> dict[str, Any] | None:
+    """The state of an experiment's searcher after its last event; not part of the record."""
+    row = connection.execute(
+        "SELECT searcher_state FROM experiment WHERE id=?", (experiment_id,)
+    ).fetchone()
+    state: dict[str, Any] | None = json.loads(row[0]) if row and row[0] else None
+    return state

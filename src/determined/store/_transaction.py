@@ -32,6 +32,7 @@ from determined.store._records import (
     Trial,
 )
 from determined.store._registry import Registry
+from determined.store._rows import read_searcher_state
 from determined.store._trial_tally import update_best
 
 T = TypeVar("T")
@@ -172,11 +173,7 @@ class Transaction:
 
     def searcher_state(self, experiment_id: int) -> dict[str, Any] | None:
         """The state that the searcher had after its last event."""
-        row = self._connection.execute(
-            "SELECT searcher_state FROM experiment WHERE id=?", (experiment_id,)
-        ).fetchone()
-        state: dict[str, Any] | None = json.loads(row[0]) if row and row[0] else None
-        return state
+        return read_searcher_state(self._connection, experiment_id)
 
     def record_search(
         self,
