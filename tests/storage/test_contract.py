@@ -12,6 +12,7 @@ import pytest
 
 from determined.errors import CheckpointError, CheckpointNotFound
 from determined.storage import Contents, StorageManager, validate_manager
+from determined.storage._base import StoredCheckpoint, tag_of
 
 TREE = {"model.pt": b"m" * 10, "extra/a.pt": b"a" * 20, "extra/b.bin": b"b" * 30}
 
@@ -180,11 +181,58 @@ class TestStorage:
         assert newest is not None
         assert newest.storage_id == "afresh"
 
-    def test_sequence_goes_on_in_another_process(self, manager: StorageManager) -> None:
-        save(manager, "first", 1)
-        manager._sequences.clear()  # what a new process knows
-        save(manager, "second", 1)
-        assert [c.manifest.sequence for c in manager.list()] == [1, 2]
+    def test_a_clock_that_goes_back_does_not_make_a_save_older(
+        self, manager: StorageManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        save(manager, "first", 1, run_id="run")
+        manager._last_sequences.clear()  # what a new process knows
+        monkeypatch.setattr(time, "time_ns", lambda: 10**9)
+        save(manager, "second", 1, run_id="run")
+        save(manager, "third", 1, run_id="run")
+        newest = manager.latest("run")
+        assert newest is not None
+        assert newest.storage_id == "third"
+        assert [c.storage_id for c in manager.list("run")] == ["first", "second", "third"]
+
+    def test_listing_a_run_looks_at_no_other_once_all_are_tagged(
+        self, manager: StorageManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        save(manager, "mine", 1, run_id="one")
+        save(manager, "theirs", 1, run_id="two")
+        save(manager, "nobodys", 1)
+        manager.list("one")  # tags the last
+        looked_at: list[str] = []
+        look_up = manager._look_up
+
+        def looking(name: str) -> StoredCheckpoint | None:
+            looked_at.append(name)
+            return look_up(name)
+
+        monkeypatch.setattr(manager, "_look_up", looking)
+        assert [c.storage_id for c in manager.list("one")] == ["mine"]
+        assert [c.storage_id for c in manager.list_tagged("one")] == ["mine"]
+        assert looked_at == ["mine", "mine"]
+        assert len(manager.list()) == 3
+
+    def test_a_checkpoint_that_lost_its_tag_is_found_and_tagged_again(
+        self, manager: StorageManager
+    ) -> None:
+        save(manager, "mine", 1, run_id="one")
+        manager._untag("mine", tag_of("one"))
+        assert manager.list_tagged("one") == []
+        assert [c.storage_id for c in manager.list("one")] == ["mine"]
+        assert [c.storage_id for c in manager.list_tagged("one")] == ["mine"]
+
+    def test_a_tag_of_a_checkpoint_that_is_gone_means_nothing(
+        self, manager: StorageManager
+    ) -> None:
+        save(manager, "mine", 1, run_id="one")
+        manager._tag("gone", tag_of("one"))
+        assert [c.storage_id for c in manager.list("one")] == ["mine"]
+        assert [c.storage_id for c in manager.list_tagged("one")] == ["mine"]
+        assert manager._tags(tag_of("one")) == {"mine": tag_of("one")}
+        manager.delete("mine", ["**/*"])
+        assert manager._tags() == {}
 
     def test_runs_that_share_a_storage_do_not_meet(self, manager: StorageManager) -> None:
         save(manager, "a", 10, run_id="one", loss=0.5)

@@ -337,6 +337,7 @@ class TestAddressing:
             ".hidden",
             "odd:name",
             ".det-locks",
+            ".det-runs",
             "first",
         }
 

@@ -7,8 +7,9 @@ import contextlib
 import hashlib
 import logging
 import os
+import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,11 @@ class StoredCheckpoint:
     @property
     def run_id(self) -> str | None:
         """The run that wrote it, if it said so in its metadata."""
-        run_id = self.metadata.get("run_id")
-        return run_id if isinstance(run_id, str) else None
+        return run_id_in(self.metadata)
 
     @property
     def order(self) -> tuple[int, int]:
-        """Later saves sort higher; no clock is involved."""
+        """Later saves of a run sort higher, whatever the clock says."""
         return (self.manifest.steps_completed or 0, self.manifest.sequence)
 
     def metric(self, name: str) -> float | None:
@@ -80,6 +80,21 @@ def by_metric(
         if (value := checkpoint.metric(name)) is not None
     ]
     return [checkpoint for _, checkpoint in sorted(measured, key=lambda pair: pair[0])]
+
+
+def run_id_in(metadata: Mapping[str, Any]) -> str | None:
+    """The run that a checkpoint's metadata names, if it does."""
+    run_id = metadata.get("run_id")
+    return run_id if isinstance(run_id, str) else None
+
+
+def tag_of(run_id: str | None) -> str:
+    """A short name for a run, safe in every storage; those without a run share one."""
+    return "none" if run_id is None else hashlib.sha256(run_id.encode()).hexdigest()[:32]
+
+
+def _in_order(checkpoints: Iterable[StoredCheckpoint]) -> list[StoredCheckpoint]:
+    return sorted(checkpoints, key=lambda c: (*c.order, c.storage_id))
 
 
 def is_storage_id(name: object) -> bool:
@@ -137,10 +152,10 @@ class StorageManager(abc.ABC):
     `store_path` do all of that for one process.
     """
 
-    _sequences: dict[str, int]
+    _MOST_TAGS_AT_ONCE: int | None = None  # how many older checkpoints one listing may tag
 
     def __init__(self) -> None:
-        self._sequences = {}
+        self._last_sequences: dict[str, int] = {}  # by tag
         self._reported_damage: set[str] = set()
 
     # Saving.
@@ -275,6 +290,18 @@ class StorageManager(abc.ABC):
     def _sizes(self, name: StrPath) -> dict[str, int]:
         """Path to size of all that is stored under a checkpoint; CheckpointNotFound if nothing."""
 
+    @abc.abstractmethod
+    def _tag(self, name: str, tag: str) -> None:
+        """Note that a checkpoint belongs to the run with that tag."""
+
+    @abc.abstractmethod
+    def _untag(self, name: str, tag: str) -> None:
+        """Take the note back."""
+
+    @abc.abstractmethod
+    def _tags(self, tag: str | None = None) -> dict[str, str]:
+        """The tag of each checkpoint that has one, or of those that have this one."""
+
     def resources(self, src: StrPath) -> dict[str, int]:
         """Return path to size of a checkpoint's files; directories end in `/` and have size 0."""
         sizes = self._sizes(src)
@@ -294,10 +321,55 @@ class StorageManager(abc.ABC):
 
         Names and sizes are compared with the manifest, contents are not read: see `verify`.
         """
-        selected = [c for c in self._look_up_all() if run_id is None or c.run_id == run_id]
-        return sorted(selected, key=lambda c: (*c.order, c.storage_id))
+        tags = self._tags() if run_id is not None else {}
+        wanted = tag_of(run_id)
+        found = self._look_up_all(
+            lambda: [name for name in self._names() if tags.get(name, wanted) == wanted]
+        )
+        if run_id is not None:
+            unknown = [c for c in found if c.storage_id not in tags]
+            for checkpoint in unknown[: self._MOST_TAGS_AT_ONCE]:
+                self._note_run(checkpoint.storage_id, checkpoint.run_id)
+            found = [c for c in found if c.run_id == run_id]
+        return _in_order(found)
 
-    def _look_up_all(self) -> Iterable[StoredCheckpoint]:
+    def list_tagged(self, run_id: str) -> Sequence[StoredCheckpoint]:
+        """Like `list`, for a run that has been listed: nothing but its own is looked at.
+
+        So it takes as long as the run has checkpoints, however many others there are.
+        """
+        found = []
+        for name in self._tags(tag_of(run_id)):
+            checkpoint = None
+            with contextlib.suppress(CheckpointNotFound):
+                checkpoint = self._look_up(name)
+            if checkpoint is not None and checkpoint.run_id == run_id:
+                found.append(checkpoint)
+            else:  # tagged when it was whole, so it is gone or damaged
+                self._forget_run(name, run_id)
+        return _in_order(found)
+
+    def _note_run(self, name: str, run_id: str | None) -> None:
+        """Tag a checkpoint. Tags only save time: what has none is looked at."""
+        try:
+            self._tag(name, tag_of(run_id))
+        except (OSError, CheckpointError) as error:
+            logger.debug("Checkpoint %s gets no tag in %s: %s", name, self.location, error)
+
+    def _forget_run(self, name: str, run_id: str | None) -> None:
+        if run_id is None:
+            return  # nobody lists those by their tag
+        with contextlib.suppress(OSError, CheckpointError):
+            self._untag(name, tag_of(run_id))
+
+    def _run_of(self, name: str) -> str | None:
+        """The run of a checkpoint, None if that cannot be told."""
+        try:
+            return run_id_in(self.get_metadata(name))
+        except (CheckpointError, InvalidCheckpointException):
+            return None
+
+    def _look_up_all(self, names: Callable[[], Sequence[str]]) -> Sequence[StoredCheckpoint]:
         """Look again if one is gone: what has replaced it may be newer than the list of names."""
         gone: set[str] = set()
 
@@ -310,10 +382,10 @@ class StorageManager(abc.ABC):
 
         for _ in range(_MAX_LOOKS):
             gone.clear()
-            found = for_each(look_up, self._names())
+            found = for_each(look_up, names())
             if not gone:
                 break
-        return filter(None, found)
+        return [checkpoint for checkpoint in found if checkpoint is not None]
 
     def _look_up(self, name: str) -> StoredCheckpoint | None:
         try:
@@ -326,7 +398,7 @@ class StorageManager(abc.ABC):
         except InvalidCheckpointException as error:
             self._report_damage(name, error)
             return None
-        self._sequences[name] = manifest.sequence
+        self._see_sequence(checkpoint.run_id, manifest.sequence)
         return checkpoint
 
     def _metadata_of(self, name: str, manifest: Manifest) -> dict[str, Any]:
@@ -386,17 +458,21 @@ class StorageManager(abc.ABC):
             self._report_damage(checkpoint.storage_id, error)
             return False
 
-    def _next_sequence(self) -> int:
-        """One more than any checkpoint here has; manifests already seen are not read again."""
-        unseen = [name for name in self._names() if name not in self._sequences]
-        for name, text in zip(
-            unseen, for_each(lambda name: self._read(name, MANIFEST_NAME), unseen), strict=True
-        ):
-            with contextlib.suppress(InvalidCheckpointException):
-                if text is not None:
-                    self._sequences[name] = Manifest.from_json(text, name).sequence
-        return max(self._sequences.values(), default=0) + 1
+    def _next_sequence(self, run_id: str | None) -> int:
+        """More than any checkpoint of the run has, whatever the clock says.
+
+        Between runs the clock decides: to ask all of them would take as long as there are many.
+        """
+        if run_id is not None and tag_of(run_id) not in self._last_sequences:
+            self.list_tagged(run_id)
+        last = self._last_sequences.get(tag_of(run_id), 0)
+        self._see_sequence(run_id, max(last, time.time_ns() // 1000) + 1)
+        return self._last_sequences[tag_of(run_id)]
+
+    def _see_sequence(self, run_id: str | None, sequence: int) -> None:
+        tag = tag_of(run_id)
+        self._last_sequences[tag] = max(sequence, self._last_sequences.get(tag, 0))
 
     def _manifest_for(self, contents: Contents, metadata: Mapping[str, Any] | None) -> Manifest:
         steps = (metadata or {}).get("steps_completed")
-        return Manifest(contents, self._next_sequence(), steps)
+        return Manifest(contents, self._next_sequence(run_id_in(metadata or {})), steps)

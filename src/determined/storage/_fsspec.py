@@ -23,6 +23,7 @@ from determined.storage._base import (
     check_storage_id,
     is_storage_id,
     list_directory,
+    run_id_in,
     with_parents,
 )
 from determined.storage._crash_points import reach
@@ -41,6 +42,8 @@ from determined.storage._patterns import remaining
 from determined.storage._retry import persistently
 
 logger = logging.getLogger("determined.storage")
+
+_TAGS = ".det-runs"
 
 
 class FsspecStorageManager(StorageManager):
@@ -149,7 +152,8 @@ class FsspecStorageManager(StorageManager):
         manifest = self._manifest_for(contents, metadata)
         reach("before_manifest")
         self._write(self._key(dst, MANIFEST_NAME), manifest.to_json())
-        self._sequences[dst] = manifest.sequence
+        if (run_id := run_id_in(metadata or {})) is not None:
+            self._note_run(dst, run_id)
         return manifest
 
     def _write(self, key: str, text: bytes) -> FileDigest:
@@ -311,6 +315,26 @@ class FsspecStorageManager(StorageManager):
             sizes.update(dict.fromkeys(listed, 0))
         return dict(sorted(sizes.items()))
 
+    # Tags: empty objects, whose names say all.
+
+    _MOST_TAGS_AT_ONCE = 200  # a request each
+
+    def _tag(self, name: str, tag: str) -> None:
+        self._write(self._key(_TAGS, f"{tag}/{name}"), b"")
+
+    def _untag(self, name: str, tag: str) -> None:
+        self._remove(self._key(_TAGS, f"{tag}/{name}"))
+
+    def _tags(self, tag: str | None = None) -> dict[str, str]:
+        folder = self._key(_TAGS, tag or "")
+        self._filesystem.invalidate_cache()
+        try:
+            paths = self._call("list", folder, "find", folder)
+        except FileNotFoundError:
+            return {}
+        pairs = [path.rsplit("/", 2)[-2:] for path in paths]
+        return {name: own for own, name in pairs}
+
     # Deleting.
 
     def delete(self, tgt: str, globs: list[str]) -> dict[str, int]:
@@ -321,8 +345,9 @@ class FsspecStorageManager(StorageManager):
             return {}
         left = remaining(before, globs)
         if not left:
+            run_id = self._run_of(tgt)
             self._remove_everything(tgt)
-            self._sequences.pop(tgt, None)
+            self._forget_run(tgt, run_id)
         elif left != before:
             self._shrink(tgt, before, left)
         return left

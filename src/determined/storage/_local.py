@@ -19,6 +19,7 @@ from determined.storage._base import (
     check_storage_id,
     is_storage_id,
     list_directory,
+    run_id_in,
     with_parents,
 )
 from determined.storage._crash_points import reach
@@ -47,6 +48,8 @@ from determined.storage._manifest import (
 from determined.storage._patterns import remaining
 
 logger = logging.getLogger("determined.storage")
+
+_TAGS = ".det-runs"
 
 
 class SharedFSStorageManager(StorageManager):
@@ -170,7 +173,8 @@ class SharedFSStorageManager(StorageManager):
             source.rename(target)
         reach("after_rename")
         sync_path(self._base)
-        self._sequences[dst] = manifest.sequence
+        if (run_id := run_id_in(metadata or {})) is not None:
+            self._note_run(dst, run_id)
         self._hidden.release_stage(stage)
         return manifest
 
@@ -281,6 +285,23 @@ class SharedFSStorageManager(StorageManager):
         except FileNotFoundError as error:
             raise CheckpointNotFound(f"Checkpoint {name} was deleted meanwhile.") from error
 
+    # Tags: empty files, in a hidden folder for each run.
+
+    def _tag(self, name: str, tag: str) -> None:
+        folder = self._base / _TAGS / tag
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            if self._world_writable:
+                (self._base / _TAGS).chmod(0o777)
+        (folder / name).touch()
+
+    def _untag(self, name: str, tag: str) -> None:
+        (self._base / _TAGS / tag / name).unlink(missing_ok=True)
+
+    def _tags(self, tag: str | None = None) -> dict[str, str]:
+        tags = _names_in(self._base / _TAGS) if tag is None else [tag]
+        return {name: own for own in tags for name in _names_in(self._base / _TAGS / own)}
+
     # Deleting.
 
     def delete(self, tgt: str, globs: list[str]) -> dict[str, int]:
@@ -292,8 +313,9 @@ class SharedFSStorageManager(StorageManager):
             before = self.resources(tgt)
             left = remaining(before, globs)
             if not left:
+                run_id = self._run_of(tgt)
                 self._hidden.remove_checkpoint(tgt)
-                self._sequences.pop(tgt, None)
+                self._forget_run(tgt, run_id)
             elif left != before:
                 self._shrink(folder, before, left)
         return left
@@ -332,3 +354,11 @@ def _replace_link(link: Path) -> None:
         )
     link.unlink()
     copy_file(content, link)
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -58,7 +58,7 @@ def apply_retention(
     process restores, one with files in it that we did not write, and all of other runs.
     A deletion that fails is logged and tried again next time.
     """
-    checkpoints = [c for c in manager.list() if c.run_id is not None and c.run_id in run_ids]
+    checkpoints = [c for run_id in sorted(run_ids) for c in manager.list_tagged(run_id)]
     by_age = sorted(checkpoints, key=lambda c: c.manifest.sequence)
     newest = {c.run_id: c.storage_id for c in by_age}  # what `latest` finds: saved last
     keep = policy.kept(checkpoints) | set(newest.values()) | set(protected)
