@@ -66,7 +66,9 @@ def train_large(storage: Path, batches: int = 6, **fit: Any) -> Trained:
 
 
 def hidden(storage: Path) -> list[str]:
-    return [path.name for path in storage.glob(".*") if path.name != ".det-locks"]
+    return [
+        path.name for path in storage.glob(".*") if path.name not in (".det-locks", ".det-runs")
+    ]
 
 
 class TestFull:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from determined import core, pytorch
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.storage import SharedFSStorageManager
+from determined.storage._base import tag_of
 from tests.support.faults import factor
 from tests.support.hostile import (
     RAW_ATTACKS,
@@ -348,6 +349,26 @@ def test_a_link_in_place_of_a_checkpoint_is_refused(checkpoint: Path, tmp_path: 
         storage.delete("one", ["**/*"])
 
 
+_TAG = tag_of("run")
+
+
+@pytest.mark.parametrize(
+    "name", [".det-runs", f".det-runs/{_TAG}", f".det-runs/{_TAG}/one", f".det-runs/{_TAG}/a b:c"]
+)
+def test_tags_are_not_read_or_written_through_links(
+    checkpoint: Path, tmp_path: Path, name: str
+) -> None:
+    outside = tmp_path / "outside"
+    link = checkpoint.parent / name
+    shutil.rmtree(checkpoint.parent / ".det-runs", ignore_errors=True)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(outside if name.count("/") < 2 else outside / "new")
+    storage = SharedFSStorageManager(checkpoint.parent)
+    for listing in (storage.list, storage.list_tagged):
+        listing("run")
+        storage._note_run("one", "run")
+
+
 @pytest.mark.parametrize("name", [".det-locks", ".det-locks/one"])
 def test_locks_are_not_taken_through_links(checkpoint: Path, tmp_path: Path, name: str) -> None:
     link = checkpoint.parent / name
@@ -399,7 +420,7 @@ def test_special_files_are_refused_without_waiting_for_them(
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", ["fifo", "socket", "device"])
 def test_special_files_beside_checkpoints_do_no_harm(checkpoint: Path, kind: str) -> None:
-    for name in ("two", ".det-locks", f".x.tmp-{'0' * 32}"):
+    for name in ("two", ".det-locks", ".det-runs", f".x.tmp-{'0' * 32}"):
         make_special(checkpoint.parent / name, kind)
     assert [found.storage_id for found in SharedFSStorageManager(checkpoint.parent).list()] == [
         "one"

@@ -239,5 +239,5 @@ def test_many_checkpoints_leave_nothing_behind(tmp_path: Path) -> None:
     assert_flat(summary, 200_000, 100, "checkpoint")
     assert summary["kept"] == [CHECKPOINTS - 1, CHECKPOINTS]
     left = [path.name for path in (tmp_path / "storage").iterdir() if path.name.startswith(".")]
-    assert set(left) <= {".det-locks"}
+    assert set(left) <= {".det-locks", ".det-runs"}
     assert not list((tmp_path / "storage" / ".det-locks").glob("*"))

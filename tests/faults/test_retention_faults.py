@@ -92,7 +92,7 @@ def _kill_deletions(root: Path) -> int:
             after = SharedFSStorageManager(storage)
             assert names(after) in (["old", "new"], ["new"])
             after.sweep()
-            assert {path.name for path in storage.glob(".*")} <= {".det-locks"}
+            assert {path.name for path in storage.glob(".*")} <= {".det-locks", ".det-runs"}
             save(after, "newer", 3)
             assert names(after)[-1] == "newer"
             apply_retention(after, RetentionPolicy(), ["run"])

@@ -40,10 +40,9 @@ from determined.storage._manifest import (
 )
 from determined.storage._patterns import remaining
 from determined.storage._retry import persistently
+from determined.storage._tags import FOLDER
 
 logger = logging.getLogger("determined.storage")
-
-_TAGS = ".det-runs"
 
 
 class FsspecStorageManager(StorageManager):
@@ -317,16 +316,16 @@ class FsspecStorageManager(StorageManager):
 
     # Tags: empty objects, whose names say all.
 
-    _MOST_TAGS_AT_ONCE = 200  # a request each
+    _MOSTFOLDER_AT_ONCE = 200  # a request each
 
     def _tag(self, name: str, tag: str) -> None:
-        self._write(self._key(_TAGS, f"{tag}/{name}"), b"")
+        self._write(self._key(FOLDER, f"{tag}/{name}"), b"")
 
     def _untag(self, name: str, tag: str) -> None:
-        self._remove(self._key(_TAGS, f"{tag}/{name}"))
+        self._remove(self._key(FOLDER, f"{tag}/{name}"))
 
     def _tags(self, tag: str | None = None) -> dict[str, str]:
-        folder = self._key(_TAGS, tag or "")
+        folder = self._key(FOLDER, tag or "")
         self._filesystem.invalidate_cache()
         try:
             paths = self._call("list", folder, "find", folder)

@@ -46,10 +46,9 @@ from determined.storage._manifest import (
     walk,
 )
 from determined.storage._patterns import remaining
+from determined.storage._tags import RunTags
 
 logger = logging.getLogger("determined.storage")
-
-_TAGS = ".det-runs"
 
 
 class SharedFSStorageManager(StorageManager):
@@ -61,6 +60,7 @@ class SharedFSStorageManager(StorageManager):
         self._world_writable = world_writable
         self._is_prepared = False
         self._hidden = HiddenFolders(self._base)
+        self._run_tags = RunTags(self._base, world_writable=world_writable)
 
     @property
     def location(self) -> str:
@@ -285,22 +285,14 @@ class SharedFSStorageManager(StorageManager):
         except FileNotFoundError as error:
             raise CheckpointNotFound(f"Checkpoint {name} was deleted meanwhile.") from error
 
-    # Tags: empty files, in a hidden folder for each run.
-
     def _tag(self, name: str, tag: str) -> None:
-        folder = self._base / _TAGS / tag
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            if self._world_writable:
-                (self._base / _TAGS).chmod(0o777)
-        (folder / name).touch()
+        self._run_tags.add(name, tag)
 
     def _untag(self, name: str, tag: str) -> None:
-        (self._base / _TAGS / tag / name).unlink(missing_ok=True)
+        self._run_tags.remove(name, tag)
 
     def _tags(self, tag: str | None = None) -> dict[str, str]:
-        tags = _names_in(self._base / _TAGS) if tag is None else [tag]
-        return {name: own for own in tags for name in _names_in(self._base / _TAGS / own)}
+        return self._run_tags.read(tag)
 
     # Deleting.
 
@@ -354,11 +346,3 @@ def _replace_link(link: Path) -> None:
         )
     link.unlink()
     copy_file(content, link)
-
-
-def _names_in(folder: Path) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.name for entry in entries]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
