@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from determined.errors import DeterminedError, StoreVersionError
+from determined.errors import DeterminedError, NotFoundError, RefusedError, StoreVersionError
 from determined.platform.home import Home
 from determined.platform.supervisor import presence
 from determined.store import Checkpoint, Experiment, Reader, Trial, TrialFilter, send_command
@@ -27,17 +27,11 @@ if TYPE_CHECKING:  # most questions need none of them, and `det` is to answer at
     from determined.platform.slots import Machine
     from determined.platform.snapshot import Snapshot
 
+__all__ = ["NotFoundError", "RefusedError", "Service"]
+
 _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
 _MOST_FAILURES = 3
-
-
-class RefusedError(DeterminedError):
-    """The platform will not do this; the message says why."""
-
-
-class NotFoundError(DeterminedError):
-    """There is no such experiment, trial or checkpoint."""
 
 
 class Service:

@@ -34,6 +34,7 @@ from determined.store._records import (
     EXPERIMENTS,
     MODEL_VERSIONS,
     MODELS,
+    OVER_STATES,
     PROJECTS,
     RUNS,
     SAMPLES,
@@ -375,6 +376,16 @@ class Reader:
         where = Where()
         where.equal("workspace_id", workspace_id)
         return PROJECTS.select(self._connection, f"{where} ORDER BY id", *where.parameters)
+
+    def experiments_per_project(self) -> dict[int, tuple[int, int]]:
+        """How many experiments each project has, and how many of them are not over."""
+        over = ",".join("?" * len(OVER_STATES))
+        sql = (
+            f"SELECT project_id, count(*), sum(state NOT IN ({over})) FROM experiment "
+            "GROUP BY project_id"
+        )
+        rows = self._connection.execute(sql, OVER_STATES)
+        return {project_id: (total, active) for project_id, total, active in rows}
 
     def models(self) -> list[Model]:
         """All registered models."""
