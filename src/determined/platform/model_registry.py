@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import getpass
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from determined.errors import NotFoundError
+from determined.platform.checkpoint_metadata import plain
 from determined.platform.service import Service
 from determined.store import Model, ModelVersion
 
@@ -97,14 +97,3 @@ class ModelRegistry:
     def delete_version(self, version_id: int) -> None:
         """Remove a version; the checkpoint stays, no longer protected by it."""
         self._service.ask("delete_version", {"version_id": version_id})
-
-
-def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata as JSON holds it; raises ValueError for what it cannot hold."""
-    if not isinstance(metadata, Mapping) or not all(isinstance(key, str) for key in metadata):
-        raise ValueError(f"`metadata` must be a dict with text as keys, got {metadata!r}.")
-    try:
-        content: dict[str, Any] = json.loads(json.dumps(dict(metadata)))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`metadata` must hold what JSON can: {error}.") from None
-    return content
