@@ -321,7 +321,10 @@ def test_a_template_and_a_parent_are_kept(lab: Lab, monkeypatch: pytest.MonkeyPa
 
 
 @_deletes
-def test_registered_checkpoints_are_never_deleted(lab: Lab) -> None:
+def test_registered_checkpoints_are_never_deleted(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DET_STORAGE")
     policy = {"save_trial_best": 3, "save_trial_latest": 3}
     experiment = create(lab, LEARNS, hyperparameters={"lr": 0.1}, checkpoint_storage=policy)
     experiment.wait(timeout=90)
