@@ -39,7 +39,15 @@ _METADATA = "metadata.json"
 
 @dataclass
 class CheckpointTrainingMetadata:
-    """Where a checkpoint comes from; `validation_metrics["avgMetrics"]` was measured with it."""
+    """Where a checkpoint comes from.
+
+    Attributes:
+        experiment_config: The configuration of the experiment.
+        experiment_id: The experiment.
+        trial_id: The trial.
+        hparams: The trial's hyperparameters.
+        validation_metrics: Under the key `avgMetrics`, what the validation at its step reported.
+    """
 
     experiment_config: dict[str, Any] | None
     experiment_id: int | None

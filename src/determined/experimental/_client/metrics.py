@@ -13,7 +13,17 @@ from determined.experimental._client.session import Session
 
 @dataclass
 class TrialMetrics:
-    """One report of a trial."""
+    """One report of a trial.
+
+    Attributes:
+        trial_id: Who reported it.
+        trial_run_id: In which run.
+        steps_completed: After how many batches.
+        end_time: When.
+        metrics: Names and values; NaN and infinities are kept.
+        group: `training`, `validation` or another one.
+        batch_metrics: Metrics of single batches, None if there are none.
+    """
 
     trial_id: int
     trial_run_id: int

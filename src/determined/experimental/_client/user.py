@@ -12,7 +12,20 @@ __all__ = ["User"]
 
 @dataclass(frozen=True)
 class User:
-    """Whoever runs this process; accounts are those of the machine."""
+    """Whoever runs this process; accounts are those of the machine.
+
+    Attributes:
+        user_id: Always 1.
+        username: The name of the account.
+        admin: Always True: whoever runs it may do everything.
+        active: Always True.
+        remote: Always False.
+        agent_uid: Always None: there are no agents.
+        agent_gid: Always None.
+        agent_user: Always None.
+        agent_group: Always None.
+        display_name: Always None.
+    """
 
     user_id: int
     username: str
