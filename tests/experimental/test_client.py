@@ -117,6 +117,10 @@ def test_metrics_come_back_as_they_were_reported(searched: Searched) -> None:
     assert [m.trial_id for m in of_all] == [1, 1, 1, 3, 3, 3]
     with pytest.raises(NotFoundError):
         searched.det.iter_trials_metrics([99])
+    frame = searched.experiment.to_dataframe()
+    index = frame["best"].idxmin()  # a number of numpy's
+    assert searched.det.get_trial(index) == trial
+    assert len(list(searched.det.iter_trials_metrics(frame.index, "validation"))) == 9
 
 
 def test_checkpoints_come_best_first(searched: Searched) -> None:

@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from determined.experimental.client import Determined, ExperimentState
@@ -39,7 +40,7 @@ with core.init() as ctx:
 
 
 def test_many_threads_share_one_client(searched: Searched) -> None:
-    det, trials = searched.det, [1, 2, 3] * 8
+    det, trials = Determined(home=searched.lab.home.path), [1, 2, 3] * 8
     together = threading.Barrier(8)
 
     def look(trial_id: int) -> tuple[int, int]:
@@ -53,6 +54,17 @@ def test_many_threads_share_one_client(searched: Searched) -> None:
         found = list(pool.map(look, trials))
     assert found == [(trial_id, 3) for trial_id in trials]
     assert len(det.list_models()) == 24
+
+
+def test_threads_that_end_leave_no_files_open(searched: Searched) -> None:
+    process = psutil.Process()
+    counts = []
+    for _ in range(30):
+        thread = threading.Thread(target=searched.experiment.list_trials)
+        thread.start()
+        thread.join(60)
+        counts.append(process.num_fds())
+    assert counts[-1] <= counts[5]
 
 
 def test_a_fork_has_a_connection_of_its_own(searched: Searched) -> None:

@@ -78,7 +78,7 @@ def test_a_running_experiment_obeys(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(TimeoutError, match="is still PAUSED"):
         experiment.wait(timeout=0.05, raise_on_pause=False)
     experiment.activate()
-    assert experiment.state is ExperimentState.ACTIVE
+    assert experiment.state.name == "ACTIVE"
     experiment.cancel()
     assert experiment.wait(timeout=90) is ExperimentState.CANCELED
     trial.reload()

@@ -11,6 +11,7 @@ import getpass
 import shutil
 import signal
 import subprocess
+import threading
 import time
 import uuid as uuids
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,19 +41,21 @@ class Service:
     def __init__(self, home: Home) -> None:
         self.home = home
         self._reader: Reader | None = None
+        self._opening = threading.Lock()
         self._started: subprocess.Popen[bytes] | None = None
 
     @property
     def reader(self) -> Reader:
         """The store, for questions."""
-        if self._reader is None:
-            try:
-                self._reader = Reader(self.home.path)
-            except StoreVersionError:  # a supervisor of this version brings it up to date
-                presence.start(self.home)
-                time.sleep(1.0)
-                self._reader = Reader(self.home.path)
-        return self._reader
+        with self._opening:
+            if self._reader is None:
+                try:
+                    self._reader = Reader(self.home.path)
+                except StoreVersionError:  # a supervisor of this version brings it up to date
+                    presence.start(self.home)
+                    time.sleep(1.0)
+                    self._reader = Reader(self.home.path)
+            return self._reader
 
     @property
     def has_store(self) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,13 +68,23 @@ _SUMMARY_KEYS = {"training": "avg_metrics", "validation": "validation_metrics"}
 _REPORT_COLUMNS = "id, trial_id, run_id, grp, steps, time, metrics, batches, archived"
 
 
+class _Held:
+    """A connection that is closed when nobody holds it: its thread ended, or the reader closed."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def __del__(self) -> None:
+        self.connection.close()
+
+
 class Reader:
     """Reads the store of a home; may be shared by threads, each gets its own connection."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._local = threading.local()
-        self._all: list[sqlite3.Connection] = []
+        self._all: weakref.WeakSet[_Held] = weakref.WeakSet()
         self._guard = threading.Lock()
         if is_outdated(self._connection):
             self.close()
@@ -84,19 +95,19 @@ class Reader:
     def close(self) -> None:
         """Close the connections of all threads."""
         with self._guard:
-            for connection in self._all:
-                connection.close()
+            for held in list(self._all):
+                held.connection.close()
             self._all.clear()
         self._local = threading.local()
 
     @property
     def _connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = open_read_only(self._home)
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is None:
+            held = self._local.held = _Held(open_read_only(self._home))
             with self._guard:
-                self._all.append(connection)
-        return connection
+                self._all.add(held)
+        return held.connection
 
     def data_version(self) -> int:
         """A number that changes, for this thread, whenever something was committed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -180,7 +181,7 @@ class Determined:
 
         order = Order(sort_key(sort_by, ExperimentSortBy), is_descending(order_by))
         where = ExperimentFilter(
-            ids=experiment_ids,
+            ids=None if experiment_ids is None else [operator.index(n) for n in experiment_ids],
             states=None if states is None else _states(states),
             project_id=project_id,
             name_contains=name,
@@ -208,9 +209,10 @@ class Determined:
             trial_ids: Which trials.
             group: One group of reports, such as `validation`; all by default.
         """
-        for trial_id in trial_ids:
-            self._session.service.trial(trial_id)
-        return iter_reports(self._session, trial_ids, group)
+        numbers = [_number("trial_id", trial_id) for trial_id in trial_ids]
+        for number in numbers:
+            self._session.service.trial(number)
+        return iter_reports(self._session, numbers, group)
 
     @deprecated("iter_trials_metrics()")
     def stream_trials_metrics(
@@ -397,8 +399,10 @@ def _source(config: str | Path | Mapping[str, Any]) -> str | Mapping[str, Any]:
 
 
 def _number(name: str, number: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise ValueError(f"`{name}` must be a whole number, got {number!r}.")
+    try:  # numbers of numpy, as from a DataFrame, are as good
+        number = operator.index(None if isinstance(number, bool) else number)  # type: ignore[arg-type]  # checks it
+    except TypeError:
+        raise ValueError(f"`{name}` must be a whole number, got {number!r}.") from None
     if not 0 < number < 2**63:
         raise NotFoundError(f"There is no {name.removesuffix('_id')} {number}: ids start at 1.")
     return number
