@@ -117,6 +117,8 @@ def test_metrics_come_back_as_they_were_reported(searched: Searched) -> None:
     assert [m.trial_id for m in of_all] == [1, 1, 1, 3, 3, 3]
     with pytest.raises(NotFoundError):
         searched.det.iter_trials_metrics([99])
+    for _ in zip(trial.iter_metrics("training"), range(2), strict=False):
+        searched.experiment.set_notes("read half of it")  # a verb, while reports are read
     frame = searched.experiment.to_dataframe()
     index = frame["best"].idxmin()  # a number of numpy's
     assert searched.det.get_trial(index) == trial

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from determined.store._curves import Curve, CurveKey
 
 _SUMMARY_KEYS = {"training": "avg_metrics", "validation": "validation_metrics"}
+_PAGE = 1000
 _REPORT_COLUMNS = "id, trial_id, run_id, grp, steps, time, metrics, batches, archived"
 
 
@@ -187,16 +188,29 @@ class Reader:
     def iter_metrics(
         self, trial_id: int, group: str | None = None, *, archived: bool = False
     ) -> Iterator[Report]:
-        """Give back what was reported, by step; with `archived` also what was rolled back."""
-        where = Where()
-        where.equal("trial_id", trial_id)
-        where.equal("grp", group)
-        if not archived:
-            where.add("archived=0")
-        order = "steps, run_id" if group is not None else "id"
-        sql = f"SELECT {_REPORT_COLUMNS} FROM report {where} ORDER BY {order}"
-        for row in self._connection.execute(sql, where.parameters):
-            yield _report(row)
+        """Give back what was reported, by step; with `archived` also what was rolled back.
+
+        Reports are read page by page: a statement that stays open would keep this thread from
+        seeing anything newer, such as the answer to a command.
+        """
+        key = "steps, run_id" if group is not None else "id"
+        last: tuple[int, ...] = ()
+        while True:
+            where = Where()
+            where.equal("trial_id", trial_id)
+            where.equal("grp", group)
+            if not archived:
+                where.add("archived=0")
+            if last:
+                where.add(f"({key}) > ({','.join('?' * len(last))})", *last)
+            sql = f"SELECT {_REPORT_COLUMNS} FROM report {where} ORDER BY {key} LIMIT {_PAGE}"
+            rows = self._connection.execute(sql, where.parameters).fetchall()
+            page = [_report(row) for row in rows]
+            yield from page
+            if len(page) < _PAGE:
+                return
+            end = page[-1]
+            last = (end.id,) if group is None else (end.steps_completed, end.run_id)
 
     def reports_since(
         self, trial_ids: Sequence[int], after: int, limit: int = 1000

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from determined.experimental._client.checkpoint import Checkpoint
 from determined.experimental._client.enums import AnyOrder, CheckpointSortBy, is_descending
 from determined.experimental._client.session import Session
+from determined.platform.outcome import best_first
 from determined.store import CheckpointFilter, Experiment, RatedCheckpoint
 
 
@@ -63,20 +63,5 @@ def _ordered(
         field = sort_by.value
         key: Callable[[RatedCheckpoint], Any] = lambda r: getattr(r.checkpoint, field)  # noqa: E731
         return sorted(rated, key=key, reverse=bool(descending))
-    if descending is None:
-        descending = not experiment.smaller_is_better
-    return _by_value(rated, descending)
-
-
-def _by_value(rated: list[RatedCheckpoint], descending: bool) -> list[RatedCheckpoint]:
-    """By their metric; NaN behind every number, those without one last, ties by steps."""
-
-    def place(item: RatedCheckpoint) -> tuple[int, float, int]:
-        steps = -item.checkpoint.steps_completed
-        if item.value is None:
-            return 2, 0.0, steps
-        if math.isnan(item.value):
-            return 1, 0.0, steps
-        return 0, -item.value if descending else item.value, steps
-
-    return sorted(rated, key=place)
+    smaller_first = experiment.smaller_is_better if descending is None else not descending
+    return best_first(rated, smaller_first)

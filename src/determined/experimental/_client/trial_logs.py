@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from determined.platform.logs import LogEntry, LogFilter
 
 _POLL_SECONDS = 0.2
-_OVER = ("COMPLETED", "CANCELED", "ERROR")
 
 
 def log_filter(
@@ -64,6 +63,7 @@ def iter_lines(
 
 def _follow(session: Session, trial_id: int, wanted: LogFilter) -> Iterator[LogEntry]:
     from determined.platform.logs import LogFollower
+    from determined.store import TERMINAL_STATES
 
     service = session.service
     follower = LogFollower(service.reader, wanted)
@@ -73,7 +73,7 @@ def _follow(session: Session, trial_id: int, wanted: LogFilter) -> Iterator[LogE
         yield from follower.poll([trial_id])
         if is_last:
             return
-        is_over = service.trial(trial_id).state in _OVER
+        is_over = service.trial(trial_id).state in TERMINAL_STATES
         if not is_over:
             service.wake_if_needed()
             time.sleep(_POLL_SECONDS)
