@@ -55,6 +55,12 @@ def test_the_notebook_searches_compares_loads_and_registers(
     assert version is not None
     assert version.notes.startswith("learning rate")
     assert version.checkpoint == det.get_experiment(1).list_checkpoints(max_results=1)[0]
+    version.checkpoint.add_metadata({"note": "of the notebook"})
+    with pytest.warns(FutureWarning, match="use pytorch.load_trial_from_checkpoint_path"):
+        trial = version.checkpoint.load(str(lab.folder / "copy"))
+    assert type(trial).__name__ == "DigitsTrial"
+    metadata = json.loads((lab.folder / "copy" / "metadata.json").read_text())
+    assert metadata["note"] == "of the notebook"
 
 
 def _outputs(notebook: Any) -> Iterator[dict[str, Any]]:

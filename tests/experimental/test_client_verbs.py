@@ -100,9 +100,10 @@ def test_a_running_experiment_obeys(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
     for found in (experiment, again):
         assert (found.name, found.description) == ("other", "words")
         assert (found.notes, found.labels) == ("more words", {"b", "c"})
-    for wrong in (lambda: experiment.set_name(" "), lambda: experiment.set_labels("ab")):
-        with pytest.raises(ValueError, match="must"):
-            wrong()
+    with pytest.raises(ValueError, match="`name` must not be empty"):
+        experiment.set_name(" ")
+    with pytest.raises(ValueError, match="`labels` must be a set of texts, got one: 'ab'"):
+        experiment.set_labels("ab")
 
 
 def test_trials_and_experiments_are_killed(lab: Lab) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid as uuids
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,7 +33,6 @@ __all__ = [
     "CheckpointTrainingMetadata",
     "DownloadMode",
 ]
-_METADATA = "metadata.json"
 
 
 @dataclass
@@ -152,22 +150,13 @@ class Checkpoint(StoredObject):
         DownloadMode(mode)
         target = Path("checkpoints", self.uuid) if path is None else Path(path)
         try:
-            folder = self._session.service.download(self._record, target)
+            return str(self._session.service.download(self._record, target))
         except CheckpointNotFound as error:
             raise FileNotFoundError(str(error)) from error
-        if not _holds(folder / _METADATA, self.metadata):
-            self.write_metadata_file(folder / _METADATA)
-        return str(folder)
 
     def write_metadata_file(self, path: str | PathLike[str]) -> None:
         """Write the metadata to a file."""
-        target = Path(path)
-        draft = target.with_name(f".{target.name}.{uuids.uuid4()}")
-        try:
-            draft.write_text(json.dumps(self.metadata, indent=2), encoding="utf-8")
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
+        Path(path).write_text(json.dumps(self.metadata, indent=2), encoding="utf-8")
 
     @deprecated("pytorch.load_trial_from_checkpoint_path(checkpoint.download())")
     def load(self, path: str | None = None, **kwargs: Any) -> Any:
@@ -215,13 +204,6 @@ class Checkpoint(StoredObject):
 
     def get_pachyderm_commit(self) -> None:
         """None: there is no Pachyderm here."""
-
-
-def _holds(path: Path, metadata: dict[str, Any]) -> bool:
-    try:
-        return bool(json.loads(path.read_text("utf-8")) == metadata)
-    except (OSError, ValueError):
-        return False
 
 
 def _several(words: Iterable[str]) -> list[str]:
