@@ -115,6 +115,22 @@ print(experiment.wait(timeout=90).name)
     assert experiment.wait() is ExperimentState.COMPLETED
 
 
+def test_waiting_outlives_the_supervisor(lab: Lab) -> None:
+    script = """
+import time
+from determined import core
+with core.init() as ctx:
+    time.sleep(1.5)
+    ctx.train.report_validation_metrics(1, {"loss": 1.0})
+"""
+    lab.create(script)
+    experiment = Determined(home=lab.home.path).get_experiment(1)
+    experiment.await_first_trial()
+    lab.kill_supervisor()
+    assert experiment.wait(timeout=90) is ExperimentState.COMPLETED
+    assert experiment.best_validation == 1.0
+
+
 def test_a_trial_finds_itself_and_creates_experiments(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

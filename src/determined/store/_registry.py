@@ -68,7 +68,8 @@ class Registry:
 
     def delete_workspace(self, workspace_id: int) -> None:
         """Remove an empty workspace."""
-        with _unused(f"Workspace {workspace_id}", "projects or models"):
+        name = self.workspace(workspace_id).name
+        with _unused(f"Workspace {name!r}", "projects or models"):
             self._connection.execute("DELETE FROM workspace WHERE id=?", (workspace_id,))
 
     def create_project(
@@ -92,7 +93,8 @@ class Registry:
 
     def delete_project(self, project_id: int) -> None:
         """Remove an empty project."""
-        with _unused(f"Project {project_id}", "experiments"):
+        name = self.project(project_id).name
+        with _unused(f"Project {name!r}", "experiments"):
             self._connection.execute("DELETE FROM project WHERE id=?", (project_id,))
 
     def create_model(

@@ -125,15 +125,11 @@ class Determined:
         config: str | Path | Mapping[str, Any],
         template: str | Path | Mapping[str, Any] | None,
     ) -> Loaded:
-        from dataclasses import replace
-
         from determined.config import load, load_file
         from determined.platform.completion import completion
 
-        gaps = replace(completion(), template=None if template is None else _source(template))
-        if not os.environ.get("DET_STORAGE"):
-            place = {"type": "shared_fs", "host_path": str(self._session.home.checkpoints)}
-            gaps = replace(gaps, checkpoint_storage=place)
+        given = None if template is None else _source(template)
+        gaps = completion(given, self._session.home)
         if isinstance(config, Mapping):
             return load(config, completion=gaps)
         if isinstance(config, str) and "\n" in config:
