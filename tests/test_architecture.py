@@ -17,7 +17,7 @@ _LINES = (
     "_checkpoint_layout _ignore_rules _retention _source_files _sync",
     "errors _info _version _log_format _user_code _trial_code _trial_questions gpu "
     "_distributed_backend _experiment_config _hparams _import_from_path _keeper_watch _notebook",
-    "common.check common._logging common.util config platform.search",
+    "common.check common._logging common.api common.util config platform.search",
     "util",
     "storage tensorboard journal",
     "store",
@@ -30,6 +30,7 @@ _LINES = (
     "platform",
     "launch",
     "exec experimental horovod",
+    "common.experimental",
     "cli",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")

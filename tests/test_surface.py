@@ -239,18 +239,23 @@ def test_listing_names_shows_those_that_are_imported_late() -> None:
     assert "Determined" in dir(determined.experimental.client)
 
 
-def test_the_client_can_be_imported_and_says_what_is_missing() -> None:
+def test_the_client_has_the_same_classes_under_all_its_names() -> None:
     client = determined.experimental.client
-    assert determined.experimental.Determined is client.Determined
-    assert not isinstance(3, client.Checkpoint)
-    for use in (client.Determined, client.create_experiment, lambda: client.OrderBy.ASC):
-        with pytest.raises(determined.errors.DeterminedError, match="the platform"):
-            use()
-    with pytest.raises(determined.errors.DeterminedError) as error:
-        client.get_checkpoint("some-id")
-    documented("Using `determined.experimental.client`", str(error.value))
+    older = importlib.import_module("determined.common.experimental")
+    for name in older.__all__:
+        assert getattr(older, name) is getattr(client, name)
+        assert getattr(determined.experimental, name) is getattr(client, name)
+    for word in ("checkpoint", "determined", "experiment", "metrics", "model", "project", "trial"):
+        module = importlib.import_module(f"determined.common.experimental.{word}")
+        assert all(getattr(module, name) is getattr(client, name) for name in module.__all__)
+    assert determined.experimental.checkpoint.Checkpoint is client.Checkpoint
+    assert determined.experimental.model.Model is client.Model
+    assert determined.experimental.metrics.TrialMetrics is client.TrialMetrics
     with pytest.raises(AttributeError, match="no_such_name"):
         client.no_such_name  # noqa: B018  # looked up for its error
+    with pytest.raises(determined.errors.RefusedError) as error:
+        client.Determined(master="http://cluster:8080")
+    documented("`client.login(master=...)`, or `DET_MASTER`", str(error.value))
 
 
 def test_horovod_is_asked_for_when_it_is_used() -> None:

@@ -155,6 +155,18 @@ class EnterpriseOnlyError(DeterminedError):
     """The feature does not exist in this edition."""
 
 
+class APIException(DeterminedError):
+    """The platform did not do what was asked of it."""
+
+
+class NotFoundError(APIException):
+    """There is no such experiment, trial, checkpoint, model, workspace or project."""
+
+
+class RefusedError(APIException):
+    """The platform will not do this; the message says why."""
+
+
 class JournalError(DeterminedError):
     """The journal of a run cannot be written or read."""
 

@@ -32,6 +32,22 @@ def test_reports_come_back_as_made(home: Home) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("group", ["training", None])
+def test_who_has_read_half_of_the_reports_sees_what_is_new(home: Home, group: str | None) -> None:
+    trial = home.new_trial()
+    run = home.new_run(trial)
+    count = 2500  # more than one page
+    home.say(run, *(report(steps, loss=0.5) for steps in range(1, count + 1)))
+    reports = home.reader.iter_metrics(trial.id, group)
+    assert next(reports).steps_completed == 1
+    with home.writer.transaction() as tx:
+        tx.update_experiment(home.experiment_id, name="new")
+    found = home.reader.experiment(home.experiment_id)
+    assert found is not None
+    assert found.name == "new"
+    assert [r.steps_completed for r in reports] == list(range(2, count + 1))
+
+
 def test_nan_and_infinities_survive(home: Home) -> None:
     trial = home.new_trial()
     home.say(home.new_run(trial), report(1, a=math.nan, b=math.inf, c=-math.inf))

@@ -23,6 +23,9 @@ _NOUNS = (
         "Look at checkpoints and download them.",
         ("c",),
     ),
+    Lazy("model", "determined.cli.model", "Register checkpoints as versions of models.", ("m",)),
+    Lazy("workspace", "determined.cli.workspace", "Keep projects apart.", ("w",)),
+    Lazy("project", "determined.cli.project", "Group experiments within a workspace.", ("p",)),
     Lazy("slot", "determined.cli.slot", "See what the slots of this machine are used for."),
     Lazy(
         "supervisor",

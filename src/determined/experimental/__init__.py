@@ -1,7 +1,7 @@
-"""Conveniences around the training library that may still change.
+"""The Python client of the platform, and conveniences that may still change.
 
-`test_one_batch` tries a trial class on a single batch; `client` holds the names of the platform's
-client. Importing this package imports no torch.
+`client` creates and follows experiments; its classes can be imported from here, too.
+`test_one_batch` tries a trial class on a single batch. Importing this package imports no torch.
 """
 
 from __future__ import annotations
@@ -14,18 +14,25 @@ if TYPE_CHECKING:
 
 __all__ = ["test_one_batch"]
 
+_MODULES = {
+    "client": "determined.experimental.client",
+    "checkpoint": "determined.experimental._client.checkpoint",
+    "metrics": "determined.experimental._client.metrics",
+    "model": "determined.experimental._client.model",
+}
+
 
 def __getattr__(name: str) -> Any:
     if name == "test_one_batch":
         return importlib.import_module("determined.experimental._test_one_batch").test_one_batch
-    if name == "client" or not name.startswith("_"):
-        client = importlib.import_module("determined.experimental.client")
-        if name == "client":
-            return client
-        if name in client.CLASSES:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if not name.startswith("_"):
+        client = importlib.import_module(_MODULES["client"])
+        if name in client.__all__ and isinstance(getattr(client, name), type):
             return getattr(client, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "client"})
+    return sorted({*globals(), *__all__, *_MODULES})

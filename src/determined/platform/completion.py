@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from determined.config import Completion, random_name
 from determined.platform.home import Home
 
 
-def completion(template: str | None = None) -> Completion:
+def completion(
+    template: Mapping[str, Any] | str | None = None, home: Home | None = None
+) -> Completion:
     """Draw a name, take the time, and look where checkpoints go by default."""
     return Completion(
         created=int(time.time()),
         name=random_name(random.SystemRandom()),
         template=template,
-        checkpoint_storage={"type": "shared_fs", "host_path": str(_checkpoints())},
+        checkpoint_storage={"type": "shared_fs", "host_path": str(_checkpoints(home))},
     )
 
 
-def _checkpoints() -> Path:
+def _checkpoints(home: Home | None) -> Path:
     if storage := os.environ.get("DET_STORAGE"):
         return Path(storage).absolute()
-    return Home.find().checkpoints
+    return (home or Home.find()).checkpoints

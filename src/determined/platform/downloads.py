@@ -1,27 +1,44 @@
-"""Bring a checkpoint to a folder of the user's: whole, or not at all."""
+"""Bring a checkpoint to a folder of the user's: whole, or not at all.
+
+`metadata.json` is there only once everything else is.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import shutil
 import uuid as uuids
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from determined._checkpoint_layout import MANIFEST, METADATA
 from determined.errors import CheckpointStateException, InvalidCheckpointException
-from determined.storage import StorageManager, build
+from determined.storage import Contents, FileDigest, Manifest, StorageManager, build
 from determined.store import Checkpoint, Experiment
 
-_METADATA = "metadata.json"  # there only once everything else is
 _READABLE = ("COMPLETED", "PARTIALLY_DELETED")
 
 
 def download(checkpoint: Checkpoint, storage: StorageManager, target: Path) -> Path:
-    """Copy a checkpoint into the folder `target`, unless all of it is there already."""
+    """Copy a checkpoint into the folder `target`, unless all of it is there already.
+
+    Its metadata is that of the record, which people may have edited since the save.
+    """
     if checkpoint.state not in _READABLE:
         raise CheckpointStateException(
             f"Checkpoint {checkpoint.uuid} is {checkpoint.state}: it cannot be downloaded."
         )
-    if (target / _METADATA).exists() and not missing_files(checkpoint, target):
-        return target
+    if not (target / METADATA).exists() or missing_files(checkpoint, target):
+        _fetch(checkpoint, storage, target)
+    if not _holds(target / METADATA, checkpoint.metadata):
+        write_metadata(target, checkpoint.metadata)
+    return target
+
+
+def _fetch(checkpoint: Checkpoint, storage: StorageManager, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     stage = target.with_name(f".{target.name}.{uuids.uuid4()}")
     try:
@@ -34,7 +51,34 @@ def download(checkpoint: Checkpoint, storage: StorageManager, target: Path) -> P
         _move(stage, target)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
-    return target
+
+
+def write_metadata(folder: Path, metadata: Mapping[str, Any]) -> None:
+    """Write the metadata of a downloaded checkpoint, and its checksum: it stays one that loads."""
+    text = json.dumps(metadata, indent=2).encode()
+    manifest = folder / MANIFEST
+    if manifest.exists():
+        known = Manifest.from_json(manifest.read_bytes(), folder.name)
+        digest = FileDigest(len(text), hashlib.sha256(text).hexdigest())
+        contents = known.contents.merged_with(Contents({METADATA: digest}))
+        _replace(manifest, dataclasses.replace(known, contents=contents).to_json())
+    _replace(folder / METADATA, text)
+
+
+def _holds(path: Path, metadata: Mapping[str, Any]) -> bool:
+    try:
+        return bool(json.loads(path.read_bytes()) == metadata)
+    except (OSError, ValueError):
+        return False
+
+
+def _replace(path: Path, text: bytes) -> None:
+    draft = path.with_name(f".{path.name}.{uuids.uuid4()}")
+    try:
+        draft.write_bytes(text)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def missing_files(checkpoint: Checkpoint, folder: Path) -> list[str]:
@@ -45,7 +89,7 @@ def missing_files(checkpoint: Checkpoint, folder: Path) -> list[str]:
         name
         for name, size in files.items()
         if not (folder / name).is_file()
-        or (name != _METADATA and (folder / name).stat().st_size != size)
+        or (name != METADATA and (folder / name).stat().st_size != size)
     ]
 
 
@@ -59,9 +103,9 @@ def _move(stage: Path, target: Path) -> None:
     if not target.exists():
         stage.replace(target)
         return
-    (target / _METADATA).unlink(missing_ok=True)
+    (target / METADATA).unlink(missing_ok=True)
     files = [path for path in sorted(stage.rglob("*")) if path.is_file()]
-    for path in sorted(files, key=lambda path: path.name == _METADATA):
+    for path in sorted(files, key=lambda path: path.name == METADATA):
         place = target / path.relative_to(stage)
         place.parent.mkdir(parents=True, exist_ok=True)
         path.replace(place)

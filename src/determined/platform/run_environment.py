@@ -25,6 +25,7 @@ def run_environment(
     devices: Mapping[str, str] | None = None,
     ports: Mapping[str, str] | None = None,
     tensorboard: Path | None = None,
+    home: Path | None = None,
 ) -> dict[str, str]:
     """Return the variables of a run; what comes later in this list wins.
 
@@ -48,6 +49,8 @@ def run_environment(
     environment.update(_of_this_run(run, info))
     if tensorboard is not None:
         environment["DET_TENSORBOARD_DIR"] = str(tensorboard)
+    if home is not None:
+        environment["DET_HOME"] = str(home)
     return environment
 
 

@@ -11,13 +11,14 @@ import getpass
 import shutil
 import signal
 import subprocess
+import threading
 import time
 import uuid as uuids
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from determined.errors import DeterminedError, StoreVersionError
+from determined.errors import DeterminedError, NotFoundError, RefusedError, StoreVersionError
 from determined.platform.home import Home
 from determined.platform.supervisor import presence
 from determined.store import Checkpoint, Experiment, Reader, Trial, TrialFilter, send_command
@@ -27,17 +28,11 @@ if TYPE_CHECKING:  # most questions need none of them, and `det` is to answer at
     from determined.platform.slots import Machine
     from determined.platform.snapshot import Snapshot
 
+__all__ = ["NotFoundError", "RefusedError", "Service"]
+
 _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
 _MOST_FAILURES = 3
-
-
-class RefusedError(DeterminedError):
-    """The platform will not do this; the message says why."""
-
-
-class NotFoundError(DeterminedError):
-    """There is no such experiment, trial or checkpoint."""
 
 
 class Service:
@@ -46,19 +41,21 @@ class Service:
     def __init__(self, home: Home) -> None:
         self.home = home
         self._reader: Reader | None = None
+        self._opening = threading.Lock()
         self._started: subprocess.Popen[bytes] | None = None
 
     @property
     def reader(self) -> Reader:
         """The store, for questions."""
-        if self._reader is None:
-            try:
-                self._reader = Reader(self.home.path)
-            except StoreVersionError:  # a supervisor of this version brings it up to date
-                presence.start(self.home)
-                time.sleep(1.0)
-                self._reader = Reader(self.home.path)
-        return self._reader
+        with self._opening:
+            if self._reader is None:
+                try:
+                    self._reader = Reader(self.home.path)
+                except StoreVersionError:  # a supervisor of this version brings it up to date
+                    presence.start(self.home)
+                    time.sleep(1.0)
+                    self._reader = Reader(self.home.path)
+            return self._reader
 
     @property
     def has_store(self) -> bool:

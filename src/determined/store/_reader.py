@@ -6,6 +6,7 @@ import contextlib
 import json
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ from determined.store._records import (
     EXPERIMENTS,
     MODEL_VERSIONS,
     MODELS,
+    OVER_STATES,
     PROJECTS,
     RUNS,
     SAMPLES,
@@ -64,7 +66,18 @@ if TYPE_CHECKING:
     from determined.store._curves import Curve, CurveKey
 
 _SUMMARY_KEYS = {"training": "avg_metrics", "validation": "validation_metrics"}
+_PAGE = 1000
 _REPORT_COLUMNS = "id, trial_id, run_id, grp, steps, time, metrics, batches, archived"
+
+
+class _Held:
+    """A connection that is closed when nobody holds it: its thread ended, or the reader closed."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def __del__(self) -> None:
+        self.connection.close()
 
 
 class Reader:
@@ -73,7 +86,7 @@ class Reader:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._local = threading.local()
-        self._all: list[sqlite3.Connection] = []
+        self._all: weakref.WeakSet[_Held] = weakref.WeakSet()
         self._guard = threading.Lock()
         if is_outdated(self._connection):
             self.close()
@@ -84,19 +97,19 @@ class Reader:
     def close(self) -> None:
         """Close the connections of all threads."""
         with self._guard:
-            for connection in self._all:
-                connection.close()
+            for held in list(self._all):
+                held.connection.close()
             self._all.clear()
         self._local = threading.local()
 
     @property
     def _connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = open_read_only(self._home)
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is None:
+            held = self._local.held = _Held(open_read_only(self._home))
             with self._guard:
-                self._all.append(connection)
-        return connection
+                self._all.add(held)
+        return held.connection
 
     def data_version(self) -> int:
         """A number that changes, for this thread, whenever something was committed."""
@@ -172,16 +185,29 @@ class Reader:
     def iter_metrics(
         self, trial_id: int, group: str | None = None, *, archived: bool = False
     ) -> Iterator[Report]:
-        """Give back what was reported, by step; with `archived` also what was rolled back."""
-        where = Where()
-        where.equal("trial_id", trial_id)
-        where.equal("grp", group)
-        if not archived:
-            where.add("archived=0")
-        order = "steps, run_id" if group is not None else "id"
-        sql = f"SELECT {_REPORT_COLUMNS} FROM report {where} ORDER BY {order}"
-        for row in self._connection.execute(sql, where.parameters):
-            yield _report(row)
+        """Give back what was reported, by step; with `archived` also what was rolled back.
+
+        Reports are read page by page: a statement that stays open would keep this thread from
+        seeing anything newer, such as the answer to a command.
+        """
+        key = "steps, run_id" if group is not None else "id"
+        last: tuple[int, ...] = ()
+        while True:
+            where = Where()
+            where.equal("trial_id", trial_id)
+            where.equal("grp", group)
+            if not archived:
+                where.add("archived=0")
+            if last:
+                where.add(f"({key}) > ({','.join('?' * len(last))})", *last)
+            sql = f"SELECT {_REPORT_COLUMNS} FROM report {where} ORDER BY {key} LIMIT {_PAGE}"
+            rows = self._connection.execute(sql, where.parameters).fetchall()
+            page = [_report(row) for row in rows]
+            yield from page
+            if len(page) < _PAGE:
+                return
+            end = page[-1]
+            last = (end.id,) if group is None else (end.steps_completed, end.run_id)
 
     def reports_since(
         self, trial_ids: Sequence[int], after: int, limit: int = 1000
@@ -372,6 +398,16 @@ class Reader:
         where = Where()
         where.equal("workspace_id", workspace_id)
         return PROJECTS.select(self._connection, f"{where} ORDER BY id", *where.parameters)
+
+    def experiments_per_project(self) -> dict[int, tuple[int, int]]:
+        """How many experiments each project has, and how many of them are not over."""
+        over = ",".join("?" * len(OVER_STATES))
+        sql = (
+            f"SELECT project_id, count(*), sum(state NOT IN ({over})) FROM experiment "
+            "GROUP BY project_id"
+        )
+        rows = self._connection.execute(sql, OVER_STATES)
+        return {project_id: (total, active) for project_id, total, active in rows}
 
     def models(self) -> list[Model]:
         """All registered models."""

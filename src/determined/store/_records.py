@@ -34,6 +34,7 @@ class Project:
     owner: str
     archived: bool
     created: float
+    key: str
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,7 @@ class Model:
     archived: bool
     created: float
     updated: float
+    last_version: int
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,28 @@ class Registry:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
+    def workspace(self, workspace_id: int) -> Workspace:
+        """The workspace of an id."""
+        return _existing(WORKSPACES.find(self._connection, "id=?", workspace_id), "workspace")
+
+    def project(self, project_id: int) -> Project:
+        """The project of an id."""
+        return _existing(PROJECTS.find(self._connection, "id=?", project_id), "project")
+
+    def model(self, model_id: int) -> Model:
+        """The model of an id."""
+        return _existing(MODELS.find(self._connection, "id=?", model_id), "model")
+
+    def version(self, version_id: int) -> ModelVersion:
+        """The model version of an id."""
+        found = MODEL_VERSIONS.find(self._connection, "id=?", version_id)
+        return _existing(found, "model version")
+
     def create_workspace(self, name: str, owner: str) -> Workspace:
         """Add a workspace; names are unique."""
         values = {"name": name, "owner": owner, "created": time.time()}
         with _unique(f"A workspace named {name!r}"):
-            number = WORKSPACES.insert(self._connection, values)
-        return _found(WORKSPACES.find(self._connection, "id=?", number))
+            return self.workspace(WORKSPACES.insert(self._connection, values))
 
     def find_workspace(self, name: str) -> Workspace | None:
         """The workspace of a name."""
@@ -52,7 +68,8 @@ class Registry:
 
     def delete_workspace(self, workspace_id: int) -> None:
         """Remove an empty workspace."""
-        with _unused(f"Workspace {workspace_id}", "projects or models"):
+        name = self.workspace(workspace_id).name
+        with _unused(f"Workspace {name!r}", "projects or models"):
             self._connection.execute("DELETE FROM workspace WHERE id=?", (workspace_id,))
 
     def create_project(
@@ -67,8 +84,7 @@ class Registry:
             "created": time.time(),
         }
         with _unique(f"A project named {name!r} in this workspace"):
-            number = PROJECTS.insert(self._connection, values)
-        return _found(PROJECTS.find(self._connection, "id=?", number))
+            return self.project(PROJECTS.insert(self._connection, values))
 
     def update_project(self, project_id: int, **changes: Any) -> None:
         """Set fields of a project."""
@@ -77,7 +93,8 @@ class Registry:
 
     def delete_project(self, project_id: int) -> None:
         """Remove an empty project."""
-        with _unused(f"Project {project_id}", "experiments"):
+        name = self.project(project_id).name
+        with _unused(f"Project {name!r}", "experiments"):
             self._connection.execute("DELETE FROM project WHERE id=?", (project_id,))
 
     def create_model(
@@ -103,8 +120,7 @@ class Registry:
             "updated": now,
         }
         with _unique(f"A model named {name!r}"):
-            number = MODELS.insert(self._connection, values)
-        return _found(MODELS.find(self._connection, "id=?", number))
+            return self.model(MODELS.insert(self._connection, values))
 
     def update_model(self, model_id: int, **changes: Any) -> None:
         """Set fields of a model."""
@@ -117,14 +133,12 @@ class Registry:
         self._connection.execute("DELETE FROM model WHERE id=?", (model_id,))
 
     def register_version(self, model_id: int, checkpoint_uuid: str) -> ModelVersion:
-        """Make a whole checkpoint the next version of a model."""
+        """Make a whole checkpoint the next version of a model; numbers are never used again."""
         checkpoint = CHECKPOINTS.find(self._connection, "uuid=?", checkpoint_uuid)
         if checkpoint is None or checkpoint.state not in ("COMPLETED", "PARTIALLY_DELETED"):
             state = "does not exist" if checkpoint is None else f"is {checkpoint.state}"
             raise StoreError(f"Checkpoint {checkpoint_uuid} {state}: it cannot be registered.")
-        (number,) = self._connection.execute(
-            "SELECT coalesce(max(number), 0) + 1 FROM model_version WHERE model_id=?", (model_id,)
-        ).fetchone()
+        number = self.model(model_id).last_version + 1
         values = {
             "model_id": model_id,
             "number": number,
@@ -132,8 +146,8 @@ class Registry:
             "created": time.time(),
         }
         version_id = MODEL_VERSIONS.insert(self._connection, values)
-        self.update_model(model_id)
-        return _found(MODEL_VERSIONS.find(self._connection, "id=?", version_id))
+        self.update_model(model_id, last_version=number)
+        return self.version(version_id)
 
     def update_version(self, version_id: int, **changes: Any) -> None:
         """Set fields of a model version."""
@@ -162,6 +176,7 @@ def _unused(what: str, contents: str) -> Iterator[None]:
         raise StoreError(f"{what} still has {contents}: delete or move them first.") from error
 
 
-def _found(record: T | None) -> T:
-    assert record is not None
+def _existing(record: T | None, what: str) -> T:
+    if record is None:
+        raise StoreError(f"This {what} does not exist any more.")
     return record

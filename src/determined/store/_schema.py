@@ -162,4 +162,11 @@ CREATE TABLE command(
 CREATE INDEX command_unanswered ON command(number) WHERE answered IS NULL;
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+_VERSION_3 = """
+ALTER TABLE project ADD COLUMN key TEXT NOT NULL DEFAULT '';
+ALTER TABLE model ADD COLUMN last_version INTEGER NOT NULL DEFAULT 0;
+UPDATE model SET last_version=
+  (SELECT coalesce(max(number), 0) FROM model_version v WHERE v.model_id=model.id);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_3)

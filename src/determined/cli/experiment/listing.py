@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,7 @@ from determined.cli._options import (
     paging_options,
     utc_option,
 )
+from determined.cli._records import record_json
 from determined.cli._tables import (
     Output,
     hparams_text,
@@ -122,19 +122,6 @@ def experiment_json(record: Experiment) -> dict[str, Any]:
     """An experiment as data, without the configuration (`det experiment config` has it)."""
     hidden = ("config", "original_config", "environment", "unmanaged", "gc_is_due")
     return record_json(record, hidden)
-
-
-def record_json(record: Any, hidden: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A record of the store as data: times are ISO 8601."""
-    from determined.cli._tables import iso_time
-
-    times = ("created", "started", "ended", "report_time", "heartbeat", "time")
-    return {
-        field.name: iso_time(value) if field.name in times else value
-        for field in dataclasses.fields(record)
-        if field.name not in hidden
-        for value in [getattr(record, field.name)]
-    }
 
 
 @experiment.verb("list-trials", aliases=["lt"])

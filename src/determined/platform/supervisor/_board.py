@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from determined.journal import Checkpoint, Control
 from determined.platform.home import Home
 from determined.platform.run_folder import RunExit, RunFolder
-from determined.platform.search.events import Event, TrialExited, event_from_json
+from determined.platform.search.events import Event, Progress, TrialExited, event_from_json
 from determined.platform.search.searcher import Searcher
 from determined.platform.states import State
 from determined.platform.supervisor._searches import Helper, restore_search
 from determined.store import Experiment, Run, Transaction, Trial
 
 logger = logging.getLogger("determined.supervisor")
+
+_SMALLEST_PROGRESS = 0.01
 
 
 @dataclasses.dataclass
@@ -96,6 +98,19 @@ class LiveExperiment:
     @property
     def state(self) -> State:
         return State(self.record.state)
+
+    def is_news(self, trial_id: int, progress: float) -> bool:
+        """Whether a trial has come far enough, since its search was last told, to tell it again."""
+        if self.searcher is None:
+            return False
+        request_id = self.trials[trial_id].request_id
+        told = [
+            event.progress
+            for _, event in self.unheard
+            if isinstance(event, Progress) and event.request_id == request_id
+        ]
+        known = max([self.searcher.desk.by_request[request_id].progress, *told])
+        return progress > known and progress >= min(1.0, known + _SMALLEST_PROGRESS)
 
     def has_unheard_exit(self, request_id: str) -> bool:
         """Whether a trial is over and its search, which may give it orders, does not know yet."""

@@ -10,6 +10,7 @@ from determined.platform.states import Refused, State
 from determined.platform.supervisor._blame import BadCommand, blaming
 from determined.platform.supervisor._continuing import continue_experiment
 from determined.platform.supervisor._decisions import Decisions
+from determined.platform.supervisor._registry import REGISTRY_VERBS
 from determined.store import Command, NewExperiment, Transaction
 
 Answer = dict[str, Any]
@@ -82,6 +83,8 @@ def _project(transaction: Transaction, workspace: str, project: str, owner: str)
     registry = transaction.registry
     found = registry.find_workspace(workspace) or registry.create_workspace(workspace, owner)
     existing = registry.find_project(found.id, project)
+    if found.archived or (existing is not None and existing.archived):
+        raise Refused(f"The project {project!r} of the workspace {workspace!r} is archived.")
     return (existing or registry.create_project(found.id, project, owner)).id
 
 
@@ -135,4 +138,5 @@ _VERBS: dict[str, _Verb] = {
     "kill_trial": _kill_trial,
     "archive": _archive,
     "set": _set,
+    **REGISTRY_VERBS,
 }

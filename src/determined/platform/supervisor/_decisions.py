@@ -126,10 +126,7 @@ class Decisions:
         """A trial said how far it is: note it when it shows."""
         trial = self._transaction.trial(trial_id)
         live.trials[trial_id] = trial
-        if live.searcher is None:
-            return
-        known = live.searcher.desk.by_request[trial.request_id].progress
-        if trial.progress >= min(1.0, known + 0.01):
+        if live.is_news(trial_id, trial.progress):
             self._feed(live, search.Progress(trial.request_id, trial.progress))
 
     def exits_early(self, live: LiveExperiment, trial_id: int) -> None:

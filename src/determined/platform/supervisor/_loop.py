@@ -189,7 +189,7 @@ class Supervisor:
         ended = [run for run in self._board.runs.values() if run.end is not None]
         now = time.time()
         is_durable = (
-            any(is_decisive(record) for _, _, records, _ in said for record in records)
+            any(self._is_decisive(run, record) for run, _, records, _ in said for record in records)
             or bool(ended)
             or self._scheduling.is_due(now)
             or self._has_commands()
@@ -205,6 +205,12 @@ class Supervisor:
         self._garbage.act()
         self._thinking.act()
         self._calls.act()
+
+    def _is_decisive(self, run: LiveRun, record: journal.Record) -> bool:
+        if isinstance(record, journal.Progress):
+            live = self._board.experiments[run.experiment_id]
+            return live.is_news(run.trial_id, record.progress)
+        return is_decisive(record)
 
     def _decide(
         self,

@@ -143,6 +143,7 @@ class Runs:
             devices=device_variables(slots, self._machine),
             ports=port_variables(free_ports()),
             tensorboard=home.tensorboard / str(trial.id),
+            home=home.path,
         )
         spec = RunSpec(
             argv=command_for(config["entrypoint"], recorded.interpreter),

@@ -1,0 +1,233 @@
+"""`det model`: the registry of models and their versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._group import Group
+from determined.cli._options import ID, utc_option, yes_option
+from determined.cli._records import record_json
+from determined.cli._tables import (
+    Output,
+    hparams_text,
+    output_options,
+    printable,
+    show,
+    show_json,
+    time_text,
+)
+
+if TYPE_CHECKING:
+    from determined.platform.model_registry import ModelRegistry
+    from determined.platform.service import Service
+    from determined.store import Model, ModelVersion
+
+_ORDERS = {
+    "name": "name",
+    "description": "description",
+    "creation_time": "created",
+    "last_updated_time": "updated",
+}
+
+
+@click.group(cls=Group, default="list")
+def model() -> None:
+    """Register checkpoints as versions of models, which keeps them safe from deletion."""
+
+
+@contextmanager
+def _registry() -> Iterator[tuple[Service, ModelRegistry]]:
+    from determined.platform.model_registry import ModelRegistry
+
+    with platform(wake=False) as service:
+        yield service, ModelRegistry(service)
+
+
+@model.verb("create")
+@click.argument("name")
+@click.option("--description", default="", help="What it is for.")
+@click.option("-w", "--workspace", metavar="NAME", help="The workspace it belongs to.")
+@click.option("--label", "labels", multiple=True, help="A label.")
+@output_options
+def create(
+    name: str, description: str, workspace: str | None, labels: tuple[str, ...], output: Output
+) -> None:
+    """Add a model that versions can be registered for."""
+    from determined.platform.workspaces import Workspaces
+
+    with _registry() as (service, registry):
+        workspace_id = 1 if workspace is None else Workspaces(service).named(workspace).id
+        made = registry.create(
+            name, description=description, labels=labels, workspace_id=workspace_id
+        )
+        _show_models(service, [made], output, utc=False)
+
+
+@model.verb("list", aliases=["ls"])
+@click.option(
+    "--sort-by",
+    type=click.Choice(list(_ORDERS)),
+    default="last_updated_time",
+    show_default=True,
+    help="What decides on the order.",
+)
+@click.option(
+    "--order-by",
+    type=click.Choice(["asc", "desc"]),
+    default="desc",
+    show_default=True,
+    help="Smallest first, or largest.",
+)
+@click.option("-w", "--workspace", metavar="NAME", help="Only those of a workspace.")
+@click.option("-a", "--all", "show_all", is_flag=True, help="Archived ones too.")
+@utc_option
+@output_options
+def list_models(
+    sort_by: str, order_by: str, workspace: str | None, show_all: bool, utc: bool, output: Output
+) -> None:
+    """List the models."""
+    from determined.platform.workspaces import Workspaces
+
+    with _registry() as (service, registry):
+        found = [model for model in registry.models() if show_all or not model.archived]
+        if workspace is not None:
+            wanted = Workspaces(service).named(workspace).id
+            found = [model for model in found if model.workspace_id == wanted]
+        found.sort(key=lambda model: getattr(model, _ORDERS[sort_by]), reverse=order_by == "desc")
+        if not found and output == "table":
+            click.echo("There are no models yet: `det model create NAME` adds one.")
+            return
+        _show_models(service, found, output, utc)
+
+
+@model.verb("describe")
+@click.argument("name")
+@click.option("--version", type=ID, metavar="N", help="Show one version, not the newest one.")
+@utc_option
+@output_options
+def describe(name: str, version: int | None, utc: bool, output: Output) -> None:
+    """Show a model and its newest version, or the version asked for."""
+    with _registry() as (service, registry):
+        found = registry.model(name)
+        versions = registry.versions(found.id)
+        shown = versions[:1] if version is None else [registry.version(found, version)]
+        if output == "json":
+            show_json({**record_json(found), "versions": [record_json(v) for v in shown]})
+            return
+        _show_models(service, [found], output, utc)
+        click.echo()
+        _show_versions(shown, output, utc)
+
+
+@model.verb("list-versions", aliases=["lv"])
+@click.argument("name")
+@utc_option
+@output_options
+def list_versions(name: str, utc: bool, output: Output) -> None:
+    """List the versions of a model, newest first."""
+    with _registry() as (_, registry):
+        _show_versions(registry.versions(registry.model(name).id), output, utc)
+
+
+@model.verb("register-version")
+@click.argument("name")
+@click.argument("uuid")
+@output_options
+def register_version(name: str, uuid: str, output: Output) -> None:
+    """Make a checkpoint the next version of a model."""
+    with _registry() as (_, registry):
+        made = registry.register(registry.model(name).id, uuid)
+        if output != "table":
+            _show_versions([made], output, utc=False)
+            return
+        click.echo(f"Registered checkpoint {made.checkpoint_uuid} as version {made.number}")
+
+
+@model.verb("delete-version")
+@click.argument("name")
+@click.argument("version", type=ID, metavar="N")
+@yes_option
+def delete_version(name: str, version: int, yes: bool) -> None:
+    """Remove a version; its checkpoint stays, no longer safe from deletion."""
+    with _registry() as (_, registry):
+        found = registry.version(registry.model(name), version)
+        question = f"Remove version {version} of {printable(name)}?"
+        if yes or click.confirm(question, err=True):
+            registry.delete_version(found.id)
+            click.echo(f"Removed version {version} of model {printable(name)}")
+
+
+@model.verb("delete")
+@click.argument("name")
+@yes_option
+def delete(name: str, yes: bool) -> None:
+    """Remove a model and its versions; their checkpoints stay, no longer safe from deletion."""
+    with _registry() as (_, registry):
+        found = registry.model(name)
+        count = len(registry.versions(found.id))
+        question = f"Remove the model {printable(found.name)} and its {count} versions?"
+        if yes or click.confirm(question, err=True):
+            registry.delete(found.id)
+            click.echo(f"Removed model {printable(found.name)}")
+
+
+@model.verb("move")
+@click.argument("name")
+@click.argument("workspace")
+def move(name: str, workspace: str) -> None:
+    """Move a model to another workspace."""
+    from determined.platform.workspaces import Workspaces
+
+    with _registry() as (service, registry):
+        found = registry.model(name)
+        registry.change(found.id, workspace_id=Workspaces(service).named(workspace).id)
+        click.echo(f"Moved model {printable(found.name)} to workspace {printable(workspace)}")
+
+
+def _change(verb: str, done: str, help_text: str, archived: bool) -> None:
+    @model.verb(verb, help=help_text)
+    @click.argument("name")
+    def command(name: str) -> None:
+        with _registry() as (_, registry):
+            found = registry.model(name)
+            registry.change(found.id, archived=archived)
+            click.echo(f"{done} model {printable(found.name)}")
+
+
+_change("archive", "Archived", "Leave a model out of lists; it takes no new versions.", True)
+_change("unarchive", "Unarchived", "Show an archived model in lists again.", False)
+
+
+def _show_models(service: Service, models: list[Model], output: Output, utc: bool) -> None:
+    headers = ["ID", "Name", "Workspace ID", "Creation Time", "Last Updated Time", "Versions"]
+    headers += ["Labels", "Metadata", "Description", "Archived"]
+    rows = [
+        [
+            model.id,
+            model.name,
+            model.workspace_id,
+            time_text(model.created, utc=utc),
+            time_text(model.updated, utc=utc),
+            len(service.reader.model_versions(model.id)),
+            ", ".join(model.labels),
+            hparams_text(model.metadata) if model.metadata else "",
+            model.description,
+            model.archived,
+        ]
+        for model in models
+    ]
+    show(headers, rows, output, [record_json(model) for model in models])
+
+
+def _show_versions(versions: list[ModelVersion], output: Output, utc: bool) -> None:
+    headers = ["Version #", "Checkpoint UUID", "Creation Time", "Name", "Comment", "Notes"]
+    rows = [
+        [v.number, v.checkpoint_uuid, time_text(v.created, utc=utc), v.name, v.comment, v.notes]
+        for v in versions
+    ]
+    show(headers, rows, output, [record_json(version) for version in versions])

@@ -1,0 +1,81 @@
+"""`det project`: where experiments belong."""
+
+from __future__ import annotations
+
+import click
+
+from determined.cli._group import Group
+from determined.cli._options import utc_option, yes_option
+from determined.cli._tables import Output, output_options, printable
+from determined.cli.workspace import show_projects, workspaces
+
+
+@click.group(cls=Group, default="list")
+def project() -> None:
+    """Group experiments within a workspace."""
+
+
+@project.verb("list", aliases=["ls"])
+@click.argument("workspace", required=False)
+@utc_option
+@output_options
+def list_projects(workspace: str | None, utc: bool, output: Output) -> None:
+    """List the projects of a workspace, or all."""
+    with workspaces() as door:
+        wanted = None if workspace is None else door.named(workspace).id
+        show_projects(door, door.projects(wanted), output, utc)
+
+
+@project.verb("create")
+@click.argument("workspace")
+@click.argument("name")
+@click.option("--description", default="", help="What it is for.")
+@output_options
+def create(workspace: str, name: str, description: str, output: Output) -> None:
+    """Make a project in a workspace."""
+    with workspaces() as door:
+        made = door.create_project(door.named(workspace).id, name, description)
+        show_projects(door, [made], output, utc=False)
+
+
+@project.verb("describe")
+@click.argument("workspace")
+@click.argument("name")
+@utc_option
+@output_options
+def describe(workspace: str, name: str, utc: bool, output: Output) -> None:
+    """Show a project and its notes."""
+    with workspaces() as door:
+        found = door.project(workspace, name)
+        show_projects(door, [found], output, utc)
+        for note in found.notes if output == "table" else ():
+            click.echo(f"\n{printable(note['name'])}:")
+            for line in note["contents"].splitlines():
+                click.echo(f"  {printable(line)}")
+
+
+@project.verb("delete")
+@click.argument("workspace")
+@click.argument("name")
+@yes_option
+def delete(workspace: str, name: str, yes: bool) -> None:
+    """Remove an empty project."""
+    with workspaces() as door:
+        found = door.project(workspace, name)
+        if yes or click.confirm(f"Remove the project {printable(name)}?", err=True):
+            door.delete_project(found.id)
+            click.echo(f"Removed project {printable(name)}")
+
+
+def _change(verb: str, done: str, help_text: str, archived: bool) -> None:
+    @project.verb(verb, help=help_text)
+    @click.argument("workspace")
+    @click.argument("name")
+    def command(workspace: str, name: str) -> None:
+        with workspaces() as door:
+            door.change_project(door.project(workspace, name).id, archived=archived)
+            click.echo(f"{done} project {printable(name)}")
+
+
+_change("archive", "Archived", "Let a project take no new experiments.", True)
+_change("unarchive", "Unarchived", "Use an archived project again.", False)

@@ -1,0 +1,137 @@
+"""`det workspace`: where projects belong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._group import Group
+from determined.cli._options import utc_option, yes_option
+from determined.cli._records import record_json
+from determined.cli._tables import Output, output_options, printable, show, show_json, time_text
+
+if TYPE_CHECKING:
+    from determined.platform.workspaces import Workspaces
+    from determined.store import Project, Workspace
+
+
+@click.group(cls=Group, default="list")
+def workspace() -> None:
+    """Keep projects apart."""
+
+
+@contextmanager
+def workspaces() -> Iterator[Workspaces]:
+    """The workspaces of the user's home."""
+    from determined.platform.workspaces import Workspaces
+
+    with platform(wake=False) as service:
+        yield Workspaces(service)
+
+
+@workspace.verb("list", aliases=["ls"])
+@utc_option
+@output_options
+def list_workspaces(utc: bool, output: Output) -> None:
+    """List the workspaces."""
+    with workspaces() as door:
+        counts = {found.id: len(door.projects(found.id)) for found in door.all()}
+        _show(door.all(), counts, output, utc)
+
+
+@workspace.verb("create")
+@click.argument("name")
+@output_options
+def create(name: str, output: Output) -> None:
+    """Make a workspace."""
+    with workspaces() as door:
+        made = door.create(name)
+        _show([made], {made.id: 0}, output, utc=False)
+
+
+@workspace.verb("describe")
+@click.argument("name")
+@utc_option
+@output_options
+def describe(name: str, utc: bool, output: Output) -> None:
+    """Show a workspace and its projects."""
+    with workspaces() as door:
+        found = door.named(name)
+        projects = door.projects(found.id)
+        if output == "json":
+            show_json({**record_json(found), "projects": [record_json(p) for p in projects]})
+            return
+        _show([found], {found.id: len(projects)}, output, utc)
+        click.echo()
+        show_projects(door, projects, output, utc)
+
+
+@workspace.verb("list-projects")
+@click.argument("name")
+@utc_option
+@output_options
+def list_projects(name: str, utc: bool, output: Output) -> None:
+    """List the projects of a workspace."""
+    with workspaces() as door:
+        show_projects(door, door.projects(door.named(name).id), output, utc)
+
+
+@workspace.verb("delete")
+@click.argument("name")
+@yes_option
+def delete(name: str, yes: bool) -> None:
+    """Remove an empty workspace."""
+    with workspaces() as door:
+        found = door.named(name)
+        if yes or click.confirm(f"Remove the workspace {printable(name)}?", err=True):
+            door.delete(found.id)
+            click.echo(f"Removed workspace {printable(name)}")
+
+
+def _change(verb: str, done: str, help_text: str, archived: bool) -> None:
+    @workspace.verb(verb, help=help_text)
+    @click.argument("name")
+    def command(name: str) -> None:
+        with workspaces() as door:
+            door.change(door.named(name).id, archived=archived)
+            click.echo(f"{done} workspace {printable(name)}")
+
+
+_change("archive", "Archived", "Let a workspace take no new projects and experiments.", True)
+_change("unarchive", "Unarchived", "Use an archived workspace again.", False)
+
+
+def _show(found: list[Workspace], counts: dict[int, int], output: Output, utc: bool) -> None:
+    headers = ["ID", "Name", "Projects", "Owner", "Creation Time", "Archived"]
+    rows = [
+        [w.id, w.name, counts[w.id], w.owner, time_text(w.created or None, utc=utc), w.archived]
+        for w in found
+    ]
+    show(headers, rows, output, [record_json(w) | {"projects": counts[w.id]} for w in found])
+
+
+def show_projects(door: Workspaces, projects: list[Project], output: Output, utc: bool) -> None:
+    """Print a table of projects."""
+    headers = ["ID", "Name", "Description", "Experiments", "Active", "Owner", "Creation Time"]
+    counts = {project.id: door.counts(project.id) for project in projects}
+    rows = [
+        [
+            project.id,
+            project.name,
+            project.description,
+            *counts[project.id],
+            project.owner,
+            time_text(project.created or None, utc=utc),
+            project.archived,
+        ]
+        for project in projects
+    ]
+    data = [
+        record_json(p) | {"n_experiments": counts[p.id][0], "n_active_experiments": counts[p.id][1]}
+        for p in projects
+    ]
+    show([*headers, "Archived"], rows, output, data)

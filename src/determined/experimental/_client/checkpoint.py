@@ -1,0 +1,212 @@
+"""Checkpoints: what was saved, where it is, and how to get it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from determined.errors import CheckpointNotFound
+from determined.experimental._client.deprecation import deprecated
+from determined.experimental._client.enums import (
+    CheckpointOrderBy,
+    CheckpointSortBy,
+    CheckpointState,
+    DownloadMode,
+)
+from determined.experimental._client.metrics import TrialMetrics, reports_of_users
+from determined.experimental._client.session import Session
+from determined.experimental._client.stored import StoredObject, moment
+
+if TYPE_CHECKING:
+    from determined.store import Checkpoint as Record
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointOrderBy",
+    "CheckpointSortBy",
+    "CheckpointState",
+    "CheckpointTrainingMetadata",
+    "DownloadMode",
+]
+
+
+@dataclass
+class CheckpointTrainingMetadata:
+    """Where a checkpoint comes from.
+
+    Attributes:
+        experiment_config: The configuration of the experiment.
+        experiment_id: The experiment.
+        trial_id: The trial.
+        hparams: The trial's hyperparameters.
+        validation_metrics: Under the key `avgMetrics`, what the validation at its step reported.
+    """
+
+    experiment_config: dict[str, Any] | None
+    experiment_id: int | None
+    trial_id: int | None
+    hparams: dict[str, Any] | None
+    validation_metrics: dict[str, Any]
+
+
+class Checkpoint(StoredObject):
+    """A saved state of a trial.
+
+    Attributes:
+        uuid: Its name, and that of its folder in the storage.
+        task_id: The task that saved it.
+        allocation_id: The run that saved it.
+        report_time: When it was saved.
+        steps_completed: After how many batches it was saved.
+        resources: The files and their sizes; folders end in `/`.
+        size: The bytes of all files.
+        metadata: What was saved with it, and added since.
+        state: A `CheckpointState`.
+    """
+
+    def __init__(self, uuid: str, session: Session) -> None:
+        self._session = session
+        self._hydrate(session.service.checkpoint(uuid))
+
+    @classmethod
+    def _of(cls, record: Record, session: Session) -> Checkpoint:
+        made = cls.__new__(cls)
+        made._session = session
+        made._hydrate(record)
+        return made
+
+    def _hydrate(self, record: Record) -> None:
+        self._record = record
+        self.uuid = record.uuid
+        self.task_id = record.task_id
+        self.allocation_id = record.allocation_id
+        self.report_time = moment(record.report_time)
+        self.steps_completed = record.steps_completed
+        self.resources = dict(record.resources)
+        self.size = record.size
+        self.metadata = dict(record.metadata)
+        self.state = CheckpointState(f"STATE_{record.state}")
+        self.__dict__.pop("training", None)
+
+    def _identity(self) -> str:
+        return self.uuid
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "uuid": self.uuid,
+            "trial_id": self._record.trial_id,
+            "steps_completed": self.steps_completed,
+            "state": self.state,
+        }
+
+    def reload(self) -> None:
+        """Read the values again."""
+        self._hydrate(self._session.service.checkpoint(self.uuid))
+
+    @cached_property
+    def training(self) -> CheckpointTrainingMetadata | None:
+        """Where it comes from, None if no trial of an experiment saved it."""
+        record, service = self._record, self._session.service
+        if record.trial_id is None or record.experiment_id is None:
+            return None
+        return CheckpointTrainingMetadata(
+            service.experiment(record.experiment_id).config,
+            record.experiment_id,
+            record.trial_id,
+            service.trial(record.trial_id).hparams,
+            {"avgMetrics": service.metrics_at(record)},
+        )
+
+    def trial_config(self) -> dict[str, Any]:
+        """The configuration that its trial ran with: hyperparameters are values, not ranges."""
+        training = self.training
+        if training is None or training.experiment_config is None:
+            return {}
+        return {**training.experiment_config, "hyperparameters": training.hparams}
+
+    def download(
+        self,
+        path: str | PathLike[str] | None = None,
+        mode: DownloadMode | str = DownloadMode.AUTO,
+    ) -> str:
+        """Copy its files to a folder, and return the folder.
+
+        What is there already and whole is not copied again; what a broken download left is
+        completed. `metadata.json` is written last, with what was added to the metadata since.
+
+        Args:
+            path: The folder; default: `checkpoints/<uuid>`.
+            mode: Accepted as in the original: here is one way to the storage.
+
+        Raises:
+            CheckpointStateException: its files are deleted.
+            FileNotFoundError: its files are not where they were saved.
+        """
+        DownloadMode(mode)
+        target = Path("checkpoints", self.uuid) if path is None else Path(path)
+        try:
+            return str(self._session.service.download(self._record, target))
+        except CheckpointNotFound as error:
+            raise FileNotFoundError(str(error)) from error
+
+    def write_metadata_file(self, path: str | PathLike[str]) -> None:
+        """Write the metadata to a file."""
+        Path(path).write_text(json.dumps(self.metadata, indent=2), encoding="utf-8")
+
+    @deprecated("pytorch.load_trial_from_checkpoint_path(checkpoint.download())")
+    def load(self, path: str | None = None, **kwargs: Any) -> Any:
+        """Download it and build its trial."""
+        from determined.pytorch import load_trial_from_checkpoint_path
+
+        return load_trial_from_checkpoint_path(self.download(path), **kwargs)
+
+    def add_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add keys at the top level, or replace their values.
+
+        The store keeps them, and downloads have them. The files that were saved stay as they are.
+        """
+        from determined.platform.checkpoint_metadata import add_metadata
+
+        add_metadata(self._session.service, self.uuid, metadata)
+        self.reload()
+
+    def remove_metadata(self, keys: Iterable[str]) -> None:
+        """Remove keys at the top level."""
+        from determined.platform.checkpoint_metadata import remove_metadata
+
+        remove_metadata(self._session.service, self.uuid, _several(keys))
+        self.reload()
+
+    def delete(self) -> None:
+        """Delete its files; the record stays. Returns when they are gone.
+
+        Refused if it is registered as a version of a model, or a trial needs it.
+        """
+        self._session.service.delete_checkpoints([self.uuid])
+        self.reload()
+
+    def remove_files(self, globs: Iterable[str]) -> None:
+        """Delete the files that patterns match. Returns when they are gone.
+
+        Without patterns, the record is brought in line with the files that are there.
+        """
+        self._session.service.delete_checkpoints([self.uuid], _several(globs))
+        self.reload()
+
+    def get_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
+        """Yield the metrics of trials that said they use this checkpoint."""
+        return reports_of_users(self._session, "checkpoint", self.uuid, group)
+
+    def get_pachyderm_commit(self) -> None:
+        """None: there is no Pachyderm here."""
+
+
+def _several(words: Iterable[str]) -> list[str]:
+    if isinstance(words, str):
+        raise ValueError(f"Expected a list of texts, got one: {words!r}.")
+    return list(words)

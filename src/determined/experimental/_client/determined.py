@@ -1,0 +1,411 @@
+"""The platform as an object: what is created, found and listed."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from determined.errors import EnterpriseOnlyError, NotFoundError, RefusedError
+from determined.experimental._client.checkpoint import Checkpoint
+from determined.experimental._client.deprecation import deprecated
+from determined.experimental._client.enums import (
+    AnyOrder,
+    ExperimentSortBy,
+    ExperimentState,
+    ModelSortBy,
+    OrderBy,
+    is_descending,
+    sort_key,
+)
+from determined.experimental._client.experiment import Experiment
+from determined.experimental._client.metrics import TrialMetrics, iter_reports
+from determined.experimental._client.model import Model
+from determined.experimental._client.session import Session
+from determined.experimental._client.trial import Trial
+from determined.experimental._client.user import User, no_accounts
+from determined.experimental._client.workspace import Workspace
+
+if TYPE_CHECKING:
+    from determined.config import Loaded
+
+__all__ = ["Determined"]
+logger = logging.getLogger("determined.client")
+_ACTIVE = ("QUEUED", "PULLING", "STARTING", "RUNNING")
+
+
+class Determined:
+    """Everything that a home holds. May be shared by threads.
+
+    Args:
+        master: For the sake of existing code; there is no server, so an address is an error.
+        user: Accepted and ignored, as is everything about logging in.
+        password: Accepted and ignored.
+        cert_path: Accepted and ignored.
+        cert_name: Accepted and ignored.
+        noverify: Accepted and ignored.
+        home: The folder that holds everything; default: `DET_HOME`, else the user's data folder.
+    """
+
+    def __init__(
+        self,
+        master: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        cert_path: str | None = None,
+        cert_name: str | None = None,
+        noverify: bool = False,
+        *,
+        home: str | os.PathLike[str] | None = None,
+    ) -> None:
+        for what, address in (("master", master), ("DET_MASTER", os.environ.get("DET_MASTER"))):
+            if address:
+                raise RefusedError(
+                    f"{what} is {address}, but experiments run on this machine, without a server: "
+                    "leave it out."
+                )
+        self._session = Session(home)
+
+    # Experiments, trials, checkpoints
+
+    def create_experiment(
+        self,
+        config: str | Path | Mapping[str, Any],
+        model_dir: str | os.PathLike[str] | None = None,
+        includes: Iterable[str | os.PathLike[str]] | None = None,
+        project_id: int | None = None,
+        template: str | Path | Mapping[str, Any] | None = None,
+        *,
+        parent_id: int | None = None,
+        paused: bool = False,
+    ) -> Experiment:
+        """Create an experiment and start it.
+
+        Args:
+            config: A dict, the path of a YAML file, or YAML of several lines.
+            model_dir: The folder with the code: what is in it now is stored.
+            includes: Further files and folders for the code.
+            project_id: The project it belongs to.
+            template: A configuration (as `config`) that gives what `config` leaves open.
+            parent_id: The experiment that it is made from.
+            paused: Whether not to start it yet.
+
+        Raises:
+            ConfigurationError: tells all problems of the configuration at once.
+            RefusedError: the platform will not do it; the message says why.
+        """
+        service = self._session.service
+        loaded = self._load(config, template)
+        for note in loaded.notes:
+            logger.warning("%s", note)
+        if project_id is not None:
+            workspace, project = service.project_names(project_id)
+            loaded.effective["workspace"], loaded.effective["project"] = workspace, project
+        if parent_id is not None:
+            service.experiment(parent_id)
+        folder = None if model_dir is None else Path(model_dir)
+        snapshot = service.take_snapshot(folder, [Path(path) for path in includes or ()])
+        experiment_id = service.create(
+            loaded,
+            snapshot,
+            folder,
+            paused=paused,
+            original_config=_written(config),
+            parent_id=parent_id,
+        )
+        logger.info("created experiment %s", experiment_id)
+        return Experiment(experiment_id, self._session)
+
+    def _load(
+        self,
+        config: str | Path | Mapping[str, Any],
+        template: str | Path | Mapping[str, Any] | None,
+    ) -> Loaded:
+        from determined.config import load, load_file
+        from determined.platform.completion import completion
+
+        given = None if template is None else _source(template)
+        gaps = completion(given, self._session.home)
+        if isinstance(config, Mapping):
+            return load(config, completion=gaps)
+        if isinstance(config, str) and "\n" in config:
+            return load(config, completion=gaps)
+        if isinstance(config, (str, Path)):
+            return load_file(config, completion=gaps)
+        raise ValueError(f"`config` must be a dict or the path of a YAML file, got {config!r}.")
+
+    def get_experiment(self, experiment_id: int) -> Experiment:
+        """An experiment; NotFoundError if there is none of that id."""
+        return Experiment(_number("experiment_id", experiment_id), self._session)
+
+    def get_trial(self, trial_id: int) -> Trial:
+        """A trial; NotFoundError if there is none of that id."""
+        return Trial(_number("trial_id", trial_id), self._session)
+
+    def get_checkpoint(self, uuid: str) -> Checkpoint:
+        """A checkpoint; NotFoundError if there is none of that name."""
+        return Checkpoint(str(uuid), self._session)
+
+    def list_experiments(
+        self,
+        sort_by: ExperimentSortBy | None = None,
+        order_by: AnyOrder | None = None,
+        experiment_ids: Sequence[int] | None = None,
+        labels: Sequence[str] | None = None,
+        users: Sequence[str] | None = None,
+        states: Sequence[ExperimentState] | None = None,
+        name: str | None = None,
+        project_id: int | None = None,
+    ) -> list[Experiment]:
+        """The experiments that fit every filter.
+
+        Args:
+            sort_by: What decides on the order; default: the id.
+            order_by: The direction.
+            experiment_ids: Only these.
+            labels: Only those with any of these labels.
+            users: Only those that one of them created.
+            states: Only those in one of these states; QUEUED and RUNNING mean ACTIVE.
+            name: Only those whose name contains this, in capitals or not.
+            project_id: Only those of a project.
+        """
+        from determined.store import ExperimentFilter, Order
+
+        order = Order(sort_key(sort_by, ExperimentSortBy), is_descending(order_by))
+        where = ExperimentFilter(
+            ids=None if experiment_ids is None else [operator.index(n) for n in experiment_ids],
+            states=None if states is None else _states(states),
+            project_id=project_id,
+            name_contains=name,
+        )
+        reader = self._session.reader
+        found = [] if reader is None else reader.experiments(where, order).rows
+        return [
+            Experiment._of(record, self._session)
+            for record in found
+            if (not labels or set(labels) & set(record.labels))
+            and (users is None or record.owner in users)
+        ]
+
+    @deprecated("list_experiments()")
+    def get_experiments(self, *args: Any, **kwargs: Any) -> list[Experiment]:
+        """The experiments that fit every filter."""
+        return self.list_experiments(*args, **kwargs)
+
+    def iter_trials_metrics(
+        self, trial_ids: Sequence[int], group: str | None = None
+    ) -> Iterator[TrialMetrics]:
+        """Yield what trials reported, by trial and step.
+
+        Args:
+            trial_ids: Which trials.
+            group: One group of reports, such as `validation`; all by default.
+        """
+        numbers = [_number("trial_id", trial_id) for trial_id in trial_ids]
+        for number in numbers:
+            self._session.service.trial(number)
+        return iter_reports(self._session, numbers, group)
+
+    @deprecated("iter_trials_metrics()")
+    def stream_trials_metrics(
+        self, trial_ids: Sequence[int], group: str | None = None
+    ) -> Iterator[TrialMetrics]:
+        """Yield what trials reported."""
+        return self.iter_trials_metrics(trial_ids, group)
+
+    @deprecated('iter_trials_metrics(ids, "training")')
+    def stream_trials_training_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
+        """Yield what the training of trials reported."""
+        return self.iter_trials_metrics(trial_ids, "training")
+
+    @deprecated('iter_trials_metrics(ids, "validation")')
+    def stream_trials_validation_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
+        """Yield what validations of trials reported."""
+        return self.iter_trials_metrics(trial_ids, "validation")
+
+    # Models
+
+    def create_model(
+        self,
+        name: str,
+        description: str | None = "",
+        metadata: Mapping[str, Any] | None = None,
+        labels: Sequence[str] | None = None,
+        workspace_name: str | None = None,
+    ) -> Model:
+        """Add a model to the registry.
+
+        Args:
+            name: Its name, which no other model has.
+            description: What it is for.
+            metadata: What to keep with it.
+            labels: Words to find it by.
+            workspace_name: The workspace it belongs to.
+        """
+        workspace = None if workspace_name is None else self.get_workspace(workspace_name)
+        record = self._session.registry.create(
+            name,
+            description=description or "",
+            metadata=metadata,
+            labels=labels or (),
+            workspace_id=1 if workspace is None else workspace.id,
+        )
+        return Model._of(record, self._session)
+
+    def get_model(self, identifier: str | int) -> Model:
+        """A model by its name or id; NotFoundError if there is none."""
+        return Model(identifier, self._session)
+
+    @deprecated("get_model()")
+    def get_model_by_id(self, model_id: int) -> Model:
+        """A model by its id."""
+        return self.get_model(model_id)
+
+    def list_models(
+        self,
+        sort_by: ModelSortBy = ModelSortBy.NAME,
+        order_by: AnyOrder = OrderBy.ASCENDING,
+        name: str | None = None,
+        description: str | None = None,
+        model_id: int | None = None,
+        workspace_names: Sequence[str] | None = None,
+        workspace_ids: Sequence[int] | None = None,
+    ) -> list[Model]:
+        """The models that fit every filter.
+
+        Args:
+            sort_by: What decides on the order.
+            order_by: The direction.
+            name: Only those whose name contains this, in capitals or not.
+            description: Only those whose description contains this.
+            model_id: Only the one of this id.
+            workspace_names: Only those of these workspaces.
+            workspace_ids: Only those of these workspaces.
+        """
+        key = sort_key(sort_by, ModelSortBy)
+        places = set(workspace_ids or ())
+        places |= {self.get_workspace(workspace).id for workspace in workspace_names or ()}
+        registry = self._session.registry
+        found = [
+            record
+            for record in registry.models()
+            if (name or "").lower() in record.name.lower()
+            and (description or "").lower() in record.description.lower()
+            and model_id in (None, record.id)
+            and (not places or record.workspace_id in places)
+        ]
+        counts = {record.id: len(registry.versions(record.id)) for record in found}
+        found.sort(
+            key=lambda r: counts[r.id] if key == "num_versions" else getattr(r, key),
+            reverse=is_descending(order_by),
+        )
+        return [Model._of(record, self._session) for record in found]
+
+    @deprecated("list_models()")
+    def get_models(self, *args: Any, **kwargs: Any) -> list[Model]:
+        """The models that fit every filter."""
+        return self.list_models(*args, **kwargs)
+
+    def get_model_labels(self) -> list[str]:
+        """The labels of all models, most used first."""
+        records = self._session.registry.models()
+        return [label for label, _ in Counter(x for r in records for x in r.labels).most_common()]
+
+    # Workspaces
+
+    def create_workspace(self, name: str) -> Workspace:
+        """Make a workspace."""
+        return Workspace(self._session, self._session.workspaces.create(name).id)
+
+    def get_workspace(self, name: str) -> Workspace:
+        """A workspace; NotFoundError if there is none of that name."""
+        return Workspace(self._session, workspace_name=name)
+
+    def list_workspaces(self) -> list[Workspace]:
+        """All workspaces."""
+        return [Workspace(self._session, record.id) for record in self._session.workspaces.all()]
+
+    def delete_workspace(self, name: str) -> None:
+        """Remove an empty workspace."""
+        self._session.workspaces.delete(self.get_workspace(name).id)
+
+    # Users
+
+    def whoami(self) -> User:
+        """Whoever runs this process."""
+        return User._me()
+
+    def get_session_username(self) -> str:
+        """The name of whoever runs this process."""
+        return User._me().username
+
+    def list_users(self, active: bool | None = None) -> list[User]:
+        """The one user there is."""
+        return [] if active is False else [User._me()]
+
+    def get_user_by_id(self, user_id: int) -> User:
+        """The one user there is, if asked for by the id 1."""
+        return self._user(user_id == 1, user_id)
+
+    def get_user_by_name(self, user_name: str) -> User:
+        """The one user there is, if asked for by name."""
+        return self._user(user_name == User._me().username, user_name)
+
+    def create_user(self, username: str, admin: bool = False, password: str | None = None) -> User:
+        """Refused: accounts are those of the machine."""
+        raise no_accounts("create a user")
+
+    def logout(self) -> None:
+        """Nothing to do: nobody logs in."""
+
+    def list_oauth_clients(self) -> None:
+        """Refused: there is no server to log in to."""
+        raise EnterpriseOnlyError("There is no OAuth here: there is no server to log in to.")
+
+    def add_oauth_client(self, domain: str, name: str) -> None:
+        """Refused: there is no server to log in to."""
+        self.list_oauth_clients()
+
+    def remove_oauth_client(self, client_id: str) -> None:
+        """Refused: there is no server to log in to."""
+        self.list_oauth_clients()
+
+    @staticmethod
+    def _user(is_me: bool, wanted: object) -> User:
+        if not is_me:
+            raise NotFoundError(f"There is no user {wanted!r}: the one here is {User._me()!r}.")
+        return User._me()
+
+
+def _written(config: str | Path | Mapping[str, Any]) -> str:
+    """The configuration as its author wrote it, to be kept with the experiment."""
+    if isinstance(config, Mapping):
+        return ""
+    if isinstance(config, str) and "\n" in config:
+        return config
+    return Path(config).read_text("utf-8", "replace")
+
+
+def _source(config: str | Path | Mapping[str, Any]) -> str | Mapping[str, Any]:
+    return config if isinstance(config, Mapping) else _written(config)
+
+
+def _number(name: str, number: int) -> int:
+    try:  # numbers of numpy, as from a DataFrame, are as good
+        number = operator.index(None if isinstance(number, bool) else number)  # type: ignore[arg-type]  # checks it
+    except TypeError:
+        raise ValueError(f"`{name}` must be a whole number, got {number!r}.") from None
+    if not 0 < number < 2**63:
+        raise NotFoundError(f"There is no {name.removesuffix('_id')} {number}: ids start at 1.")
+    return number
+
+
+def _states(states: Sequence[ExperimentState]) -> list[str]:
+    for state in states:
+        if not isinstance(state, ExperimentState):
+            raise ValueError(f"`states` must hold ExperimentStates, got {state!r}.")
+    return ["ACTIVE" if state.name in _ACTIVE else state.name for state in states]

@@ -1,0 +1,365 @@
+"""Experiments: their life, their trials, their best checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from determined.experimental._client.checkpoint import Checkpoint
+from determined.experimental._client.deprecation import deprecated, warn_deprecated
+from determined.experimental._client.enums import (
+    AnyOrder,
+    CheckpointSortBy,
+    ExperimentOrderBy,
+    ExperimentSortBy,
+    ExperimentState,
+    OrderBy,
+    TrialSortBy,
+    is_descending,
+    sort_key,
+)
+from determined.experimental._client.session import Session
+from determined.experimental._client.stored import StoredObject, moment
+from determined.experimental._client.trial import Trial, trial_pages
+from determined.experimental._client.waiting import wait_for_end, wait_for_trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from determined.store import Experiment as Record
+
+__all__ = [
+    "Experiment",
+    "ExperimentOrderBy",
+    "ExperimentReference",
+    "ExperimentSortBy",
+    "ExperimentState",
+]
+
+
+class Experiment(StoredObject):
+    """An experiment.
+
+    Attributes:
+        id: Its number.
+        config: Its whole configuration.
+        state: An `ExperimentState`.
+        labels: A set, None without labels.
+        archived: Whether lists leave it out.
+        name: What it is called.
+        progress: From 0 to 1.
+        description: What it is for.
+        notes: What people wrote about it.
+        project_id: The project it belongs to.
+        workspace_id: The workspace of that project.
+        parent_id: The experiment it was made from.
+        username: Who created it.
+        num_trials: How many trials it has.
+        start_time: When its first run began.
+        end_time: When it was over.
+        best_trial_id: The trial with the best validation.
+        best_validation: The best value of the searcher's metric.
+        reason: Why it ended as it did.
+    """
+
+    def __init__(self, experiment_id: int, session: Session) -> None:
+        self._session = session
+        self._hydrate(session.service.experiment(experiment_id))
+
+    @classmethod
+    def _of(cls, record: Record, session: Session) -> Experiment:
+        made = cls.__new__(cls)
+        made._session = session
+        made._hydrate(record)
+        return made
+
+    def _hydrate(self, record: Record) -> None:
+        self._record = record
+        self.id = record.id
+        self.config = dict(record.config)
+        self.state = ExperimentState(f"STATE_{record.state}")
+        self.labels = set(record.labels) or None
+        self.archived = record.archived
+        self.name = record.name
+        self.progress = record.progress
+        self.description = record.description
+        self.notes = record.notes
+        self.project_id = record.project_id
+        self.parent_id = record.parent_id
+        self.username = record.owner
+        self.num_trials = record.num_trials
+        self.start_time = moment(record.started)
+        self.end_time = moment(record.ended)
+        self.best_trial_id = record.best_trial_id
+        self.best_validation = record.best_validation
+        self.reason = record.reason
+
+    @property
+    def workspace_id(self) -> int:
+        """The workspace of its project."""
+        return self._session.workspaces.project_of_id(self.project_id).workspace_id
+
+    def _identity(self) -> int:
+        return self.id
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "name": self.name,
+            "state": self.state,
+            "progress": self.progress,
+            "num_trials": self.num_trials,
+            "best_validation": self.best_validation,
+            "best_trial_id": self.best_trial_id,
+        }
+
+    def reload(self) -> None:
+        """Read the values again."""
+        self._hydrate(self._session.service.experiment(self.id))
+
+    # Its life
+
+    def pause(self) -> None:
+        """Let its trials save a checkpoint and give their slots back."""
+        self._session.service.pause(self.id)
+        self.reload()
+
+    def activate(self) -> None:
+        """Let it go on after a pause."""
+        self._session.service.activate(self.id)
+        self.reload()
+
+    def cancel(self) -> None:
+        """End it; its trials save a checkpoint first."""
+        self._session.service.cancel(self.id)
+        self.reload()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._session.service.kill(self.id)
+        self.reload()
+
+    def archive(self) -> None:
+        """Leave it out of lists; it must be over."""
+        self._session.service.archive(self.id)
+        self.reload()
+
+    def unarchive(self) -> None:
+        """Show it in lists again."""
+        self._session.service.archive(self.id, archived=False)
+        self.reload()
+
+    def delete(self) -> None:
+        """Delete it with its trials, metrics, logs and checkpoints. Returns when they are gone.
+
+        It must be over, and none of its checkpoints registered.
+        """
+        self._session.service.delete_experiments([self.id])
+        self.state = ExperimentState.DELETED
+
+    def wait(
+        self,
+        interval: float = 5.0,
+        timeout: float | None = None,
+        raise_on_pause: bool = True,
+        progress: bool | None = None,
+    ) -> ExperimentState:
+        """Wait until it is over, and return its state.
+
+        Args:
+            interval: After how many seconds at most the progress is shown again.
+            timeout: After how many seconds to give up.
+            raise_on_pause: Whether a pause is an error, or is waited for.
+            progress: Whether to show a bar; by default in notebooks and on terminals.
+
+        Raises:
+            TimeoutError: it is not over yet; the message tells its state.
+            ValueError: it is paused.
+        """
+        wait_for_end(self._session.service, self.id, interval, timeout, raise_on_pause, progress)
+        self.reload()
+        return self.state
+
+    def await_first_trial(self, interval: float = 0.1) -> Trial:
+        """Wait for its first trial; RuntimeError if it ends without one."""
+        record = wait_for_trial(self._session.service, self.id, interval)
+        return Trial._of(record, self._session)
+
+    # Trials
+
+    def iter_trials(
+        self,
+        sort_by: TrialSortBy = TrialSortBy.ID,
+        order_by: AnyOrder = OrderBy.ASCENDING,
+        limit: int | None = None,
+    ) -> Iterator[Trial]:
+        """Yield its trials; those without a value to sort by come last.
+
+        Args:
+            sort_by: What decides on the order.
+            order_by: The direction.
+            limit: How many at most.
+        """
+        from determined.store import Order, TrialFilter
+
+        order = Order(sort_key(sort_by, TrialSortBy), is_descending(order_by))
+        return trial_pages(self._session, TrialFilter(experiment_id=self.id), order, limit)
+
+    def list_trials(
+        self, sort_by: TrialSortBy = TrialSortBy.ID, order_by: AnyOrder = OrderBy.ASCENDING
+    ) -> list[Trial]:
+        """Its trials as a list."""
+        return list(self.iter_trials(sort_by, order_by))
+
+    @deprecated("Experiment.list_trials()")
+    def get_trials(self, *args: Any, **kwargs: Any) -> list[Trial]:
+        """Its trials."""
+        return self.list_trials(*args, **kwargs)
+
+    # Checkpoints and code
+
+    def list_checkpoints(
+        self,
+        sort_by: str | CheckpointSortBy | None = None,
+        order_by: AnyOrder | None = None,
+        max_results: int | None = None,
+    ) -> list[Checkpoint]:
+        """Its whole checkpoints; by default the best by the searcher's metric come first.
+
+        Args:
+            sort_by: The name of a validation metric, or a `CheckpointSortBy`.
+            order_by: The direction; to be given with `sort_by`.
+            max_results: How many at most.
+        """
+        from determined.experimental._client.checkpoint_lists import list_checkpoints
+        from determined.store import CheckpointFilter
+
+        where = CheckpointFilter(experiment_id=self.id, states=["COMPLETED"])
+        return list_checkpoints(self._session, where, self._record, sort_by, order_by, max_results)
+
+    @deprecated("Experiment.list_checkpoints(max_results=1)[0]")
+    def top_checkpoint(
+        self, sort_by: str | None = None, smaller_is_better: bool | None = None
+    ) -> Checkpoint:
+        """Its best checkpoint by a validation metric."""
+        return self._best(1, sort_by, smaller_is_better)[0]
+
+    @deprecated("Experiment.list_checkpoints(max_results=...)")
+    def top_n_checkpoints(
+        self, limit: int, sort_by: str | None = None, smaller_is_better: bool | None = None
+    ) -> list[Checkpoint]:
+        """The best checkpoint of each of its best trials."""
+        return self._best(limit, sort_by, smaller_is_better)
+
+    def _best(
+        self, limit: int, sort_by: str | None, smaller_is_better: bool | None
+    ) -> list[Checkpoint]:
+        from determined.experimental._client.checkpoint_lists import best_checkpoints
+        from determined.store import CheckpointFilter
+
+        where = CheckpointFilter(experiment_id=self.id, states=["COMPLETED"])
+        found = best_checkpoints(self._session, where, self._record, sort_by, smaller_is_better)
+        assert found, f"Experiment {self.id} has no checkpoint with a validation of this metric."
+        of_trials: dict[int | None, Checkpoint] = {}
+        for checkpoint in found:
+            of_trials.setdefault(checkpoint._record.trial_id, checkpoint)
+        return list(of_trials.values())[:limit]
+
+    def download_code(self, output_dir: str | None = None) -> str:
+        """Write its code to `exp-<id>_model_def.tar.gz` in a folder, and return the path."""
+        folder = Path() if output_dir is None else Path(output_dir).expanduser()
+        target = folder / f"exp-{self.id}_model_def.tar.gz"
+        self._session.service.write_code(self.id, target)
+        return str(target)
+
+    def delete_tensorboard_files(self) -> None:
+        """Delete the event files of its trials."""
+        self._session.service.delete_tensorboard_files(self.id)
+
+    def get_pachyderm_config(self) -> dict[str, Any]:
+        """An empty dict: there is no Pachyderm here."""
+        return {}
+
+    # What people call it
+
+    def set_name(self, name: str) -> None:
+        """Name it."""
+        if not name.strip():
+            raise ValueError("`name` must not be empty.")
+        self._change(name=name)
+
+    def set_description(self, description: str) -> None:
+        """Say what it is for."""
+        self._change(description=description)
+
+    def set_notes(self, notes: str) -> None:
+        """Write about it."""
+        self._change(notes=notes)
+
+    def set_labels(self, labels: Iterable[str]) -> None:
+        """Give it these labels and no others."""
+        if isinstance(labels, str):
+            raise ValueError(f"`labels` must be a set of texts, got one: {labels!r}.")
+        self._change(labels=sorted(set(labels)))
+
+    def add_label(self, label: str) -> None:
+        """Give it a label."""
+        self._session.service.label(self.id, label)
+        self.reload()
+
+    def remove_label(self, label: str) -> None:
+        """Take a label away; it need not be there."""
+        self._session.service.label(self.id, label, remove=True)
+        self.reload()
+
+    def move_to_project(self, workspace_name: str, project_name: str) -> None:
+        """Put it into another project."""
+        self._session.workspaces.project(workspace_name, project_name)
+        self._session.service.move(self.id, workspace_name, project_name)
+        self.reload()
+
+    def _change(self, **changes: Any) -> None:
+        self._session.service.change(self.id, **changes)
+        self.reload()
+
+    # Looking at it
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Its trials as a pandas.DataFrame, one row per trial.
+
+        The index is the trial's id. Hyperparameters stand in columns `hparams.<name>`; `best` and
+        `latest` are values of the searcher's metric.
+        """
+        from determined.experimental._client.frames import trials_frame
+
+        return trials_frame(self._record, [trial._record for trial in self.iter_trials()])
+
+    def plot(
+        self, metric: str | None = None, group: str = "validation", kind: str | None = None
+    ) -> go.Figure:
+        """Draw it as a plotly figure.
+
+        Args:
+            metric: Which metric; default: the searcher's.
+            group: Which reports: `validation`, `training` or another group.
+            kind: `curves` (how each trial learned) or `parallel` (hyperparameters and the best
+                value of each trial); by default both, if it has several trials.
+        """
+        from determined.experimental._client.charts import experiment_figure
+
+        trials = [trial._record for trial in self.iter_trials()]
+        reader = self._session.service.reader
+        return experiment_figure(reader, self._record, trials, metric, group, kind)
+
+
+Trial._experiment_class = Experiment
+
+
+class ExperimentReference(Experiment):
+    """Deprecated: use Experiment."""
+
+    def __init__(self, experiment_id: int, session: Session) -> None:
+        warn_deprecated("ExperimentReference", "Experiment")
+        super().__init__(experiment_id, session)

@@ -1,0 +1,73 @@
+"""What all objects of the client have in common."""
+
+from __future__ import annotations
+
+import html
+from datetime import datetime, timezone
+from typing import Any
+
+from determined.experimental._client.session import Session
+
+
+class StoredObject:
+    """Values as they were when they were read; `reload()` reads them again.
+
+    Two objects are equal if they stand for the same thing of the same home.
+    """
+
+    _session: Session
+
+    def reload(self) -> None:
+        """Read the values again."""
+        raise NotImplementedError
+
+    def _identity(self) -> Any:
+        raise NotImplementedError
+
+    def _facts(self) -> dict[str, Any]:
+        """What to show of it, in this order."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, StoredObject)
+            and type(other) is type(self)
+            and other._identity() == self._identity()
+            and other._session == self._session
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self._identity()))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={_short(value)}" for name, value in self._facts().items())
+        return f"{type(self).__name__}({shown})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(_text(value))}</td></tr>"
+            for name, value in self._facts().items()
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """A time of the store, with its time zone."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
+
+
+def _short(value: Any) -> str:
+    return value.name if hasattr(value, "name") and hasattr(value, "value") else repr(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, datetime):
+        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S%z")
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return ", ".join(map(str, sorted(value, key=str)))
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_text(inner)}" for key, inner in value.items())
+    return str(value.name) if hasattr(value, "value") else "" if value is None else str(value)

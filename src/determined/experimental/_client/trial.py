@@ -1,0 +1,313 @@
+"""Trials: one sample of hyperparameters, its metrics, logs and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from determined.experimental._client.checkpoint import Checkpoint
+from determined.experimental._client.deprecation import deprecated, warn_deprecated
+from determined.experimental._client.enums import (
+    AnyOrder,
+    CheckpointSortBy,
+    LogLevel,
+    TrialOrderBy,
+    TrialSortBy,
+    TrialState,
+)
+from determined.experimental._client.metrics import (
+    TrainingMetrics,
+    TrialMetrics,
+    ValidationMetrics,
+    iter_reports,
+)
+from determined.experimental._client.session import Session
+from determined.experimental._client.stored import StoredObject, moment
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from determined.experimental._client.experiment import Experiment
+    from determined.store import Trial as Record
+
+__all__ = [
+    "LogLevel",
+    "TrainingMetrics",
+    "Trial",
+    "TrialMetrics",
+    "TrialOrderBy",
+    "TrialReference",
+    "TrialSortBy",
+    "TrialState",
+    "ValidationMetrics",
+]
+
+
+class Trial(StoredObject):
+    """A trial of an experiment.
+
+    Attributes:
+        id: Its number.
+        experiment_id: The experiment it belongs to.
+        hparams: Its hyperparameters.
+        state: A `TrialState`.
+        metadata: What its code reported about it.
+        steps_completed: How many batches it has trained.
+        progress: From 0 to 1.
+        restarts: How often it was started again after a failure.
+        start_time: When its first run began.
+        end_time: When it was over.
+        best_validation: The best value of the searcher's metric, None without a validation.
+        reason: Why it ended as it did.
+    """
+
+    # Set by `experiment.py`: the two classes know each other, their modules need not.
+    _experiment_class: ClassVar[Callable[[int, Session], Experiment]]
+
+    def __init__(self, trial_id: int, session: Session) -> None:
+        self._session = session
+        self._hydrate(session.service.trial(trial_id))
+
+    @classmethod
+    def _of(cls, record: Record, session: Session) -> Trial:
+        made = cls.__new__(cls)
+        made._session = session
+        made._hydrate(record)
+        return made
+
+    def _hydrate(self, record: Record) -> None:
+        self._record = record
+        self.id = record.id
+        self.experiment_id = record.experiment_id
+        self.hparams = dict(record.hparams)
+        self.state = TrialState(f"STATE_{record.state}")
+        self.metadata = dict(record.metadata)
+        self.steps_completed = record.total_batches
+        self.progress = record.progress
+        self.restarts = record.restarts
+        self.start_time = moment(record.started)
+        self.end_time = moment(record.ended)
+        self.best_validation = record.best_validation
+        self.reason = record.reason
+        self.__dict__.pop("summary_metrics", None)
+
+    def _identity(self) -> int:
+        return self.id
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "experiment_id": self.experiment_id,
+            "state": self.state,
+            "steps_completed": self.steps_completed,
+            "best_validation": self.best_validation,
+            "hparams": self.hparams,
+        }
+
+    def reload(self) -> None:
+        """Read the values again."""
+        self._hydrate(self._session.service.trial(self.id))
+
+    @cached_property
+    def summary_metrics(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """By group (`avg_metrics` are those of training, `validation_metrics`) and metric: last,
+        min, max, sum, mean, count and type.
+        """
+        groups = self._session.service.reader.summary_metrics(self.id)
+        return {
+            group: {name: _summary(summary) for name, summary in metrics.items()}
+            for group, metrics in groups.items()
+        }
+
+    def get_experiment(self) -> Experiment:
+        """The experiment that it belongs to."""
+        return type(self)._experiment_class(self.experiment_id, self._session)
+
+    def kill(self) -> None:
+        """End it at once; its search goes on without it."""
+        self._session.service.kill_trial(self.id)
+        self.reload()
+
+    # Logs
+
+    def iter_logs(
+        self,
+        follow: bool = False,
+        *,
+        head: int | None = None,
+        tail: int | None = None,
+        container_ids: Sequence[str] | None = None,
+        rank_ids: Sequence[int] | None = None,
+        stdtypes: Sequence[str] | None = None,
+        min_level: LogLevel | None = None,
+        timestamp_before: str | int | None = None,
+        timestamp_after: str | int | None = None,
+        sources: Sequence[str] | None = None,
+        search_text: str | None = None,
+    ) -> Iterable[str]:
+        """Yield the lines of its log over all runs, each with its newline.
+
+        Args:
+            follow: Go on until the trial is over.
+            head: Only the first lines.
+            tail: Only the last lines.
+            container_ids: Accepted, without effect: there are no containers.
+            rank_ids: Only lines of these ranks.
+            stdtypes: Accepted, without effect: both streams go to one log.
+            min_level: Only lines of this level or above; those that tell none count as INFO.
+            timestamp_before: Only earlier lines: RFC 3339, or seconds since 1970 (UTC).
+            timestamp_after: Only lines of this moment or later.
+            sources: Accepted, without effect: all lines come from the trial.
+            search_text: Only lines that contain this text.
+        """
+        from determined.experimental._client.trial_logs import iter_lines, log_filter
+
+        for name, number in (("head", head), ("tail", tail)):
+            if number is not None and number < 0:
+                raise ValueError(f"`{name}` must not be negative, got {number}.")
+        if sum([follow, head is not None, tail is not None]) > 1:
+            raise ValueError("Give at most one of `follow`, `head` and `tail`.")
+        wanted = log_filter(rank_ids, min_level, timestamp_before, timestamp_after, search_text)
+        return iter_lines(self._session, self.id, wanted, follow, head, tail)
+
+    @deprecated("Trial.iter_logs()")
+    def logs(self, *args: Any, **kwargs: Any) -> Iterable[str]:
+        """Yield the lines of its log."""
+        return self.iter_logs(*args, **kwargs)
+
+    # Metrics
+
+    def iter_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
+        """Yield what it reported: of one group such as `training`, or of all."""
+        return iter_reports(self._session, [self.id], group)
+
+    @deprecated("Trial.iter_metrics()")
+    def stream_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
+        """Yield what it reported."""
+        return self.iter_metrics(group)
+
+    @deprecated('Trial.iter_metrics("training")')
+    def stream_training_metrics(self) -> Iterable[TrialMetrics]:
+        """Yield what training reported."""
+        return self.iter_metrics("training")
+
+    @deprecated('Trial.iter_metrics("validation")')
+    def stream_validation_metrics(self) -> Iterable[TrialMetrics]:
+        """Yield what validations reported."""
+        return self.iter_metrics("validation")
+
+    def to_dataframe(self, group: str | None = None) -> pd.DataFrame:
+        """What it reported as a pandas.DataFrame, one row per report.
+
+        The index is `steps_completed`. Without a `group`, the columns tell the group of each row.
+        """
+        from determined.experimental._client.frames import reports_frame
+
+        return reports_frame(self.iter_metrics(group), group)
+
+    # Checkpoints
+
+    def list_checkpoints(
+        self,
+        sort_by: str | CheckpointSortBy | None = None,
+        order_by: AnyOrder | None = None,
+        max_results: int | None = None,
+    ) -> list[Checkpoint]:
+        """Its checkpoints in any state; by default the best by the searcher's metric come first.
+
+        Args:
+            sort_by: The name of a validation metric, or a `CheckpointSortBy`.
+            order_by: The direction; to be given with `sort_by`.
+            max_results: How many at most.
+        """
+        from determined.experimental._client.checkpoint_lists import list_checkpoints
+        from determined.store import CheckpointFilter
+
+        where = CheckpointFilter(trial_id=self.id)
+        experiment = self._session.service.experiment(self.experiment_id)
+        return list_checkpoints(self._session, where, experiment, sort_by, order_by, max_results)
+
+    @deprecated("Trial.list_checkpoints()")
+    def get_checkpoints(self, *args: Any, **kwargs: Any) -> list[Checkpoint]:
+        """Its checkpoints."""
+        return self.list_checkpoints(*args, **kwargs)
+
+    @deprecated("Trial.list_checkpoints(max_results=1)[0]")
+    def top_checkpoint(
+        self, sort_by: str | None = None, smaller_is_better: bool | None = None
+    ) -> Checkpoint:
+        """Its best checkpoint by a validation metric."""
+        return self._best(sort_by, smaller_is_better)
+
+    @deprecated("Trial.list_checkpoints()")
+    def select_checkpoint(
+        self,
+        latest: bool = False,
+        best: bool = False,
+        uuid: str | None = None,
+        sort_by: str | None = None,
+        smaller_is_better: bool | None = None,
+    ) -> Checkpoint:
+        """One of its checkpoints: the latest, the best, or that of a name."""
+        assert sum([latest, best, uuid is not None]) == 1, (
+            "Give exactly one of `latest`, `best` and `uuid`."
+        )
+        assert best or (sort_by is None and smaller_is_better is None), (
+            "Give `sort_by` and `smaller_is_better` only with `best`."
+        )
+        if best:
+            return self._best(sort_by, smaller_is_better)
+        if latest:
+            return self._latest()
+        found = Checkpoint(str(uuid), self._session)
+        assert found._record.trial_id == self.id, (
+            f"Checkpoint {uuid} is not one of trial {self.id}."
+        )
+        return found
+
+    def _best(self, sort_by: str | None, smaller_is_better: bool | None) -> Checkpoint:
+        from determined.experimental._client.checkpoint_lists import best_checkpoints
+        from determined.store import CheckpointFilter
+
+        where = CheckpointFilter(trial_id=self.id, states=["COMPLETED"])
+        experiment = self._session.service.experiment(self.experiment_id)
+        found = best_checkpoints(self._session, where, experiment, sort_by, smaller_is_better)
+        assert found, f"Trial {self.id} has no checkpoint with a validation of this metric."
+        return found[0]
+
+    def _latest(self) -> Checkpoint:
+        from determined.store import CheckpointFilter, Order
+
+        where = CheckpointFilter(trial_id=self.id, states=["COMPLETED"])
+        order = Order("steps_completed", descending=True)
+        found = self._session.service.reader.checkpoints(where, order, limit=1).rows
+        assert found, f"Trial {self.id} has no checkpoint."
+        return Checkpoint._of(found[0], self._session)
+
+
+class TrialReference(Trial):
+    """Deprecated: use Trial."""
+
+    def __init__(self, trial_id: int, session: Session) -> None:
+        warn_deprecated("TrialReference", "Trial")
+        super().__init__(trial_id, session)
+
+
+def _summary(summary: Any) -> dict[str, Any]:
+    names = ("type", "last", "count", "sum", "min", "max", "mean")
+    values = {name: getattr(summary, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None or name == "last"}
+
+
+def trial_pages(session: Session, where: Any, order: Any, limit: int | None) -> Iterator[Trial]:
+    """Yield trials, read page by page."""
+    cursor, left = None, limit
+    while left is None or left > 0:
+        size = 1000 if left is None else min(1000, left)
+        page = session.service.reader.trials(where, order, size, cursor)
+        yield from (Trial._of(record, session) for record in page.rows)
+        left = None if left is None else left - len(page.rows)
+        cursor = page.next
+        if cursor is None:
+            return

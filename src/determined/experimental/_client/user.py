@@ -1,0 +1,74 @@
+"""Users: there is one, whoever runs the process."""
+
+from __future__ import annotations
+
+import getpass
+from dataclasses import dataclass
+
+from determined.errors import RefusedError
+
+__all__ = ["User"]
+
+
+@dataclass(frozen=True)
+class User:
+    """Whoever runs this process; accounts are those of the machine.
+
+    Attributes:
+        user_id: Always 1.
+        username: The name of the account.
+        admin: Always True: whoever runs it may do everything.
+        active: Always True.
+        remote: Always False.
+        agent_uid: Always None: there are no agents.
+        agent_gid: Always None.
+        agent_user: Always None.
+        agent_group: Always None.
+        display_name: Always None.
+    """
+
+    user_id: int
+    username: str
+    admin: bool = True
+    active: bool = True
+    remote: bool = False
+    agent_uid: int | None = None
+    agent_gid: int | None = None
+    agent_user: str | None = None
+    agent_group: str | None = None
+    display_name: str | None = None
+
+    @classmethod
+    def _me(cls) -> User:
+        return cls(1, getpass.getuser())
+
+    def reload(self) -> None:
+        """Nothing can have changed."""
+
+    def rename(self, new_username: str) -> None:
+        """Refused: accounts are those of the machine."""
+        raise no_accounts("rename a user")
+
+    def activate(self) -> None:
+        """Refused: accounts are those of the machine."""
+        raise no_accounts("activate a user")
+
+    def deactivate(self) -> None:
+        """Refused: accounts are those of the machine."""
+        raise no_accounts("deactivate a user")
+
+    def change_display_name(self, display_name: str) -> None:
+        """Refused: accounts are those of the machine."""
+        raise no_accounts("change a display name")
+
+    def change_password(self, new_password: str) -> None:
+        """Refused: accounts are those of the machine."""
+        raise no_accounts("change a password")
+
+
+def no_accounts(what: str) -> RefusedError:
+    """Why something about users cannot be done."""
+    return RefusedError(
+        f"Cannot {what}: there is no server with accounts, everything belongs to the user of this "
+        "machine who runs it."
+    )

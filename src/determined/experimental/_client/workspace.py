@@ -1,0 +1,76 @@
+"""Workspaces: projects that belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from determined.experimental._client.project import Project
+from determined.experimental._client.session import Session
+from determined.experimental._client.stored import StoredObject
+
+__all__ = ["ResourcePool", "Workspace"]
+
+
+@dataclass(frozen=True)
+class ResourcePool:
+    """Where trials run: here, the slots of this machine."""
+
+    name: str
+
+
+class Workspace(StoredObject):
+    """A workspace.
+
+    Attributes:
+        id: Its number.
+        name: Its name, which is unique.
+        archived: Whether it takes no new projects.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        workspace_id: int | None = None,
+        workspace_name: str | None = None,
+    ) -> None:
+        if (workspace_id is None) == (workspace_name is None):
+            raise ValueError("Give exactly one of `workspace_id` and `workspace_name`.")
+        self._session = session
+        if workspace_id is None:
+            workspace_id = session.workspaces.named(str(workspace_name)).id
+        self.id = workspace_id
+        self.reload()
+
+    def _identity(self) -> int:
+        return self.id
+
+    def _facts(self) -> dict[str, Any]:
+        return {"id": self.id, "name": self.name}
+
+    def reload(self) -> None:
+        """Read the values again."""
+        record = self._session.workspaces.of_id(self.id)
+        self.name, self.archived = record.name, record.archived
+
+    def create_project(self, name: str, description: str | None = None) -> Project:
+        """Make a project in it."""
+        record = self._session.workspaces.create_project(self.id, name, description or "")
+        return Project._of(record, self._session)
+
+    def get_project(self, name: str) -> Project:
+        """Its project of a name."""
+        return Project._of(self._session.workspaces.project(self.name, name), self._session)
+
+    def list_projects(self) -> list[Project]:
+        """Its projects."""
+        records = self._session.workspaces.projects(self.id)
+        return [Project._of(record, self._session) for record in records]
+
+    def delete_project(self, name: str) -> None:
+        """Remove an empty project."""
+        self._session.workspaces.delete_project(self.get_project(name).id)
+
+    def list_pools(self) -> list[ResourcePool]:
+        """The resource pools: there is one."""
+        return [ResourcePool("default")]

@@ -1,0 +1,73 @@
+"""`det model`, `det workspace` and `det project`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.det import run_det
+from tests.cli.scripts import STEPS
+from tests.support.lab import Lab
+
+pytestmark = pytest.mark.multiprocess
+
+
+def det(*words: str, code: int = 0) -> str:
+    answer = run_det(*words)
+    assert answer.returncode == code, answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert len(answer.stderr.splitlines()) == (1 if code == 1 else 0)
+    return answer.stderr if code else answer.stdout
+
+
+def test_models_and_their_versions(lab: Lab) -> None:
+    experiment_id = lab.create(STEPS)
+    lab.wait(experiment_id)
+    uuid = lab.checkpoints(experiment_id)[-1].uuid
+    assert "no models yet" in det("model")
+    made = json.loads(det("model", "create", "net", "--description", "a net", "--json"))[0]
+    assert (made["name"], made["description"], made["id"]) == ("net", "a net", 1)
+    assert "exists already" in det("model", "create", "net", code=1)
+    assert "no workspace 'x'" in det("m", "create", "other", "-w", "x", code=1)
+
+    told = det("model", "register-version", "net", uuid)
+    assert told == f"Registered checkpoint {uuid} as version 1\n"
+    assert "no checkpoint" in det("m", "register-version", "net", "1234", code=1)
+    assert "no model 'no'" in det("m", "register-version", "no", uuid, code=1)
+    version = json.loads(det("model", "describe", "net", "--json"))["versions"][0]
+    assert (version["number"], version["checkpoint_uuid"]) == (1, uuid)
+    assert uuid in det("model", "list-versions", "net")
+    assert "no version 7" in det("model", "describe", "net", "--version", "7", code=1)
+
+    det("workspace", "create", "research")
+    assert "Moved model net" in det("model", "move", "net", "research")
+    assert [m["name"] for m in json.loads(det("m", "ls", "-w", "research", "--json"))] == ["net"]
+    det("model", "archive", "net")
+    assert json.loads(det("model", "list", "--json")) == []
+    listed = json.loads(det("model", "list", "--all", "--sort-by", "name", "--json"))
+    assert [m["archived"] for m in listed] == [True]
+    det("model", "delete-version", "net", "1", "--yes")
+    assert "Removed model net" in det("model", "delete", "net", "--yes")
+    assert "no model 'net'" in det("model", "delete", "net", "--yes", code=1)
+    lab.service.close()
+
+
+def test_workspaces_and_projects() -> None:
+    assert json.loads(det("workspace", "list", "--json")) == []
+    made = json.loads(det("workspace", "create", "research", "--json"))[0]
+    assert (made["name"], made["projects"]) == ("research", 0)
+    det("project", "create", "research", "vision", "--description", "eyes")
+    found = json.loads(det("workspace", "describe", "research", "--json"))["projects"]
+    assert [(p["name"], p["description"]) for p in found] == [("vision", "eyes")]
+    listed = det("project", "list", "--csv").splitlines()
+    assert listed[0].startswith("ID,Name,Description,Experiments,Active")
+    assert "vision" in det("p", "describe", "research", "vision")
+    assert "still has projects" in det("workspace", "delete", "research", "--yes", code=1)
+    det("project", "archive", "research", "vision")
+    det("project", "unarchive", "research", "vision")
+    assert "no project 'x'" in det("project", "delete", "research", "x", "--yes", code=1)
+    det("project", "delete", "research", "vision", "--yes")
+    det("workspace", "delete", "research", "--yes")
+    assert "stays as it is" in det("workspace", "archive", "Uncategorized", code=1)
+    assert "Stopped" in det("supervisor", "stop")
