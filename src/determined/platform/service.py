@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from determined.errors import DeterminedError, StoreVersionError
+from determined.platform.deleting import DeletingVerbs
 from determined.platform.home import Home
+from determined.platform.refusals import NotFoundError as NotFoundError  # part of this interface
+from determined.platform.refusals import RefusedError as RefusedError
 from determined.platform.supervisor import presence
 from determined.store import Checkpoint, Experiment, Reader, Trial, TrialFilter, send_command
 
@@ -32,15 +35,7 @@ _LONGEST_POLL_SECONDS = 0.1
 _MOST_FAILURES = 3
 
 
-class RefusedError(DeterminedError):
-    """The platform will not do this; the message says why."""
-
-
-class NotFoundError(DeterminedError):
-    """There is no such experiment, trial or checkpoint."""
-
-
-class Service:
+class Service(DeletingVerbs):
     """One home, as doors see it. May be shared by threads."""
 
     def __init__(self, home: Home) -> None:
@@ -285,6 +280,12 @@ class Service:
                 "could ever start."
             )
         self.ask("set", {"experiment_id": experiment_id, "changes": changes})
+
+    def move(self, experiment_id: int, workspace: str, project: str) -> None:
+        """Put an experiment into another project."""
+        self.experiment(experiment_id)
+        arguments = {"experiment_id": experiment_id, "workspace": workspace, "project": project}
+        self.ask("move", arguments)
 
     def label(self, experiment_id: int, label: str, *, remove: bool = False) -> None:
         """Give an experiment a label, or take it away; either may be so already."""

@@ -162,4 +162,10 @@ CREATE TABLE command(
 CREATE INDEX command_unanswered ON command(number) WHERE answered IS NULL;
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+_VERSION_2 = """
+CREATE TABLE deletion(
+  uuid TEXT PRIMARY KEY REFERENCES checkpoint(uuid) ON DELETE CASCADE,
+  globs TEXT NOT NULL, failure TEXT NOT NULL DEFAULT '');
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)

@@ -10,6 +10,13 @@ from determined.platform.states import Refused, State
 from determined.platform.supervisor._blame import BadCommand, blaming
 from determined.platform.supervisor._continuing import continue_experiment
 from determined.platform.supervisor._decisions import Decisions
+from determined.platform.supervisor._deleting import (
+    collect,
+    delete_checkpoints,
+    delete_experiments,
+    set_gc_policy,
+)
+from determined.platform.supervisor._moving import move
 from determined.store import Command, NewExperiment, Transaction
 
 Answer = dict[str, Any]
@@ -135,4 +142,9 @@ _VERBS: dict[str, _Verb] = {
     "kill_trial": _kill_trial,
     "archive": _archive,
     "set": _set,
+    "delete": delete_experiments,
+    "delete_checkpoints": delete_checkpoints,
+    "set_gc_policy": set_gc_policy,
+    "collect": collect,
+    "move": move,
 }

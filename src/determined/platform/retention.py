@@ -1,0 +1,25 @@
+"""How many checkpoints an experiment keeps: between its configuration and the store. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from determined.store import Experiment, Retention
+
+
+def policy_of(experiment: Experiment) -> Retention:
+    """What the configuration of an experiment says."""
+    section = experiment.config["checkpoint_storage"]
+    return Retention(
+        section["save_experiment_best"], section["save_trial_best"], section["save_trial_latest"]
+    )
+
+
+def with_policy(config: dict[str, Any], policy: Retention) -> dict[str, Any]:
+    """The configuration with another policy."""
+    section = config["checkpoint_storage"] | {
+        "save_experiment_best": policy.experiment_best,
+        "save_trial_best": policy.trial_best,
+        "save_trial_latest": policy.trial_latest,
+    }
+    return config | {"checkpoint_storage": section}
