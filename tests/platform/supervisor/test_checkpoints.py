@@ -91,7 +91,12 @@ def kinds(lab: Lab, experiment_id: int, kind: str) -> list[str]:
 def collected(lab: Lab, experiment_ids: Iterable[int]) -> None:
     for experiment_id in experiment_ids:
         lab.wait(experiment_id)
-        lab.until(lambda i=experiment_id: not lab.experiment(i).gc_is_due)  # type: ignore[misc]
+        lab.until(lambda i=experiment_id: is_collected(lab, i))  # type: ignore[misc]
+
+
+def is_collected(lab: Lab, experiment_id: int) -> bool:
+    is_due = lab.experiment(experiment_id).gc_is_due
+    return not is_due and not lab.service.reader.is_deleting(experiment_id)
 
 
 @pytest.mark.parametrize("gc", ["end", "continuous"])
@@ -127,7 +132,7 @@ with core.init() as ctx:
         lab.until(lambda at=seen: lab.trials(experiment_id)[0].total_batches > at + 3)  # type: ignore[misc]
         lab.service.pause(experiment_id)
         lab.until(lambda: not lab.service.reader.unfinished_runs())
-        lab.until(lambda: not lab.experiment(experiment_id).gc_is_due)
+        lab.until(lambda: is_collected(lab, experiment_id))
         (left,) = steps(lab, experiment_id, "COMPLETED")
         lab.service.activate(experiment_id)
         lab.until(lambda at=left: f"from {at}" in lab.log(lab.runs(experiment_id)[-1]))  # type: ignore[misc]
