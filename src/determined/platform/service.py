@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # most questions need none of them, and `det` is to answer at
     from determined.config import Loaded
     from determined.platform.slots import Machine
     from determined.platform.snapshot import Snapshot
+    from determined.platform.verification import Verified
 
 _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
@@ -113,6 +114,14 @@ class Service(DeletingVerbs):
             raise RefusedError(f"Checkpoint {checkpoint.uuid} belongs to no experiment.")
         experiment = self.experiment(checkpoint.experiment_id)
         return download(checkpoint, storage_of(checkpoint, experiment), target)
+
+    def verify(self, checkpoint: Checkpoint) -> Verified:
+        """Read every file of a checkpoint and compare it with what was saved."""
+        from determined.platform.verification import verify
+
+        if checkpoint.experiment_id is None:
+            raise RefusedError(f"Checkpoint {checkpoint.uuid} belongs to no experiment.")
+        return verify(checkpoint, self.experiment(checkpoint.experiment_id))
 
     def running_experiments(self) -> set[int]:
         """The experiments that have a run at this moment."""

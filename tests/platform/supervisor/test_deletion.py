@@ -11,8 +11,8 @@ import pytest
 
 from determined.platform.service import NotFoundError, RefusedError
 from determined.store import CheckpointFilter, Retention, Writer
-from tests.platform.supervisor.test_checkpoints import SAVES_FIVE, collected, steps
 from tests.support.lab import Lab
+from tests.support.saving import SAVES_FIVE, collected, steps
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 

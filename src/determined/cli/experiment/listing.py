@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from determined.cli._checkpoint_rows import show_checkpoints
 from determined.cli._door import platform
 from determined.cli._options import (
     COUNT,
-    ID,
+    EXPERIMENT_ID,
     most_rows,
     page_of,
     paging_options,
@@ -22,7 +23,6 @@ from determined.cli._tables import (
     output_options,
     percent,
     show,
-    size_text,
     time_text,
 )
 from determined.cli.experiment.noun import experiment
@@ -138,7 +138,7 @@ def record_json(record: Any, hidden: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 @experiment.verb("list-trials", aliases=["lt"])
-@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @paging_options(200)
 @utc_option
 @output_options
@@ -175,28 +175,14 @@ def trial_json(trial: Trial) -> dict[str, Any]:
 
 
 @experiment.verb("list-checkpoints", aliases=["lc"])
-@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.option("--best", type=COUNT, metavar="N", help="Only the N best by the searcher's metric.")
 @output_options
 def list_checkpoints(experiment_id: int, best: int | None, output: Output) -> None:
     """List the checkpoints of an experiment in the order of their reports, or the best ones."""
     with platform() as service:
         rated = _rated(service, experiment_id, best)
-    headers = ["Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Resources"]
-    rows = [
-        [
-            item.checkpoint.trial_id,
-            item.checkpoint.steps_completed,
-            item.checkpoint.state,
-            item.value,
-            item.checkpoint.uuid,
-            len([name for name in item.checkpoint.resources if not name.endswith("/")]),
-            size_text(item.checkpoint.size),
-        ]
-        for item in rated
-    ]
-    data = [{**checkpoint_json(item.checkpoint), "validation_metric": item.value} for item in rated]
-    show([*headers, "Size"], rows, output, data)
+    show_checkpoints(rated, output)
 
 
 def _rated(service: Service, experiment_id: int, best: int | None) -> list[RatedCheckpoint]:
