@@ -10,8 +10,8 @@ import pytest
 from tests.cli.det import det_on_a_terminal, run_det
 from tests.cli.scripts import ENDLESS, STEPS
 from tests.support.lab import Lab
-from tests.support.saving import is_collected
 from tests.support.messages import documented
+from tests.support.saving import is_collected
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 

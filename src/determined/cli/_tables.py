@@ -221,6 +221,11 @@ def size_text(num_bytes: float) -> str:
     raise AssertionError
 
 
+def counted(count: int, what: str) -> str:
+    """Write `1 file`, `2 files`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def hparams_text(values: object) -> str:
     """Write hyperparameters on one line, as JSON."""
     import json

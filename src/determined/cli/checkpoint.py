@@ -26,6 +26,7 @@ from determined.cli._options import (
 )
 from determined.cli._tables import (
     Output,
+    counted,
     hparams_text,
     output_options,
     printable,
@@ -157,7 +158,7 @@ def verify(uuids: str, output: Output) -> int:
     show(headers, rows, output, in_full=True)
     damaged = sum(bool(result.problem) for result in results)
     if damaged:
-        complain(f"{damaged} of {len(results)} checkpoints cannot be used as they are")
+        complain(f"{damaged} of {counted(len(results), 'checkpoint')} cannot be used")
     return ERROR if damaged else OK
 
 
@@ -174,10 +175,10 @@ def delete(uuids: str, yes: bool) -> None:
     with platform(wake=False) as service:
         found = [service.checkpoint(uuid) for uuid in wanted]
         size = size_text(sum(row.size for row in found))
-        what = "checkpoint" if len(found) == 1 else "checkpoints"
-        confirm(f"Delete {len(found)} {what} ({size})? They cannot be brought back.", yes)
+        what = f"{counted(len(found), 'checkpoint')} ({size})"
+        confirm(f"Delete {what}? That cannot be undone.", yes)
         service.delete_checkpoints(wanted)
-        click.echo(f"Deleted {len(found)} {what} ({size})")
+        click.echo(f"Deleted {what}")
 
 
 @checkpoint.verb("rm")
@@ -211,8 +212,8 @@ def remove(uuids: str, globs: tuple[str, ...], yes: bool) -> None:
         if globs:
             _confirm_files(found, globs, yes)
         for row in service.delete_checkpoints(wanted, globs):
-            files = [name for name in row.resources if not name.endswith("/")]
-            click.echo(f"{row.uuid} is {row.state}: {len(files)} files, {size_text(row.size)}")
+            files = counted(len([n for n in row.resources if not n.endswith("/")]), "file")
+            click.echo(f"{row.uuid} is {row.state}: {files}, {size_text(row.size)}")
 
 
 def _confirm_files(found: list[Checkpoint], globs: tuple[str, ...], yes: bool) -> None:
@@ -228,7 +229,7 @@ def _confirm_files(found: list[Checkpoint], globs: tuple[str, ...], yes: bool) -
         click.echo("No recorded file matches.")
         return
     show(["UUID", "File", "Size"], rows)
-    confirm(f"Delete these {len(rows)} files?", yes)
+    confirm(f"Delete {counted(len(rows), 'file')}?", yes)
 
 
 @checkpoint.verb("gc")
@@ -253,11 +254,12 @@ def collect(experiment_ids: tuple[int, ...], dry_run: bool, yes: bool, output: O
         if dry_run or not garbage:
             return
         size = size_text(sum(item.checkpoint.size for item in garbage))
-        confirm(f"Delete these {len(garbage)} checkpoints ({size})?", yes)
+        what = f"{counted(len(garbage), 'checkpoint')} ({size})"
+        confirm(f"Delete {what}?", yes)
         numbers = {item.checkpoint.experiment_id for item in garbage}
         service.collect_garbage(sorted(number for number in numbers if number is not None))
         if output == "table":
-            click.echo(f"Deleted {len(garbage)} checkpoints ({size})")
+            click.echo(f"Deleted {what}")
 
 
 def _garbage(service: Service, experiment_ids: tuple[int, ...]) -> list[RatedCheckpoint]:

@@ -69,12 +69,17 @@ def schema() -> None:
 
 @experiment.verb("config")
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
-def config(experiment_id: int) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def config(experiment_id: int, as_json: bool) -> None:
     """Show the whole configuration of an experiment as YAML; secrets are masked."""
     from determined.config import masked, to_yaml
 
     with platform() as service:
-        click.echo(to_yaml(masked(service.experiment(experiment_id).config)), nl=False)
+        content = masked(service.experiment(experiment_id).config)
+    if as_json:
+        show_json(content)
+    else:
+        click.echo(to_yaml(content), nl=False)
 
 
 @experiment.verb("download-model-def")

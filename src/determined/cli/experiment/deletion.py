@@ -9,7 +9,7 @@ from determined.cli._checkpoint_rows import show_checkpoints
 from determined.cli._door import platform
 from determined.cli._errors import INTERRUPTED, OK
 from determined.cli._options import COUNT, EXPERIMENT_ID, EXPERIMENT_IDS, confirm, yes_option
-from determined.cli._tables import size_text
+from determined.cli._tables import counted, size_text
 from determined.cli.experiment.noun import experiment
 from determined.cli.experiment.settings import setting
 
@@ -28,11 +28,8 @@ def delete(experiment_ids: list[int], yes: bool) -> int:
         found = [service.experiment(number) for number in experiment_ids]
         count = sum(record.checkpoint_count for record in found)
         size = size_text(sum(record.checkpoint_size for record in found))
-        confirm(
-            f"Delete {what} with all metrics, logs and {count} checkpoints ({size})? "
-            "They cannot be brought back.",
-            yes,
-        )
+        files = f"{counted(count, 'checkpoint')} ({size})"
+        confirm(f"Delete {what} with all metrics, logs and {files}? That cannot be undone.", yes)
         try:
             service.delete_experiments(experiment_ids)
         except KeyboardInterrupt:
@@ -93,7 +90,7 @@ def set_gc_policy(
         if garbage:
             show_checkpoints(garbage)
             size = size_text(sum(item.checkpoint.size for item in garbage))
-            confirm(f"Delete these {len(garbage)} checkpoints ({size})?", yes)
+            confirm(f"Delete {counted(len(garbage), 'checkpoint')} ({size})?", yes)
         else:
             click.echo("No checkpoint will be deleted.")
         service.set_gc_policy(experiment_id, policy)

@@ -12,6 +12,7 @@ from determined.cli._door import platform
 from determined.cli._options import (
     COUNT,
     EXPERIMENT_ID,
+    TEXT,
     most_rows,
     page_of,
     paging_options,
@@ -32,6 +33,14 @@ if TYPE_CHECKING:
     from determined.store import Checkpoint, Experiment, RatedCheckpoint, Trial
 
 _POOL = "default"
+_STATES = (
+    *("ACTIVE", "PAUSED", "STOPPING_COMPLETED", "STOPPING_CANCELED", "STOPPING_KILLED"),
+    *("STOPPING_ERROR", "COMPLETED", "CANCELED", "ERROR", "DELETING", "DELETE_FAILED"),
+)
+_ORDERS = (
+    *("id", "name", "description", "state", "progress", "owner", "started", "ended"),
+    *("num_trials", "checkpoint_count", "checkpoint_size", "best_validation"),
+)
 
 
 @experiment.verb("list", aliases=["ls"])
@@ -39,12 +48,40 @@ _POOL = "default"
     "-a", "--all", "show_all", is_flag=True, help="Archived ones and those of others too."
 )
 @click.option("--show_project", "--show-project", is_flag=True, help="With workspace and project.")
+@click.option("--name", type=TEXT, help="Only those with this text in their name.")
+@click.option("--label", "labels", multiple=True, type=TEXT, help="Only those with this label.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(_STATES, case_sensitive=False),
+    help="Only those in this state.",
+)
+@click.option(
+    "--sort-by",
+    type=click.Choice(_ORDERS),
+    default="id",
+    show_default=True,
+    help="What decides the order.",
+)
+@click.option(
+    "--order-by",
+    type=click.Choice(["asc", "desc"]),
+    default="desc",
+    show_default=True,
+    help="Smallest or largest first.",
+)
 @paging_options(200)
 @utc_option
 @output_options
 def list_experiments(
     show_all: bool,
     show_project: bool,
+    name: str | None,
+    labels: tuple[str, ...],
+    states: tuple[str, ...],
+    sort_by: str,
+    order_by: str,
     limit: int,
     offset: int,
     pages: str,
@@ -58,13 +95,19 @@ def list_experiments(
         if not service.has_store:
             _show_none(output)
             return
-        wanted = ExperimentFilter() if show_all else ExperimentFilter(archived=False, owner=_user())
-        order = Order(descending=True)
+        wanted = ExperimentFilter(
+            archived=None if show_all else False,
+            owner=None if show_all else _user(),
+            labels=labels,
+            name_contains=name,
+            states=states or None,
+        )
+        order = Order(sort_by, descending=order_by == "desc")
         found = service.reader.experiments(wanted, order, most_rows(limit, offset, pages)).rows
         chosen = page_of(found, limit, offset, pages)
         if not found:
-            is_empty = show_all or not service.reader.experiments(limit=1).rows
-            _show_none(output, is_empty=is_empty)
+            is_empty = not service.reader.experiments(limit=1).rows
+            _show_none(output, is_empty=is_empty, is_filtered=bool(name or labels or states))
             return
         running = service.running_experiments()
         places = service.projects() if show_project else {}
@@ -82,11 +125,13 @@ def list_experiments(
     show(headers, rows, output, [experiment_json(e) for e in chosen])
 
 
-def _show_none(output: Output, *, is_empty: bool = True) -> None:
+def _show_none(output: Output, *, is_empty: bool = True, is_filtered: bool = False) -> None:
     if output == "json":
         show([], [], output, [])
     elif output == "table" and is_empty:
         click.echo("There are no experiments yet: `det experiment create CONFIG DIR` makes one.")
+    elif output == "table" and is_filtered:
+        click.echo("None of your experiments is like that; --all looks at archived ones too.")
     elif output == "table":
         click.echo("None but archived ones and those of others: --all shows them.")
 
