@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from determined.cli._nouns import det
 from determined.store import NewExperiment, NewTrial, Writer
 from tests.cli.det import Answer, call_det, run_det
+from tests.support import original_commands
 from tests.support.command_reference import PAGE, reference
 from tests.support.command_tree import ABSENT, ALL, WORKING, Words, find
 
@@ -42,6 +43,7 @@ _NEEDS_NOTHING = {
 # What starts processes, or ends one, whatever it is called with.
 _STARTS = {("supervisor", "start"), ("supervisor", "stop"), ("supervisor", "install")}
 _TELLS_MORE = ("create", "validate", "preview-search", "status")
+_SHORT = {"a", "cmd", "d", "r", "rp", "tpl", "ug"}
 _HOSTILE = ("99", "-1", "x", "99999999999999999999999", "\x1b[31m", "", "\udcff", "..", "1,,2")
 
 
@@ -179,3 +181,11 @@ def test_help_of_every_command_explains_each_option(words: Words) -> None:
 
 def test_the_reference_shows_every_command() -> None:
     assert PAGE.read_text() == reference(det), "write it: python -m tests.support.command_reference"
+
+
+def test_the_table_tells_what_became_of_each_command_of_the_original() -> None:
+    expected = original_commands.page()
+    write = "write it: python -m tests.support.original_commands"
+    assert original_commands.PAGE.read_text() == expected, write
+    for words in ABSENT:
+        assert words[0] in original_commands.ORIGINAL or words[0] in _SHORT, words
