@@ -53,7 +53,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("records") / "home"
     writer = Writer(folder)
     with writer.transaction() as transaction:
-        section = {"type": "shared_fs", "host_path": str(folder / "checkpoints")}
+        section: dict[str, object] = {"type": "shared_fs", "host_path": str(folder / "saved")}
         section |= {"save_experiment_best": 0, "save_trial_best": 1, "save_trial_latest": 1}
         config = {"checkpoint_storage": section, "resources": {"slots_per_trial": 1}}
         new = NewExperiment(config, "me", "records only", searcher_metric="loss")

@@ -15,7 +15,7 @@ def show_checkpoints(
     rated: Sequence[RatedCheckpoint], output: Output = "table", *, with_experiment: bool = False
 ) -> None:
     """Print checkpoints with the metric that rates them."""
-    from determined.cli.experiment.listing import checkpoint_json
+    from determined.cli._as_data import checkpoint_json
 
     headers = ["Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Resources"]
     rows: list[list[Any]] = [

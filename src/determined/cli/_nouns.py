@@ -25,7 +25,7 @@ _NOUNS = (
         ("c",),
     ),
     Lazy("tensorboard", "determined.cli.tensorboard", "Show trials in TensorBoard.", ("tb",)),
-    Lazy("job", "determined.cli.job", "See which experiments run and wait.", ("j",)),
+    Lazy("job", "determined.cli.job", "See which experiments run and wait, in order.", ("j",)),
     Lazy("slot", "determined.cli.slot", "See what the slots of this machine are used for.", ("s",)),
     Lazy(
         "supervisor",
@@ -38,7 +38,11 @@ _NOUNS = (
         "Measure, clean, back up and check the home of the platform.",
     ),
     Lazy("user", "determined.cli.user", "Tell who you are; there is nobody else.", ("u",)),
-    Lazy("completion", "determined.cli.completion", "Let shells complete what you type."),
+    Lazy(
+        "completion",
+        "determined.cli.completion",
+        "Print what makes a shell complete commands, options, ids and names.",
+    ),
     Lazy("version", "determined.cli.version", "Show the versions of what `det` runs with."),
 )
 

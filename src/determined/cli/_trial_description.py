@@ -123,8 +123,9 @@ class TrialDescription:
 
     def show_json(self, steps: Sequence[Workload]) -> None:
         """Print everything as JSON."""
+        from determined.cli._as_data import record_json
         from determined.cli._workload_json import workload_json
-        from determined.cli.experiment.listing import record_json, trial_json
+        from determined.cli.experiment.listing import trial_json
 
         told = []
         for step in steps:

@@ -99,7 +99,7 @@ def list_checkpoints(
 @output_options
 def describe(uuid: str, utc: bool, output: Output) -> None:
     """Show a checkpoint, its files and its metadata."""
-    from determined.cli.experiment.listing import checkpoint_json
+    from determined.cli._as_data import checkpoint_json
 
     with platform() as service:
         found = service.checkpoint(uuid)

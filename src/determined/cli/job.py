@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group, default="list")
 def job() -> None:
-    """See which experiments run and wait, in their order."""
+    """See which experiments run and wait, in order."""
 
 
 @job.verb("list", aliases=["ls"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from determined.cli._as_data import record_json
 from determined.cli._checkpoint_rows import show_checkpoints
 from determined.cli._door import platform
 from determined.cli._options import (
@@ -30,7 +30,7 @@ from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
     from determined.platform.service import Service
-    from determined.store import Checkpoint, Experiment, RatedCheckpoint, Trial
+    from determined.store import Experiment, RatedCheckpoint, Trial
 
 _POOL = "default"
 _STATES = (
@@ -169,19 +169,6 @@ def experiment_json(record: Experiment) -> dict[str, Any]:
     return record_json(record, hidden)
 
 
-def record_json(record: Any, hidden: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A record of the store as data: times are ISO 8601."""
-    from determined.cli._tables import iso_time
-
-    times = ("created", "started", "ended", "report_time", "heartbeat", "time")
-    return {
-        field.name: iso_time(value) if field.name in times else value
-        for field in dataclasses.fields(record)
-        if field.name not in hidden
-        for value in [getattr(record, field.name)]
-    }
-
-
 @experiment.verb("list-trials", aliases=["lt"])
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @paging_options(200)
@@ -241,12 +228,3 @@ def _rated(service: Service, experiment_id: int, best: int | None) -> list[Rated
     usable = [item for item in rated if item.value is not None and item.checkpoint.size >= 0]
     whole = [item for item in usable if item.checkpoint.state == "COMPLETED"]
     return best_first(whole, record.smaller_is_better)[:best]
-
-
-def checkpoint_json(checkpoint: Checkpoint) -> dict[str, Any]:
-    """A checkpoint as data; where it is stored, without secrets."""
-    from determined.config import masked
-
-    content = record_json(checkpoint)
-    content["storage"] = masked({"checkpoint_storage": checkpoint.storage})["checkpoint_storage"]
-    return content
