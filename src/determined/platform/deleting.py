@@ -9,7 +9,7 @@ from typing import Any
 
 from determined.platform.home import Home
 from determined.platform.refusals import RefusedError
-from determined.platform.retention import policy_of
+from determined.platform.retention import has_policy, no_policy, policy_of
 from determined.store import (
     Checkpoint,
     Experiment,
@@ -75,6 +75,8 @@ class DeletingVerbs:
     def garbage(self, experiment_id: int, policy: Retention | None = None) -> list[RatedCheckpoint]:
         """The checkpoints that a policy, by default the experiment's, would not keep."""
         record = self.experiment(experiment_id)
+        if not has_policy(record):
+            raise RefusedError(no_policy(record))
         reader: Reader = self.reader
         return reader.garbage(experiment_id, policy or policy_of(record))
 

@@ -7,6 +7,19 @@ from typing import Any
 from determined.store import Experiment, Retention
 
 
+def has_policy(experiment: Experiment) -> bool:
+    """Whether the platform decides which checkpoints stay; a run that it did not start does."""
+    return "save_trial_latest" in (experiment.config.get("checkpoint_storage") or {})
+
+
+def no_policy(experiment: Experiment) -> str:
+    """The sentence for those that have none."""
+    return (
+        f"experiment {experiment.id} was not started by the platform: its run decides which "
+        "checkpoints it keeps."
+    )
+
+
 def policy_of(experiment: Experiment) -> Retention:
     """What the configuration of an experiment says."""
     section = experiment.config["checkpoint_storage"]

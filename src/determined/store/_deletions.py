@@ -31,8 +31,13 @@ class Deletions:
         self._connection.execute("DELETE FROM deletion WHERE uuid=?", (uuid,))
         DELETIONS.insert(self._connection, {"uuid": uuid, "globs": list(globs), "failure": ""})
 
-    def due(self, limit: int, failed_before: Iterable[str] = ()) -> list[tuple[Deletion, str]]:
-        """What is to be deleted, with the storage it is in (JSON); not again what has failed."""
+    def due(
+        self, limit: int, failed_before: Iterable[str] = ()
+    ) -> list[tuple[Deletion, str | None]]:
+        """What is to be deleted, with the storage it is in (JSON, None if nobody knows).
+
+        Not again what has failed.
+        """
         skipped = list(failed_before)
         rows = self._connection.execute(
             "SELECT c.storage, json_extract(e.config, '$.checkpoint_storage'), "

@@ -324,6 +324,13 @@ class Transaction:
         found = RUNS.find(self._connection, "trial_id=? AND run_id=?", trial_id, run_id)
         return _existing(found, "run", f"{trial_id}.{run_id}")
 
+    def run_folders(self, experiment_id: int) -> list[str]:
+        """The folders of all runs of an experiment."""
+        query = (
+            "SELECT folder FROM run WHERE trial_id IN (SELECT id FROM trial WHERE experiment_id=?)"
+        )
+        return [folder for (folder,) in self._connection.execute(query, (experiment_id,))]
+
     def seconds_run(self, trial_id: int) -> float:
         """How long the runs of a trial took that have ended."""
         query = "SELECT total(ended - created) FROM run WHERE trial_id=? AND ended IS NOT NULL"

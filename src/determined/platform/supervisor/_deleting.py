@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from determined.platform.retention import with_policy
+from determined.platform.retention import has_policy, no_policy, with_policy
 from determined.platform.states import Refused, State
 from determined.platform.supervisor._decisions import Decisions
 from determined.storage import remaining
@@ -97,9 +97,6 @@ def _managed(transaction: Transaction, experiment_id: int) -> Experiment:
     record = transaction.experiment(experiment_id)
     if record.state == State.DELETING.value:
         raise Refused(f"experiment {record.id} is being deleted.")
-    if "save_trial_latest" not in record.config.get("checkpoint_storage", {}):
-        raise Refused(
-            f"experiment {record.id} was not started by `det`: its run decides which checkpoints "
-            "it keeps."
-        )
+    if not has_policy(record):
+        raise Refused(no_policy(record))
     return record

@@ -42,7 +42,7 @@ class FileDeletion:
     def __init__(self, home: Home, changed: asyncio.Event) -> None:
         self._home = home
         self._changed = changed
-        self._due: list[tuple[Deletion, str]] = []
+        self._due: list[tuple[Deletion, str | None]] = []
         self._emptied: list[tuple[Experiment, list[Path]]] = []
         self._failed: set[str] = set()
         self._result: _Result | None = None
@@ -63,12 +63,18 @@ class FileDeletion:
             if failures:
                 fail(transaction, experiment.id, failures[0])
             else:
-                trials = transaction.trials(experiment.id)
-                folders = [self._home.tensorboard / str(trial.id) for trial in trials]
-                folders.append(self._home.experiment(experiment.id))
-                if creation := experiment.environment.get("creation"):
-                    folders.append(self._home.creations / creation)
-                self._emptied.append((experiment, folders))
+                self._emptied.append((experiment, self._folders(transaction, experiment)))
+
+    def _folders(self, transaction: Transaction, experiment: Experiment) -> list[Path]:
+        """What belongs to an experiment in this home."""
+        trials = transaction.trials(experiment.id)
+        found = [self._home.tensorboard / str(trial.id) for trial in trials]
+        runs = [Path(folder) for folder in transaction.run_folders(experiment.id)]
+        found += [folder for folder in runs if self._home.path in folder.parents]
+        found.append(self._home.experiment(experiment.id))
+        if creation := experiment.environment.get("creation"):
+            found.append(self._home.creations / creation)
+        return found
 
     @property
     def has_results(self) -> bool:
@@ -124,13 +130,16 @@ class FileDeletion:
             self._task = None
             self._changed.set()
 
-    def _delete_files(self, due: list[tuple[Deletion, str]]) -> _Result:
+    def _delete_files(self, due: list[tuple[Deletion, str | None]]) -> _Result:
         result = _Result()
         storages: dict[str, StorageManager] = {}
         deadline = time.monotonic() + _LONGEST_SECONDS  # so that it is recorded now and then
         for deletion, section in due:
             if self._is_closing or time.monotonic() > deadline:
                 break
+            if section is None:  # of a run that told nobody where it saves: only our record goes
+                result.left[deletion.uuid] = {}
+                continue
             try:
                 if section not in storages:
                     storages[section] = build(json.loads(section))
