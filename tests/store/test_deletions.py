@@ -110,6 +110,33 @@ def test_who_uses_a_checkpoint_is_named(home: Home) -> None:
         assert set(tx.deletions.in_use(everything)) == {"registered"}
 
 
+def test_all_checkpoints_of_an_experiment_go_at_once(home: Home) -> None:
+    first, second = home.new_trial(), home.new_trial()
+    _save(home, first, "a", "b")
+    _save(home, second, "c")
+    for trial in (first, second):
+        _over(home, trial)
+    with home.writer.transaction() as tx:
+        tx.deletions.begin("a")
+        tx.deletions.end("a", {})
+        tx.deletions.begin("b")
+        tx.deletions.fail("b", "no way in")
+        assert tx.deletions.uuids_of(home.experiment_id) == ["b", "c"]
+        tx.deletions.begin_all(home.experiment_id)
+        assert [(d.uuid, d.globs) for d, _ in tx.deletions.due(9)] == [
+            ("b", ["**/*"]),
+            ("c", ["**/*"]),
+        ]
+        assert all(not d.failure for d in tx.deletions.of_experiment(home.experiment_id))
+    assert (home.trial(first.id).checkpoint_count, home.trial(first.id).checkpoint_size) == (0, 15)
+    with home.writer.transaction() as tx:
+        for uuid in ("b", "c"):
+            tx.deletions.end(uuid, {})
+    read = home.reader.experiment(home.experiment_id)
+    assert read is not None
+    assert (read.checkpoint_count, read.checkpoint_size) == (0, 0)
+
+
 def test_an_experiment_goes_trial_by_trial(home: Home) -> None:
     trials = [home.new_trial() for _ in range(5)]
     for trial in trials:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
 from determined.store._ingest import set_checkpoint_files
-from determined.store._records import CHECKPOINTS, DELETIONS, TERMINAL_STATES, Checkpoint, Deletion
+from determined.store._records import CHECKPOINTS, DELETIONS, TERMINAL_STATES, Deletion
 
 EVERYTHING = ("**/*",)
+_WITH_FILES = "experiment_id=? AND (state<>'DELETED' OR resources<>'{}')"
 _OVER = ",".join("?" * len(TERMINAL_STATES))
 
 
@@ -77,10 +79,25 @@ class Deletions:
             experiment_id,
         )
 
-    def checkpoints_of(self, experiment_id: int) -> list[Checkpoint]:
+    def uuids_of(self, experiment_id: int) -> list[str]:
         """The checkpoints of an experiment that may have files."""
-        where = "WHERE experiment_id=? AND (state<>'DELETED' OR resources<>'{}')"
-        return CHECKPOINTS.select(self._connection, where, experiment_id)
+        query = f"SELECT uuid FROM checkpoint WHERE {_WITH_FILES}"
+        return [uuid for (uuid,) in self._connection.execute(query, (experiment_id,))]
+
+    def begin_all(self, experiment_id: int) -> None:
+        """Note that all checkpoints of an experiment are to go."""
+        globs = json.dumps(EVERYTHING)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO deletion(uuid, globs, failure) "
+            f"SELECT uuid, ?, '' FROM checkpoint WHERE {_WITH_FILES}",
+            (globs, experiment_id),
+        )
+        for change in (
+            "UPDATE checkpoint SET state='DELETED' WHERE experiment_id=?",
+            "UPDATE trial SET checkpoint_count=0 WHERE experiment_id=?",
+            "UPDATE experiment SET checkpoint_count=0 WHERE id=?",
+        ):
+            self._connection.execute(change, (experiment_id,))
 
     def in_use(self, uuids: Iterable[str], outside: int | None = None) -> dict[str, str]:
         """Which of these checkpoints must stay, and why.

@@ -23,7 +23,8 @@ class _Records:
     def __init__(self, folder: Path, *, unmanaged: bool) -> None:
         self.home = Home(folder / "home")
         self.writer = Writer(self.home.path)
-        storage = {"type": "shared_fs", "host_path": str(self.home.checkpoints)}
+        place = str(self.home.checkpoints)
+        storage: dict[str, object] = {"type": "shared_fs", "host_path": place}
         storage |= dict.fromkeys(["save_experiment_best", "save_trial_best"], 0)
         config = {} if unmanaged else {"checkpoint_storage": storage | {"save_trial_latest": 0}}
         self.run_folder = self.home.path / "inbox" / "one"

@@ -25,8 +25,7 @@ def delete_experiments(
     for record in records:
         _check(transaction, record)
     for record in records:
-        for checkpoint in transaction.deletions.checkpoints_of(record.id):
-            transaction.deletions.begin(checkpoint.uuid)
+        transaction.deletions.begin_all(record.id)
         changes = {"state": State.DELETING.value, "reason": "", "gc_is_due": False}
         transaction.update_experiment(record.id, ended=record.ended, **changes)
     return {}
@@ -38,7 +37,7 @@ def _check(transaction: Transaction, record: Experiment) -> None:
             f"experiment {record.id} is {record.state}: only what has ended can be deleted. "
             f"`det experiment kill {record.id}` ends it."
         )
-    uuids = [c.uuid for c in transaction.deletions.checkpoints_of(record.id)]
+    uuids = transaction.deletions.uuids_of(record.id)
     for uuid, reason in transaction.deletions.in_use(uuids, outside=record.id).items():
         raise Refused(
             f"experiment {record.id} cannot be deleted: of its checkpoint {uuid}, {reason}."
