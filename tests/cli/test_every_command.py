@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 import pytest
 from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 from determined.cli._nouns import det
 from determined.store import NewExperiment, NewTrial, Writer
 from tests.cli.det import Answer, call_det, run_det
 from tests.support import original_commands
 from tests.support.command_reference import PAGE, reference
-from tests.support.command_tree import ABSENT, ALL, WORKING, Words, find
+from tests.support.command_tree import ABSENT, WORKING, Words, find
+from tests.support.hostile_calls import HOSTILE, calls, words_of
 
 # What changes or waits for nothing without arguments, so that it can be called with none.
 _NEEDS_NOTHING = {
@@ -44,7 +44,6 @@ _NEEDS_NOTHING = {
 _STARTS = {("supervisor", "start"), ("supervisor", "stop"), ("supervisor", "install")}
 _TELLS_MORE = ("create", "validate", "preview-search", "status")
 _SHORT = {"a", "cmd", "d", "r", "rp", "tpl", "ug"}
-_HOSTILE = ("99", "-1", "x", "99999999999999999999999", "\x1b[31m", "", "\udcff", "..", "1,,2")
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,7 @@ def test_words_too_many_are_wrong_usage(words: Words, home: Path) -> None:
 
 
 @pytest.mark.parametrize("words", sorted(set(WORKING) - _NEEDS_NOTHING), ids=" ".join)
-@pytest.mark.parametrize("given", _HOSTILE)
+@pytest.mark.parametrize("given", HOSTILE)
 def test_unknown_things_are_told_in_one_line(words: Words, given: str, home: Path) -> None:
     count = sum(isinstance(p, click.Argument) and p.required for p in find(words).params)
     answer = call_det(*words, "--", *[given] * count, home=home)
@@ -123,31 +122,8 @@ def test_a_few_real_processes_end_the_same_way(home: Path) -> None:
         assert "Traceback" not in answer.stderr
 
 
-_text = st.sampled_from(_HOSTILE) | st.text(max_size=8) | st.integers().map(str)
-_nobody = _text.filter(lambda text: text.strip() != "1")  # else a supervisor would have to answer
 _quiet = [words for words in WORKING if words not in _STARTS]
 _ASKS = ("describe", "config", "list", "list-trials", "list-checkpoints", "compare", "logs")
-
-
-@st.composite
-def _calls(draw: st.DrawFn) -> Words:
-    """A command with arguments and options of its own, and values that hardly fit."""
-    words = draw(st.sampled_from(_quiet))
-    command = find(words)
-    text = _text if words[-1] in _ASKS else _nobody
-    options = [p for p in command.params if isinstance(p, click.Option)]
-    arguments = [p for p in command.params if isinstance(p, click.Argument)]
-    call: list[str] = []
-    for option in draw(st.lists(st.sampled_from(options), max_size=3)) if options else []:
-        name = draw(st.sampled_from(option.opts))
-        if option.is_flag:
-            call.append(name)
-        else:
-            call += [name, draw(text)]
-    count = draw(st.integers(0, len(arguments) + 1))
-    values = draw(st.lists(text, min_size=count, max_size=count))
-    last = [*values, *call] if draw(st.booleans()) else [*call, "--", *values]
-    return (*words, *last)
 
 
 @settings(
@@ -155,7 +131,7 @@ def _calls(draw: st.DrawFn) -> Words:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(_calls())
+@given(calls(_quiet, _ASKS))
 @example(("experiment", "describe", "1", "--metrics", "--csv", "--json"))
 @example(("experiment", "list", "--limit", str(2**63 - 1), "--offset", str(2**63 - 1)))
 @example(("trial", "logs", "1", "--search", "[", "--tail", "0"))
@@ -163,11 +139,10 @@ def _calls(draw: st.DrawFn) -> Words:
 @example(("experiment", "set", "weight", "99", "nan"))
 @example(("experiment", "set", "max-slots", "99", "\u0663"))
 @example(("experiment", "describe", "1", "--outdir", "tables"))
-@example(("experiment", "compare", "1", "--metric", "\x00", "--json"))
+@example(("experiment", "compare", "1", "--metric", "\x01", "--json"))
 @example(("tensorboard", "start", "1", "--port", "99999"))
 def test_no_arguments_bring_about_a_traceback(home: Path, call: Words) -> None:
-    words = next(words for words in ALL if call[: len(words)] == words)
-    _check(call_det(*call, home=home), words)
+    _check(call_det(*call, home=home), words_of(call))
 
 
 @pytest.mark.parametrize("words", WORKING, ids=" ".join)

@@ -121,6 +121,10 @@ def _free_port(host: str, wanted: int | None) -> int:
             try:
                 probe.bind((host, port))
                 return int(probe.getsockname()[1])
+            except socket.gaierror as error:
+                raise click.ClickException(f"--host {host}: {error.strerror}.") from None
+            except UnicodeError:
+                raise click.ClickException(f"--host {host!r} is no name of a machine.") from None
             except OSError as error:
                 if wanted is not None:
                     raise click.ClickException(f"--port {port}: {error.strerror}.") from None
