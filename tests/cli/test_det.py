@@ -18,7 +18,7 @@ from determined.cli._errors import exit_code_of
 from determined.cli._group import Group, Lazy
 from determined.cli._nouns import det
 from determined.errors import CheckpointNotFound
-from tests.cli.det import run_det
+from tests.cli.det import det_on_a_terminal, run_det
 
 _ROOT = Path(__file__).parents[2]
 
@@ -252,3 +252,31 @@ def test_every_lazy_command_can_be_loaded_and_has_its_line_of_help() -> None:
         loaded = command.load()
         assert loaded.name == command.name
         assert loaded.get_short_help_str(100) == command.help
+
+
+def test_json_has_colours_only_where_they_are_wanted(tmp_path: Path) -> None:
+    wanted = {"DET_CLI_COLORIZE": "1"}
+    with det_on_a_terminal("version", "--json", environment=wanted) as terminal:
+        assert terminal.end() == 0
+        assert '\x1b[34m  "det"\x1b[0m: ' in terminal.output
+    with det_on_a_terminal("version", "--json", environment=wanted | {"NO_COLOR": "1"}) as terminal:
+        assert terminal.end() == 0
+        assert "\x1b" not in terminal.output
+    assert "\x1b" not in run_det("version", "--json", environment=wanted).stdout
+
+
+@pytest.mark.parametrize(
+    "words", [["e", "schema"], ["job", "list", "--csv"], ["completion", "zsh"]]
+)
+def test_a_reader_that_left_is_no_error(words: list[str]) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    answer = subprocess.run(
+        [sys.executable, "-m", "determined.cli", *words],
+        stdout=writes,
+        stderr=subprocess.PIPE,
+        timeout=100,
+        check=False,
+    )
+    os.close(writes)
+    assert (answer.returncode, answer.stderr) == (0, b"")

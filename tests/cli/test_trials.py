@@ -11,6 +11,7 @@ from tests.cli.det import det_on_a_terminal, run_det
 from tests.cli.scripts import ENDLESS, STEPS
 from tests.support.lab import Lab
 from tests.support.messages import documented
+from tests.support.saving import is_collected
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
@@ -58,7 +59,7 @@ def test_debugging_stops_at_breakpoints_and_changes_nothing(lab: Lab) -> None:
     script = "import os\nDEBUGS = 'DET_RUN_DIR' not in os.environ\n" + script
     number = lab.create(script, hyperparameters={"lr": 0.5})
     lab.wait(number)
-    lab.until(lambda: not lab.experiment(number).gc_is_due)
+    lab.until(lambda: is_collected(lab, number))
     before = (lab.experiment(number), lab.trials(number), lab.checkpoints(number))
     reports = list(lab.service.reader.iter_metrics(1))
     files = sorted(lab.home.path.rglob("*"))

@@ -32,6 +32,8 @@ def _sections(group: Group, path: str) -> Iterator[str]:
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
+        if command.hidden:  # what has no meaning here has a table of its own
+            continue
         if isinstance(command, Group):
             if path == "det":
                 yield f"\n## {path} {group._with_aliases(name)}\n\n{_text(command)}\n"

@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from determined.cli._errors import ERROR, OK
+from determined.cli._options import EXPERIMENT_ID
 
 _POLL_SECONDS = 0.5
 
 
 @click.command("continue")
-@click.argument("experiment_id", type=int)
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.option("--max-trials", type=click.IntRange(1), help="Try values up to so many trials.")
 @click.option("--max-time", type=click.IntRange(1), help="Train the best to this time: new rungs.")
 @click.option("--max-length", type=click.IntRange(1), help="Train all who finished this long.")

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from determined.errors import DeterminedError
+
 if TYPE_CHECKING:
     from determined.platform.service import Service
 
@@ -19,7 +21,9 @@ def platform(*, wake: bool = True) -> Iterator[Service]:
     service = Service(Home.find())
     try:
         if wake:
-            with contextlib.suppress(OSError):  # where nothing can be written, look all the same
+            with contextlib.suppress(
+                OSError, DeterminedError
+            ):  # where nothing can be written, look all the same
                 service.wake_if_needed()
         yield service
     finally:

@@ -6,9 +6,12 @@ import dataclasses
 import difflib
 import importlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _HELP = "help"
 
@@ -55,7 +58,9 @@ class Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments; without any, those of the default command."""
-        return super().parse_args(ctx, args or ([self._default] if self._default else []))
+        if self._default and not ctx.resilient_parsing:  # a shell completes what is there
+            args = args or [self._default]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that the arguments name."""
@@ -81,9 +86,22 @@ class Group(click.Group):
         """Find the command that the arguments name; `help` shows what the next ones are for."""
         if args and args[0] == _HELP and _HELP not in self.commands:
             return _HELP, _help_command(self), args[1:]
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+        is_unknown = bool(args) and self.get_command(ctx, args[0]) is None
+        if is_unknown and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(self._unknown(ctx, args[0]), ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What a word may become, without importing lazy commands."""
+        from click.shell_completion import CompletionItem
+
+        lines = {name: self._line_of(ctx, name) for name in self.list_commands(ctx)}
+        found = [
+            CompletionItem(name, help=line)
+            for name, line in lines.items()
+            if line is not None and name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing lazy ones."""
@@ -103,7 +121,8 @@ class Group(click.Group):
         return ", ".join([name, *(a for a, target in self._aliases.items() if target == name)])
 
     def _unknown(self, ctx: click.Context, word: str) -> str:
-        known = [*self.list_commands(ctx), *self._aliases, _HELP]
+        shown = [name for name in self.list_commands(ctx) if self._line_of(ctx, name) is not None]
+        known = [*shown, *self._aliases, _HELP]
         near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
         hint = f" Did you mean `{near[0]}`?" if near else ""
         return f"No such command `{word}`.{hint}"

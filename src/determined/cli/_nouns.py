@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from determined._version import __version__
+from determined.cli._absent import absent_nouns
 from determined.cli._group import Group, Lazy
 
 _NOUNS = (
@@ -20,13 +21,15 @@ _NOUNS = (
     Lazy(
         "checkpoint",
         "determined.cli.checkpoint",
-        "Look at checkpoints and download them.",
+        "Look at checkpoints, download, verify and delete them.",
         ("c",),
     ),
     Lazy("model", "determined.cli.model", "Register checkpoints as versions of models.", ("m",)),
     Lazy("workspace", "determined.cli.workspace", "Keep projects apart.", ("w",)),
     Lazy("project", "determined.cli.project", "Group experiments within a workspace.", ("p",)),
-    Lazy("slot", "determined.cli.slot", "See what the slots of this machine are used for."),
+    Lazy("tensorboard", "determined.cli.tensorboard", "Show trials in TensorBoard.", ("tb",)),
+    Lazy("job", "determined.cli.job", "See which experiments run and wait, in order.", ("j",)),
+    Lazy("slot", "determined.cli.slot", "See what the slots of this machine are used for.", ("s",)),
     Lazy(
         "supervisor",
         "determined.cli.supervisor",
@@ -36,6 +39,12 @@ _NOUNS = (
         "store",
         "determined.cli.store",
         "Measure, clean, back up and check the home of the platform.",
+    ),
+    Lazy("user", "determined.cli.user", "Tell who you are; there is nobody else.", ("u",)),
+    Lazy(
+        "completion",
+        "determined.cli.completion",
+        "Print what makes a shell complete commands, options, ids and names.",
     ),
     Lazy("version", "determined.cli.version", "Show the versions of what `det` runs with."),
 )
@@ -57,3 +66,7 @@ def det(user: str | None, master: str | None) -> None:
             f"--master {master}: experiments run on this machine, there is no server to talk to. "
             "Leave the option out."
         )
+
+
+for _command in absent_nouns().values():
+    det.add_command(_command)

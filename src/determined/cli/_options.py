@@ -5,26 +5,146 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Row = TypeVar("_Row")
 _LARGEST_ID = 2**63 - 1
 ID = click.IntRange(1, _LARGEST_ID)
 COUNT = click.IntRange(0, _LARGEST_ID)
+POSITIVE = click.IntRange(1, _LARGEST_ID)
 
 
-def id_list(text: str) -> list[int]:
-    """Read ids with commas between them: `3` or `3,4,8`."""
+class ExperimentId(click.IntRange):
+    """The id of an experiment, which shells complete."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The ids that begin with what was typed, newest first."""
+        from determined.cli._suggestions import experiments
+
+        return experiments(incomplete)
+
+
+class TrialId(click.IntRange):
+    """The id of a trial, which shells complete."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The ids that begin with what was typed, newest first."""
+        from determined.cli._suggestions import trials
+
+        return trials(incomplete)
+
+
+class Ids(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
+    """Ids with commas between them: `3` or `3,4,8`."""
+
+    name = "ids"
+
+    def __init__(self, each: click.IntRange) -> None:
+        self._each = each
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[int]:
+        """Read the ids; each counts once."""
+        words = [word.strip() for word in str(value).split(",")]
+        if not all(word.isascii() and word.isdigit() for word in words):
+            self.fail(f"expected ids such as 3 or 3,4,8, got {value!r}.", param, ctx)
+        ids = [int(word) for word in words if len(word) < 20]
+        if len(ids) < len(words) or not all(0 < number <= _LARGEST_ID for number in ids):
+            self.fail(f"ids start at 1, got {value!r}.", param, ctx)
+        return list(dict.fromkeys(ids))
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """What may follow the last comma."""
+        from click.shell_completion import CompletionItem
+
+        before, comma, last = incomplete.rpartition(",")
+        found = self._each.shell_complete(ctx, param, last)
+        return [CompletionItem(f"{before}{comma}{i.value}", help=i.help) for i in found]
+
+
+class Text(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
+    """Text that can be stored: no bytes of another encoding."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The same text."""
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            self.fail("expected text in UTF-8.", param, ctx)
+        return str(value)
+
+
+class CheckpointUuids(Text):
+    """UUIDs of checkpoints with commas between them, which shells complete."""
+
+    name = "uuids"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The checkpoints that have files, newest first."""
+        from click.shell_completion import CompletionItem
+
+        from determined.cli._suggestions import checkpoints
+
+        before, comma, last = incomplete.rpartition(",")
+        return [CompletionItem(f"{before}{comma}{i.value}", help=i.help) for i in checkpoints(last)]
+
+
+class Workspace(Text):
+    """The name of a workspace, which shells complete."""
+
+    name = "workspace"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names that begin with what was typed."""
+        from determined.cli._suggestions import workspaces
+
+        return workspaces(incomplete)
+
+
+class Project(Text):
+    """The name of a project in the workspace before it, which shells complete."""
+
+    name = "project"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names that begin with what was typed."""
+        from determined.cli._suggestions import projects
+
+        return projects(incomplete, ctx.params.get("workspace") or "")
+
+
+EXPERIMENT_ID = ExperimentId(1, _LARGEST_ID)
+TRIAL_ID = TrialId(1, _LARGEST_ID)
+EXPERIMENT_IDS = Ids(EXPERIMENT_ID)
+TEXT = Text()
+UUIDS = CheckpointUuids()
+
+
+def uuid_list(text: str) -> list[str]:
+    """Take UUIDs with commas between them apart; each counts once."""
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdigit() for word in words):
-        raise click.BadParameter(f"expected ids such as 3 or 3,4,8, got {text!r}.")
-    ids = [int(word) for word in words if len(word) < 20]
-    if len(ids) < len(words) or not all(0 < number <= _LARGEST_ID for number in ids):
-        raise click.BadParameter(f"ids start at 1, got {text!r}.")
-    return ids
+    if not all(words):
+        raise click.UsageError(f"expected UUIDs with commas between them, got {text!r}.")
+    return list(dict.fromkeys(words))
 
 
 def moment(text: str) -> float:
@@ -47,6 +167,22 @@ def utc_option(function: _Function) -> _Function:
 def yes_option(function: _Function) -> _Function:
     """Give a command `--yes`."""
     return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask, unless `--yes` answers; anything but yes ends the command and changes nothing."""
+    if not yes and not click.confirm(question):
+        raise click.ClickException("nothing was changed")
+
+
+def smaller_option(function: _Function) -> _Function:
+    """Give a command `--smaller-is-better true|false`."""
+    return click.option(
+        "--smaller-is-better",
+        type=bool,
+        metavar="true|false",
+        help="Whether less is better; default: as the experiment's configuration says.",
+    )(function)
 
 
 def paging_options(limit: int) -> Callable[[_Function], _Function]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -12,12 +13,15 @@ from typing import Any, Literal, TextIO, TypeVar
 
 import click
 
+from determined.cli._errors import use_colour
+
 Output = Literal["table", "csv", "json"]
 _NARROWEST = 6
 _FEW_ROWS = 3
 _SAYS_NOTHING = ("", None, "default")
 _WHOLE = re.compile(r"\d\d-\d\d \d\d:\d\d$|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _SECONDS = re.compile(r"^\d{4}-(\d\d-\d\d \d\d:\d\d):\d\d[+-]\d{4}$")
+_JSON_NAME = re.compile(r'^ +"(?:[^"\\]|\\.)*"(?=: )', re.MULTILINE)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -78,7 +82,10 @@ def show_json(data: object) -> None:
     """Print JSON: sorted, indented by two."""
     import json
 
-    click.echo(json.dumps(data, indent=2, sort_keys=True, default=str, ensure_ascii=False))
+    text = json.dumps(data, indent=2, sort_keys=True, default=str, ensure_ascii=False)
+    if os.environ.get("DET_CLI_COLORIZE", "").lower() in ("1", "true") and use_colour(sys.stdout):
+        text = _JSON_NAME.sub(lambda found: click.style(found[0], fg="blue"), text)
+    click.echo(text)
 
 
 def table(
@@ -219,6 +226,11 @@ def size_text(num_bytes: float) -> str:
             return f"{num_bytes:.3g} {unit}"
         num_bytes /= 1000
     raise AssertionError
+
+
+def counted(count: int, what: str) -> str:
+    """Write `1 file`, `2 files`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def hparams_text(values: object) -> str:

@@ -1,4 +1,4 @@
-"""`det checkpoint`: describe and download checkpoints."""
+"""`det checkpoint`: look at checkpoints, download, verify and delete them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,29 @@ from typing import TYPE_CHECKING
 
 import click
 
+from determined.cli._checkpoint_rows import show_checkpoints
 from determined.cli._door import platform
+from determined.cli._errors import ERROR, OK, complain
 from determined.cli._group import Group
-from determined.cli._options import utc_option
+from determined.cli._options import (
+    COUNT,
+    EXPERIMENT_ID,
+    TEXT,
+    TRIAL_ID,
+    UUIDS,
+    confirm,
+    page_of,
+    paging_options,
+    utc_option,
+    uuid_list,
+    yes_option,
+)
 from determined.cli._tables import (
     Output,
+    counted,
     hparams_text,
     output_options,
+    printable,
     show,
     size_text,
     time_text,
@@ -21,21 +37,69 @@ from determined.cli._tables import (
 
 if TYPE_CHECKING:
     from determined.platform.service import Service
-    from determined.store import Checkpoint
+    from determined.store import Checkpoint, RatedCheckpoint
+
+_STATES = ("COMPLETED", "PARTIALLY_DELETED", "DELETED", "ERROR", "ACTIVE")
 
 
 @click.group(cls=Group)
 def checkpoint() -> None:
-    """Look at checkpoints and download them."""
+    """Look at checkpoints, download, verify and delete them."""
+
+
+@checkpoint.verb("list", aliases=["ls"])
+@click.option("--experiment", "experiment_id", type=EXPERIMENT_ID, help="Only of this experiment.")
+@click.option("--trial", "trial_id", type=TRIAL_ID, help="Only of this trial.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(_STATES, case_sensitive=False),
+    help="Only in this state; default: those that have files.",
+)
+@click.option("--best", type=COUNT, metavar="N", help="Only the N best of the experiment.")
+@paging_options(200)
+@output_options
+def list_checkpoints(
+    experiment_id: int | None,
+    trial_id: int | None,
+    states: tuple[str, ...],
+    best: int | None,
+    limit: int,
+    offset: int,
+    pages: str,
+    output: Output,
+) -> None:
+    """List checkpoints in the order of their reports, or the best ones of an experiment."""
+    from determined.platform.outcome import best_first
+    from determined.store import CheckpointFilter
+
+    if best is not None and experiment_id is None:
+        raise click.UsageError("--best needs --experiment: metrics of several cannot be compared.")
+    where = CheckpointFilter(experiment_id, trial_id, states or _STATES[:2])
+    with platform() as service:
+        if experiment_id is not None:
+            record = service.experiment(experiment_id)
+        if trial_id is not None:
+            service.trial(trial_id)
+        found = service.reader.rated_checkpoints(where) if service.has_store else []
+        if best is not None:
+            found = [item for item in found if item.value is not None]
+            found = best_first(found, record.smaller_is_better)[:best]
+    shown = page_of(found, limit, offset, pages)
+    if output == "table" and not shown:
+        click.echo("There are none.")
+        return
+    show_checkpoints(shown, output, with_experiment=experiment_id is None)
 
 
 @checkpoint.verb("describe")
-@click.argument("uuid", metavar="UUID")
+@click.argument("uuid", type=UUIDS, metavar="UUID")
 @utc_option
 @output_options
 def describe(uuid: str, utc: bool, output: Output) -> None:
     """Show a checkpoint, its files and its metadata."""
-    from determined.cli.experiment.listing import checkpoint_json
+    from determined.cli._as_data import checkpoint_json
 
     with platform() as service:
         found = service.checkpoint(uuid)
@@ -44,7 +108,7 @@ def describe(uuid: str, utc: bool, output: Output) -> None:
 
 
 @checkpoint.verb("download")
-@click.argument("uuid", metavar="UUID")
+@click.argument("uuid", type=UUIDS, metavar="UUID")
 @click.option(
     "-o",
     "--output-dir",
@@ -69,6 +133,148 @@ def download(uuid: str, output_dir: Path | None, quiet: bool, mode: str) -> None
             _show(service, found, "table", False)
 
 
+@checkpoint.verb("verify")
+@click.argument("uuids", type=UUIDS, metavar="UUID[,UUID...]")
+@output_options
+def verify(uuids: str, output: Output) -> int:
+    """Read every file of checkpoints and compare it with what was saved.
+
+    The exit code is 0 if all of them are whole, else 1.
+    """
+    with platform() as service:
+        results = [service.verify(service.checkpoint(uuid)) for uuid in uuid_list(uuids)]
+    rows: list[list[object]] = [
+        [
+            result.checkpoint.uuid,
+            "damaged" if result.problem else "whole",
+            len([name for name in result.checkpoint.resources if not name.endswith("/")]),
+            size_text(result.checkpoint.size),
+            "hashes" if result.has_hashes else "names and sizes",
+            result.problem,
+        ]
+        for result in results
+    ]
+    headers = ["UUID", "Result", "Files", "Size", "Compared", "Problem"]
+    show(headers, rows, output, in_full=True)
+    damaged = sum(bool(result.problem) for result in results)
+    if damaged:
+        complain(f"{damaged} of {counted(len(results), 'checkpoint')} cannot be used")
+    return ERROR if damaged else OK
+
+
+@checkpoint.verb("delete")
+@click.argument("uuids", type=UUIDS, metavar="UUID[,UUID...]")
+@yes_option
+def delete(uuids: str, yes: bool) -> None:
+    """Delete checkpoints: all of those named, or none.
+
+    Refused for versions of models, and for what a trial would go on from. The records stay, marked
+    as deleted.
+    """
+    wanted = uuid_list(uuids)
+    with platform(wake=False) as service:
+        found = [service.checkpoint(uuid) for uuid in wanted]
+        size = size_text(sum(row.size for row in found))
+        what = f"{counted(len(found), 'checkpoint')} ({size})"
+        confirm(f"Delete {what}? That cannot be undone.", yes)
+        service.delete_checkpoints(wanted)
+        click.echo(f"Deleted {what}")
+
+
+@checkpoint.verb("rm")
+@click.argument("uuids", type=UUIDS, metavar="UUID[,UUID...]")
+@click.option(
+    "--glob",
+    "globs",
+    multiple=True,
+    type=TEXT,
+    metavar="PATTERN",
+    help="Delete the files that match, such as `*.bin` or `optimizer/**`.",
+)
+@yes_option
+def remove(uuids: str, globs: tuple[str, ...], yes: bool) -> None:
+    """Delete files of checkpoints by patterns, as Python's glob knows them.
+
+    Without --glob nothing is deleted: the records are brought in line with the files that are in
+    the storage.
+    """
+    from determined.platform.deleting import check_glob
+    from determined.platform.service import RefusedError
+
+    wanted = uuid_list(uuids)
+    for pattern in globs:
+        try:
+            check_glob(pattern)
+        except RefusedError as error:
+            raise click.UsageError(f"--glob: {error}") from None
+    with platform(wake=False) as service:
+        found = [service.checkpoint(uuid) for uuid in wanted]
+        if globs:
+            _confirm_files(found, globs, yes)
+        for row in service.delete_checkpoints(wanted, globs):
+            files = counted(len([n for n in row.resources if not n.endswith("/")]), "file")
+            click.echo(f"{row.uuid} is {row.state}: {files}, {size_text(row.size)}")
+
+
+def _confirm_files(found: list[Checkpoint], globs: tuple[str, ...], yes: bool) -> None:
+    """Show which files will go, and ask."""
+    from determined.storage import remaining
+
+    rows: list[list[object]] = []
+    for row in found:
+        left = remaining(row.resources, globs)
+        gone = [name for name in sorted(row.resources) if name not in left]
+        rows += [[row.uuid, name, size_text(row.resources[name])] for name in gone]
+    if not rows:
+        click.echo("No recorded file matches.")
+        return
+    show(["UUID", "File", "Size"], rows)
+    confirm(f"Delete {counted(len(rows), 'file')}?", yes)
+
+
+@checkpoint.verb("gc")
+@click.argument("experiment_ids", nargs=-1, type=EXPERIMENT_ID, metavar="[EXPERIMENT_ID]...")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@yes_option
+@output_options
+def collect(experiment_ids: tuple[int, ...], dry_run: bool, yes: bool, output: Output) -> None:
+    """Delete the checkpoints that the policy of their experiment does not keep.
+
+    Of all experiments, unless some are named. It also happens by itself when an experiment ends;
+    `checkpoint_storage.gc: continuous` does it all the time.
+    """
+    if output != "table" and not (dry_run or yes):
+        raise click.UsageError("--csv and --json need --dry-run or --yes.")
+    with platform(wake=False) as service:
+        garbage = _garbage(service, experiment_ids)
+        if garbage or output != "table":
+            show_checkpoints(garbage, output, with_experiment=True)
+        else:
+            click.echo("Nothing to delete.")
+        if dry_run or not garbage:
+            return
+        size = size_text(sum(item.checkpoint.size for item in garbage))
+        what = f"{counted(len(garbage), 'checkpoint')} ({size})"
+        confirm(f"Delete {what}?", yes)
+        numbers = {item.checkpoint.experiment_id for item in garbage}
+        service.collect_garbage(sorted(number for number in numbers if number is not None))
+        if output == "table":
+            click.echo(f"Deleted {what}")
+
+
+def _garbage(service: Service, experiment_ids: tuple[int, ...]) -> list[RatedCheckpoint]:
+    if experiment_ids or not service.has_store:
+        numbers = [service.experiment(number).id for number in dict.fromkeys(experiment_ids)]
+    else:
+        found = service.reader.experiments().rows
+        numbers = [
+            record.id
+            for record in found
+            if not record.unmanaged and not record.state.startswith("DELET")
+        ]
+    return [item for number in numbers for item in service.garbage(number)]
+
+
 def _show(
     service: Service, found: Checkpoint, output: Output, utc: bool, data: object = None
 ) -> None:
@@ -88,5 +294,5 @@ def _show(
     ]
     if found.experiment_id is not None:
         folder = folder_of(found, service.experiment(found.experiment_id))
-        rows.append(["Path", "" if folder is None else str(folder)])
+        rows.append(["Path", "" if folder is None else printable(folder)])
     show(["Name", "Value"], rows, output, data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from determined.cli._absent import absent
 from determined.cli._door import platform
 from determined.cli._group import Group
 from determined.cli._options import utc_option
@@ -64,3 +65,12 @@ def list_slots(utc: bool, output: Output) -> None:
     if waiting:
         click.echo("\nWaiting:")
         show(["Experiment ID", "Trial ID", "Reason"], waiting)
+
+
+absent(
+    slot,
+    "Slots are not switched on and off one by one: DET_SLOTS and CUDA_VISIBLE_DEVICES say which "
+    "ones the supervisor uses when it starts.",
+    "enable",
+    "disable",
+)

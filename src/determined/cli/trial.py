@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from determined.cli._absent import absent
 from determined.cli._door import platform
+from determined.cli._downloads import best_checkpoints, download_options
 from determined.cli._group import Group
 from determined.cli._log_options import log_options
-from determined.cli._options import ID, page_of, paging_options, utc_option
+from determined.cli._options import TRIAL_ID, UUIDS, page_of, paging_options, utc_option
 from determined.cli._show_logs import LogRequest, show_logs
-from determined.cli._tables import Output, output_options
+from determined.cli._tables import Output, hparams_text, output_options, show, time_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from determined.platform.service import Service
+    from determined.store import Checkpoint
 
 
 @click.group(cls=Group)
@@ -25,7 +27,7 @@ def trial() -> None:
 
 
 @trial.verb("describe")
-@click.argument("trial_id", type=ID, metavar="ID")
+@click.argument("trial_id", type=TRIAL_ID, metavar="ID")
 @click.option("--metrics-summary", is_flag=True, help="Only the summary of each metric.")
 @click.option("--metrics", is_flag=True, help="With the metrics of each batch.")
 @paging_options(1000)
@@ -56,7 +58,7 @@ def describe(
 
 
 @trial.verb("logs")
-@click.argument("trial_id", type=ID, metavar="ID")
+@click.argument("trial_id", type=TRIAL_ID, metavar="ID")
 @log_options
 def logs(trial_id: int, **options: Any) -> int:
     """Show the log of a trial, over all of its runs."""
@@ -65,8 +67,90 @@ def logs(trial_id: int, **options: Any) -> int:
         return show_logs(service, service.trial(trial_id).experiment_id, trial_id, request)
 
 
+@trial.verb("download")
+@click.argument("trial_id", type=TRIAL_ID, metavar="ID")
+@click.option("--best", is_flag=True, help="The best checkpoint by the searcher's metric.")
+@click.option("--latest", is_flag=True, help="The checkpoint after the most batches.")
+@click.option("--uuid", type=UUIDS, help="This checkpoint.")
+@download_options("checkpoints/UUID")
+def download(
+    trial_id: int,
+    best: bool,
+    latest: bool,
+    uuid: str | None,
+    output_dir: Path | None,
+    sort_by: str | None,
+    smaller_is_better: bool | None,
+    quiet: bool,
+) -> None:
+    """Download one checkpoint of a trial: the best, the latest, or a certain one."""
+    if best + latest + (uuid is not None) != 1:
+        raise click.UsageError("Name one of --best, --latest and --uuid.")
+    if not best and (sort_by is not None or smaller_is_better is not None):
+        raise click.UsageError("--sort-by and --smaller-is-better are for --best.")
+    with platform() as service:
+        record = service.trial(trial_id)
+        if uuid is not None:
+            found = service.checkpoint(uuid)
+            if found.trial_id != trial_id:
+                raise click.UsageError(f"Checkpoint {uuid} is not of trial {trial_id}.")
+        elif latest:
+            found = _latest(service, trial_id)
+        else:
+            from determined.store import CheckpointFilter
+
+            where = CheckpointFilter(trial_id=trial_id, states=["COMPLETED"])
+            ranked = best_checkpoints(
+                service, where, record.experiment_id, sort_by, smaller_is_better
+            )
+            found = ranked[0].checkpoint
+        target = (output_dir or Path("checkpoints", found.uuid)).absolute()
+        path = service.download(found, target)
+        if quiet:
+            click.echo(str(path))
+            return
+        click.echo(f"Local checkpoint path:\n{path}\n")
+        headers = ["Experiment ID", "Trial ID", "Steps Completed", "Report Time"]
+        headers += ["Checkpoint UUID", "Validation Metrics", "Metadata"]
+        row = [found.experiment_id, found.trial_id, found.steps_completed]
+        metrics, metadata = service.metrics_at(found), found.metadata
+        told = [time_text(found.report_time), found.uuid, hparams_text(metrics)]
+        show(headers, [[*row, *told, hparams_text(metadata)]], in_full=True)
+
+
+def _latest(service: Service, trial_id: int) -> Checkpoint:
+    from determined.store import CheckpointFilter, Order
+
+    where = CheckpointFilter(trial_id=trial_id, states=["COMPLETED"])
+    found = service.reader.checkpoints(where, Order("steps_completed", descending=True), 1).rows
+    if not found:
+        raise click.ClickException(f"Trial {trial_id} has no checkpoint that is whole.")
+    return found[0]
+
+
+@trial.verb("support-bundle")
+@click.argument("trial_id", type=TRIAL_ID, metavar="ID")
+@click.option(
+    "-o",
+    "--output-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="Where to put it; default: here.",
+)
+def support_bundle(trial_id: int, output_dir: Path) -> None:
+    """Put all that is known of a trial into one archive: logs, records, how its runs ended.
+
+    Secrets of the configuration are masked. Look at the logs before you give it away.
+    """
+    from determined.platform.support_bundle import write_bundle
+
+    with platform() as service:
+        record = service.trial(trial_id)
+        click.echo(f"Wrote {write_bundle(service.home, service.reader, record, output_dir)}")
+
+
 @trial.verb("kill")
-@click.argument("trial_id", type=ID, metavar="ID")
+@click.argument("trial_id", type=TRIAL_ID, metavar="ID")
 def kill(trial_id: int) -> None:
     """End a trial at once; its search goes on without it."""
     with platform(wake=False) as service:
@@ -75,7 +159,7 @@ def kill(trial_id: int) -> None:
 
 
 @trial.verb("debug")
-@click.argument("trial_id", type=ID, metavar="ID")
+@click.argument("trial_id", type=TRIAL_ID, metavar="ID")
 @click.option("--from-beginning", is_flag=True, help="Do not load the trial's latest checkpoint.")
 @click.option("--keep", is_flag=True, help="Keep the folder with its files at the end.")
 def debug(trial_id: int, from_beginning: bool, keep: bool) -> int:
@@ -87,7 +171,6 @@ def debug(trial_id: int, from_beginning: bool, keep: bool) -> int:
     """
     import shutil
     import tempfile
-    from pathlib import Path
 
     with platform(wake=False) as service:
         service.trial(trial_id)
@@ -119,3 +202,17 @@ def _debug(service: Service, trial_id: int, folder: Path, from_beginning: bool) 
     code = ready.run()
     click.echo(f"Trial {trial_id} ended with exit code {code}.", err=True)
     return code
+
+
+@click.group("set", cls=Group)
+def setting() -> None:
+    """Change how a trial is kept."""
+
+
+absent(
+    setting,
+    "Logs are kept as long as their experiment: `det experiment delete` removes them.",
+    "log-retention",
+)
+setting.hidden = True
+trial.add_command(setting)

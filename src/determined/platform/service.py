@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from determined.errors import DeterminedError, NotFoundError, RefusedError, StoreVersionError
+from determined.platform.deleting import DeletingVerbs
 from determined.platform.home import Home
 from determined.platform.supervisor import presence
 from determined.store import Checkpoint, Experiment, Reader, Trial, TrialFilter, send_command
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # most questions need none of them, and `det` is to answer at
     from determined.config import Loaded
     from determined.platform.slots import Machine
     from determined.platform.snapshot import Snapshot
+    from determined.platform.verification import Verified
 
 __all__ = ["NotFoundError", "RefusedError", "Service"]
 
@@ -35,7 +37,7 @@ _LONGEST_POLL_SECONDS = 0.1
 _MOST_FAILURES = 3
 
 
-class Service:
+class Service(DeletingVerbs):
     """One home, as doors see it. May be shared by threads."""
 
     def __init__(self, home: Home) -> None:
@@ -115,6 +117,14 @@ class Service:
             raise RefusedError(f"Checkpoint {checkpoint.uuid} belongs to no experiment.")
         experiment = self.experiment(checkpoint.experiment_id)
         return download(checkpoint, storage_of(checkpoint, experiment), target)
+
+    def verify(self, checkpoint: Checkpoint) -> Verified:
+        """Read every file of a checkpoint and compare it with what was saved."""
+        from determined.platform.verification import verify
+
+        if checkpoint.experiment_id is None:
+            raise RefusedError(f"Checkpoint {checkpoint.uuid} belongs to no experiment.")
+        return verify(checkpoint, self.experiment(checkpoint.experiment_id))
 
     def running_experiments(self) -> set[int]:
         """The experiments that have a run at this moment."""
@@ -282,6 +292,12 @@ class Service:
                 "could ever start."
             )
         self.ask("set", {"experiment_id": experiment_id, "changes": changes})
+
+    def move(self, experiment_id: int, workspace: str, project: str) -> None:
+        """Put an experiment into another project."""
+        self.experiment(experiment_id)
+        arguments = {"experiment_id": experiment_id, "workspace": workspace, "project": project}
+        self.ask("move", arguments)
 
     def label(self, experiment_id: int, label: str, *, remove: bool = False) -> None:
         """Give an experiment a label, or take it away; either may be so already."""

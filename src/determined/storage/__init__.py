@@ -23,6 +23,7 @@ from determined.storage._durable import FileDigest, HashingFile
 from determined.storage._fsspec import FsspecStorageManager
 from determined.storage._local import DirectoryStorageManager, SharedFSStorageManager
 from determined.storage._manifest import Contents, Manifest
+from determined.storage._patterns import remaining
 from determined.storage._retention import RetentionPolicy, apply_retention
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "check_storage_id",
     "default_location",
     "from_string",
+    "remaining",
     "validate_config",
     "validate_manager",
 ]

@@ -5,6 +5,7 @@
 Logs, code and checkpoints are files elsewhere.
 """
 
+from determined._retention import Retention
 from determined.store._ingest import Heard, is_decisive
 from determined.store._maintenance import backup, check
 from determined.store._pages import (
@@ -21,6 +22,7 @@ from determined.store._records import (
     TERMINAL_STATES,
     Checkpoint,
     Command,
+    Deletion,
     Event,
     Experiment,
     JournalPosition,
@@ -49,6 +51,7 @@ __all__ = [
     "CheckpointFilter",
     "Command",
     "Cursor",
+    "Deletion",
     "Event",
     "Experiment",
     "ExperimentFilter",
@@ -65,6 +68,7 @@ __all__ = [
     "Reader",
     "Registry",
     "Report",
+    "Retention",
     "Run",
     "Samples",
     "SearchStep",

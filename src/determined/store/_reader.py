@@ -31,6 +31,7 @@ from determined.store._pages import (
 from determined.store._records import (
     CHECKPOINTS,
     COMMANDS,
+    DELETIONS,
     EVENTS,
     EXPERIMENTS,
     MODEL_VERSIONS,
@@ -45,6 +46,7 @@ from determined.store._records import (
     WORKSPACES,
     Checkpoint,
     Command,
+    Deletion,
     Event,
     Experiment,
     Model,
@@ -347,6 +349,18 @@ class Reader:
         )
         return frozenset(uuid for (uuid,) in rows if uuid is not None)
 
+    def deletion(self, uuid: str) -> Deletion | None:
+        """What of a checkpoint is still to be deleted, None if nothing is."""
+        return DELETIONS.find(self._connection, "uuid=?", uuid)
+
+    def is_deleting(self, experiment_id: int) -> bool:
+        """Whether files of an experiment's checkpoints are still to be deleted."""
+        query = (
+            "SELECT 1 FROM deletion d JOIN checkpoint c ON c.uuid=d.uuid "
+            "WHERE c.experiment_id=? AND d.failure='' LIMIT 1"
+        )
+        return self._connection.execute(query, (experiment_id,)).fetchone() is not None
+
     def tasks_using(self, what: str, identifier: str) -> list[int]:
         """The trials that said they use a `checkpoint` or `model_version`."""
         rows = self._connection.execute(
@@ -365,7 +379,8 @@ class Reader:
         """Whether an experiment that is over has something left for the supervisor to do."""
         query = (
             "SELECT 1 FROM experiment WHERE gc_is_due "
-            "OR json_extract(environment, '$.calls') IS NOT NULL LIMIT 1"
+            "OR json_extract(environment, '$.calls') IS NOT NULL "
+            "UNION ALL SELECT 1 FROM deletion WHERE failure='' LIMIT 1"
         )
         return self._connection.execute(query).fetchone() is not None
 

@@ -11,7 +11,7 @@ from typing import Any
 from determined.store._rows import Table
 
 TERMINAL_STATES = ("COMPLETED", "CANCELED", "ERROR")
-OVER_STATES = (*TERMINAL_STATES, "DELETED", "DELETE_FAILED")
+OVER_STATES = (*TERMINAL_STATES, "DELETING", "DELETED", "DELETE_FAILED")
 PROFILER_GROUPS = ("gpu", "cpu", "memory", "disk", "network")
 
 
@@ -151,6 +151,15 @@ class RatedCheckpoint:
     metrics: dict[str, Any] | None
     value: float | None
     validated: int | None
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """Files of a checkpoint that are to go, or could not be deleted (`failure` says why)."""
+
+    uuid: str
+    globs: list[str]
+    failure: str
 
 
 @dataclass(frozen=True)
@@ -301,6 +310,7 @@ EXPERIMENTS = Table("experiment", Experiment)
 TRIALS = Table("trial", Trial)
 RUNS = Table("run", Run)
 CHECKPOINTS = Table("checkpoint", Checkpoint)
+DELETIONS = Table("deletion", Deletion)
 JOURNALS = Table("journal", JournalPosition)
 SEARCH_STEPS = Table("search_step", SearchStep)
 SAMPLES = Table("sample", Samples)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from determined.errors import StoreError
 from determined.journal import Record
+from determined.store._deletions import Deletions
 from determined.store._ingest import Heard, Ingest, count_checkpoint, set_checkpoint_files
 from determined.store._records import (
     CHECKPOINTS,
@@ -55,6 +56,12 @@ class Transaction:
         """Workspaces, projects and models."""
         self._decide()
         return Registry(self._connection)
+
+    @property
+    def deletions(self) -> Deletions:
+        """Checkpoints that are to lose files."""
+        self._decide()
+        return Deletions(self._connection)
 
     # Journals
 
@@ -156,6 +163,10 @@ class Transaction:
         rows = self._connection.execute("SELECT id FROM experiment WHERE gc_is_due ORDER BY id")
         return [row[0] for row in rows]
 
+    def with_state(self, state: str) -> list[Experiment]:
+        """The experiments in a state, by id."""
+        return EXPERIMENTS.select(self._connection, "WHERE state=? ORDER BY id", state)
+
     def with_calls(self) -> list[Experiment]:
         """The experiments whose end somebody is still to be told of."""
         query = "WHERE json_extract(environment, '$.calls') IS NOT NULL ORDER BY id"
@@ -216,11 +227,22 @@ class Transaction:
         )
         return int(number)
 
-    def delete_experiment(self, experiment_id: int) -> None:
-        """Remove an experiment with its trials, metrics and records of checkpoints."""
+    def delete_experiment(self, experiment_id: int, most_trials: int = -1) -> bool:
+        """Remove an experiment with its trials, metrics and records of checkpoints.
+
+        With `most_trials`, only so many of the trials, so that others need not wait: False if there
+        are more. The experiment goes with the last of them.
+        """
         self._decide()
         self._ingest.forget()
+        self._connection.execute(
+            "DELETE FROM trial WHERE id IN (SELECT id FROM trial WHERE experiment_id=? LIMIT ?)",
+            (experiment_id, most_trials),
+        )
+        if TRIALS.find(self._connection, "experiment_id=?", experiment_id) is not None:
+            return False
         self._connection.execute("DELETE FROM experiment WHERE id=?", (experiment_id,))
+        return True
 
     # Trials and runs
 
@@ -298,6 +320,13 @@ class Transaction:
         """The run as it is within this transaction."""
         found = RUNS.find(self._connection, "trial_id=? AND run_id=?", trial_id, run_id)
         return _existing(found, "run", f"{trial_id}.{run_id}")
+
+    def run_folders(self, experiment_id: int) -> list[str]:
+        """The folders of all runs of an experiment."""
+        query = (
+            "SELECT folder FROM run WHERE trial_id IN (SELECT id FROM trial WHERE experiment_id=?)"
+        )
+        return [folder for (folder,) in self._connection.execute(query, (experiment_id,))]
 
     def seconds_run(self, trial_id: int) -> float:
         """How long the runs of a trial took that have ended."""

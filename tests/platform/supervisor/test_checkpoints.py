@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from determined.errors import StoreError
 from determined.platform.service import RefusedError
 from determined.storage import DirectoryStorageManager
 from tests.support.lab import Lab
+from tests.support.saving import SAVES_FIVE, collected, is_collected, steps
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
@@ -43,25 +43,6 @@ with core.init() as ctx:
     ctx.train.report_validation_metrics(4, {"loss": 0.5})
 """
 
-# Validates and saves at steps 1 to 5, the third is the best.
-SAVES_FIVE = """
-import time
-from determined import core
-with core.init() as ctx:
-    for step, loss in enumerate([0.9, 0.7, 0.1, 0.5, 0.6], 1):
-        ctx.train.report_validation_metrics(step, {"loss": loss})
-        with ctx.checkpoint.store_path({"steps_completed": step}) as (path, _):
-            (path / "state").write_text(str(step))
-"""
-
-
-def steps(lab: Lab, experiment_id: int, state: str) -> list[int]:
-    """The steps of the checkpoints in a state; those that exist have their files."""
-    rows = [c for c in lab.checkpoints(experiment_id) if c.state == state]
-    for row in rows:
-        assert (lab.home.checkpoints / row.uuid).exists() is (state == "COMPLETED"), row
-    return sorted(row.steps_completed for row in rows)
-
 
 def storage(lab: Lab, **options: Any) -> dict[str, Any]:
     return {"type": "shared_fs", "host_path": str(lab.home.checkpoints), **options}
@@ -86,12 +67,6 @@ def test_a_checkpoint_that_was_published_but_not_reported_is_adopted(lab: Lab) -
 def kinds(lab: Lab, experiment_id: int, kind: str) -> list[str]:
     found = lab.service.reader.events(experiment_id=experiment_id)
     return [event.text for event in found if event.kind == kind]
-
-
-def collected(lab: Lab, experiment_ids: Iterable[int]) -> None:
-    for experiment_id in experiment_ids:
-        lab.wait(experiment_id)
-        lab.until(lambda i=experiment_id: not lab.experiment(i).gc_is_due)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("gc", ["end", "continuous"])
@@ -127,7 +102,7 @@ with core.init() as ctx:
         lab.until(lambda at=seen: lab.trials(experiment_id)[0].total_batches > at + 3)  # type: ignore[misc]
         lab.service.pause(experiment_id)
         lab.until(lambda: not lab.service.reader.unfinished_runs())
-        lab.until(lambda: not lab.experiment(experiment_id).gc_is_due)
+        lab.until(lambda: is_collected(lab, experiment_id))
         (left,) = steps(lab, experiment_id, "COMPLETED")
         lab.service.activate(experiment_id)
         lab.until(lambda at=left: f"from {at}" in lab.log(lab.runs(experiment_id)[-1]))  # type: ignore[misc]

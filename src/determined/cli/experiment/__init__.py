@@ -2,9 +2,12 @@
 
 from determined.cli._continue import continue_command
 from determined.cli.experiment import (
+    compare,
     configuration,
     create,
+    deletion,
     describe,
+    download,
     listing,
     settings,
     verbs,
@@ -15,9 +18,12 @@ from determined.cli.experiment.noun import experiment
 experiment.add_command(continue_command)
 
 __all__ = [
+    "compare",
     "configuration",
     "create",
+    "deletion",
     "describe",
+    "download",
     "experiment",
     "listing",
     "settings",

@@ -10,7 +10,7 @@ import click
 
 from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
-from determined.cli._options import ID
+from determined.cli._options import EXPERIMENT_ID
 from determined.cli._tables import show_json
 from determined.cli.experiment.noun import experiment
 
@@ -68,17 +68,22 @@ def schema() -> None:
 
 
 @experiment.verb("config")
-@click.argument("experiment_id", type=ID, metavar="ID")
-def config(experiment_id: int) -> None:
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def config(experiment_id: int, as_json: bool) -> None:
     """Show the whole configuration of an experiment as YAML; secrets are masked."""
     from determined.config import masked, to_yaml
 
     with platform() as service:
-        click.echo(to_yaml(masked(service.experiment(experiment_id).config)), nl=False)
+        content = masked(service.experiment(experiment_id).config)
+    if as_json:
+        show_json(content)
+    else:
+        click.echo(to_yaml(content), nl=False)
 
 
 @experiment.verb("download-model-def")
-@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--project_id", "--project-id", type=int, help="The project it belongs to.")
 @click.option("-f", "--follow-first-trial", is_flag=True, help="Follow the first trial's log.")
 @click.option("--paused", is_flag=True, help="Do not start it yet.")
+@click.option("-p", "--publish", multiple=True, hidden=True, expose_value=False)  # ports are open
 def create(
     config_file: str,
     model_dir: Path | None,

@@ -10,7 +10,7 @@ import click
 
 from determined.cli._door import platform
 from determined.cli._notable import notable, tell_of_others
-from determined.cli._options import id_list, utc_option
+from determined.cli._options import EXPERIMENT_IDS, utc_option
 from determined.cli._tables import (
     Output,
     hparams_text,
@@ -32,7 +32,7 @@ _Table = tuple[list[str], list[list[Any]]]
 
 
 @experiment.verb("describe")
-@click.argument("experiment_ids", type=id_list, metavar="ID[,ID...]")
+@click.argument("experiment_ids", type=EXPERIMENT_IDS, metavar="ID[,ID...]")
 @click.option("--metrics", is_flag=True, help="With the metrics of each step.")
 @click.option(
     "--outdir",

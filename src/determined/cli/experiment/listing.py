@@ -6,32 +6,41 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from determined.cli._as_data import record_json
+from determined.cli._checkpoint_rows import show_checkpoints
 from determined.cli._door import platform
 from determined.cli._options import (
     COUNT,
-    ID,
+    EXPERIMENT_ID,
+    TEXT,
     most_rows,
     page_of,
     paging_options,
     utc_option,
 )
-from determined.cli._records import record_json
 from determined.cli._tables import (
     Output,
     hparams_text,
     output_options,
     percent,
     show,
-    size_text,
     time_text,
 )
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
     from determined.platform.service import Service
-    from determined.store import Checkpoint, Experiment, RatedCheckpoint, Trial
+    from determined.store import Experiment, RatedCheckpoint, Trial
 
 _POOL = "default"
+_STATES = (
+    *("ACTIVE", "PAUSED", "STOPPING_COMPLETED", "STOPPING_CANCELED", "STOPPING_KILLED"),
+    *("STOPPING_ERROR", "COMPLETED", "CANCELED", "ERROR", "DELETING", "DELETE_FAILED"),
+)
+_ORDERS = (
+    *("id", "name", "description", "state", "progress", "owner", "started", "ended"),
+    *("num_trials", "checkpoint_count", "checkpoint_size", "best_validation"),
+)
 
 
 @experiment.verb("list", aliases=["ls"])
@@ -39,12 +48,40 @@ _POOL = "default"
     "-a", "--all", "show_all", is_flag=True, help="Archived ones and those of others too."
 )
 @click.option("--show_project", "--show-project", is_flag=True, help="With workspace and project.")
+@click.option("--name", type=TEXT, help="Only those with this text in their name.")
+@click.option("--label", "labels", multiple=True, type=TEXT, help="Only those with this label.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(_STATES, case_sensitive=False),
+    help="Only those in this state.",
+)
+@click.option(
+    "--sort-by",
+    type=click.Choice(_ORDERS),
+    default="id",
+    show_default=True,
+    help="What decides the order.",
+)
+@click.option(
+    "--order-by",
+    type=click.Choice(["asc", "desc"]),
+    default="desc",
+    show_default=True,
+    help="Smallest or largest first.",
+)
 @paging_options(200)
 @utc_option
 @output_options
 def list_experiments(
     show_all: bool,
     show_project: bool,
+    name: str | None,
+    labels: tuple[str, ...],
+    states: tuple[str, ...],
+    sort_by: str,
+    order_by: str,
     limit: int,
     offset: int,
     pages: str,
@@ -58,13 +95,19 @@ def list_experiments(
         if not service.has_store:
             _show_none(output)
             return
-        wanted = ExperimentFilter() if show_all else ExperimentFilter(archived=False, owner=_user())
-        order = Order(descending=True)
+        wanted = ExperimentFilter(
+            archived=None if show_all else False,
+            owner=None if show_all else _user(),
+            labels=labels,
+            name_contains=name,
+            states=states or None,
+        )
+        order = Order(sort_by, descending=order_by == "desc")
         found = service.reader.experiments(wanted, order, most_rows(limit, offset, pages)).rows
         chosen = page_of(found, limit, offset, pages)
         if not found:
-            is_empty = show_all or not service.reader.experiments(limit=1).rows
-            _show_none(output, is_empty=is_empty)
+            is_empty = not service.reader.experiments(limit=1).rows
+            _show_none(output, is_empty=is_empty, is_filtered=bool(name or labels or states))
             return
         running = service.running_experiments()
         places = service.projects() if show_project else {}
@@ -82,11 +125,13 @@ def list_experiments(
     show(headers, rows, output, [experiment_json(e) for e in chosen])
 
 
-def _show_none(output: Output, *, is_empty: bool = True) -> None:
+def _show_none(output: Output, *, is_empty: bool = True, is_filtered: bool = False) -> None:
     if output == "json":
         show([], [], output, [])
     elif output == "table" and is_empty:
         click.echo("There are no experiments yet: `det experiment create CONFIG DIR` makes one.")
+    elif output == "table" and is_filtered:
+        click.echo("None of your experiments is like that; --all looks at archived ones too.")
     elif output == "table":
         click.echo("None but archived ones and those of others: --all shows them.")
 
@@ -125,7 +170,7 @@ def experiment_json(record: Experiment) -> dict[str, Any]:
 
 
 @experiment.verb("list-trials", aliases=["lt"])
-@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @paging_options(200)
 @utc_option
 @output_options
@@ -162,28 +207,14 @@ def trial_json(trial: Trial) -> dict[str, Any]:
 
 
 @experiment.verb("list-checkpoints", aliases=["lc"])
-@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.option("--best", type=COUNT, metavar="N", help="Only the N best by the searcher's metric.")
 @output_options
 def list_checkpoints(experiment_id: int, best: int | None, output: Output) -> None:
     """List the checkpoints of an experiment in the order of their reports, or the best ones."""
     with platform() as service:
         rated = _rated(service, experiment_id, best)
-    headers = ["Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Resources"]
-    rows = [
-        [
-            item.checkpoint.trial_id,
-            item.checkpoint.steps_completed,
-            item.checkpoint.state,
-            item.value,
-            item.checkpoint.uuid,
-            len([name for name in item.checkpoint.resources if not name.endswith("/")]),
-            size_text(item.checkpoint.size),
-        ]
-        for item in rated
-    ]
-    data = [{**checkpoint_json(item.checkpoint), "validation_metric": item.value} for item in rated]
-    show([*headers, "Size"], rows, output, data)
+    show_checkpoints(rated, output)
 
 
 def _rated(service: Service, experiment_id: int, best: int | None) -> list[RatedCheckpoint]:
@@ -197,12 +228,3 @@ def _rated(service: Service, experiment_id: int, best: int | None) -> list[Rated
     usable = [item for item in rated if item.value is not None and item.checkpoint.size >= 0]
     whole = [item for item in usable if item.checkpoint.state == "COMPLETED"]
     return best_first(whole, record.smaller_is_better)[:best]
-
-
-def checkpoint_json(checkpoint: Checkpoint) -> dict[str, Any]:
-    """A checkpoint as data; where it is stored, without secrets."""
-    from determined.config import masked
-
-    content = record_json(checkpoint)
-    content["storage"] = masked({"checkpoint_storage": checkpoint.storage})["checkpoint_storage"]
-    return content

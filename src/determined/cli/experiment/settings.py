@@ -6,7 +6,7 @@ import click
 
 from determined.cli._door import platform
 from determined.cli._group import Group
-from determined.cli._options import ID
+from determined.cli._options import EXPERIMENT_ID, TEXT
 from determined.cli._tables import printable
 from determined.cli.experiment.noun import experiment
 
@@ -17,8 +17,8 @@ def label() -> None:
 
 
 @label.verb("add")
-@click.argument("experiment_id", type=ID, metavar="ID")
-@click.argument("text", metavar="LABEL")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
+@click.argument("text", type=TEXT, metavar="LABEL")
 def add_label(experiment_id: int, text: str) -> None:
     """Give an experiment a label."""
     with platform(wake=False) as service:
@@ -27,8 +27,8 @@ def add_label(experiment_id: int, text: str) -> None:
 
 
 @label.verb("remove")
-@click.argument("experiment_id", type=ID, metavar="ID")
-@click.argument("text", metavar="LABEL")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
+@click.argument("text", type=TEXT, metavar="LABEL")
 def remove_label(experiment_id: int, text: str) -> None:
     """Take a label from an experiment."""
     with platform(wake=False) as service:
@@ -42,8 +42,8 @@ def setting() -> None:
 
 
 @setting.verb("name")
-@click.argument("experiment_id", type=ID, metavar="ID")
-@click.argument("text", metavar="TEXT")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
+@click.argument("text", type=TEXT, metavar="TEXT")
 def set_name(experiment_id: int, text: str) -> None:
     """Name an experiment."""
     if not text.strip():
@@ -54,8 +54,8 @@ def set_name(experiment_id: int, text: str) -> None:
 
 
 @setting.verb("description")
-@click.argument("experiment_id", type=ID, metavar="ID")
-@click.argument("text", metavar="TEXT")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
+@click.argument("text", type=TEXT, metavar="TEXT")
 def set_description(experiment_id: int, text: str) -> None:
     """Describe an experiment."""
     with platform(wake=False) as service:
@@ -64,7 +64,7 @@ def set_description(experiment_id: int, text: str) -> None:
 
 
 @setting.verb("priority")
-@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.argument("priority", type=click.IntRange(1, 99), metavar="N")
 def set_priority(experiment_id: int, priority: int) -> None:
     """Set who goes first: 1 before 99; those of a lower number may preempt others."""
@@ -74,7 +74,7 @@ def set_priority(experiment_id: int, priority: int) -> None:
 
 
 @setting.verb("max-slots")
-@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.argument("max_slots", metavar="N|none")
 def set_max_slots(experiment_id: int, max_slots: str) -> None:
     """Set how many slots an experiment may use at once; `none` lifts the limit."""
@@ -84,6 +84,18 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
     with platform(wake=False) as service:
         service.change(experiment_id, max_slots=None if max_slots == "none" else int(max_slots))
         click.echo(f"Set max_slots of experiment {experiment_id} to {max_slots}")
+
+
+@setting.verb("weight")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
+@click.argument("weight", type=float, metavar="X")
+def set_weight(experiment_id: int, weight: float) -> None:
+    """Record a share of slots; here priorities decide who runs, so it changes nothing else."""
+    if not 0 < weight < float("inf"):
+        raise click.UsageError(f"expected a number above 0, got {weight}.")
+    with platform(wake=False) as service:
+        service.change(experiment_id, weight=weight)
+        click.echo(f"Set the weight of experiment {experiment_id} to {weight:g}")
 
 
 experiment.add_command(label)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from determined.cli._door import platform
-from determined.cli._options import ID
+from determined.cli._options import EXPERIMENT_ID, EXPERIMENT_IDS, Project, Workspace
+from determined.cli._tables import printable
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
@@ -22,14 +23,17 @@ def _verb(
     act: Callable[[Service, int], None],
     aliases: tuple[str, ...] = (),
 ) -> None:
-    """Add a verb that takes an id and tells that it is done."""
+    """Add a verb that takes ids and tells that it is done."""
 
     @experiment.verb(name, aliases=aliases, help=help_text)
-    @click.argument("experiment_id", type=ID, metavar="ID")
-    def command(experiment_id: int) -> None:
+    @click.argument("experiment_ids", type=EXPERIMENT_IDS, metavar="ID[,ID...]")
+    def command(experiment_ids: list[int]) -> None:
         with platform(wake=False) as service:
-            act(service, experiment_id)
-            click.echo(f"{done} experiment {experiment_id}")
+            for experiment_id in experiment_ids:
+                service.experiment(experiment_id)
+            for experiment_id in experiment_ids:
+                act(service, experiment_id)
+                click.echo(f"{done} experiment {experiment_id}")
 
 
 _verb(
@@ -69,3 +73,15 @@ _verb(
     "Show an archived experiment in lists again.",
     lambda service, number: service.archive(number, archived=False),
 )
+
+
+@experiment.verb("move")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
+@click.argument("workspace", type=Workspace())
+@click.argument("project", type=Project())
+def move(experiment_id: int, workspace: str, project: str) -> None:
+    """Put an experiment into another project."""
+    with platform(wake=False) as service:
+        service.move(experiment_id, workspace, project)
+        place = f"project '{printable(project)}' of workspace '{printable(workspace)}'"
+        click.echo(f"Moved experiment {experiment_id} to {place}")

@@ -7,14 +7,14 @@ import click
 from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
 from determined.cli._log_options import log_options
-from determined.cli._options import ID
+from determined.cli._options import EXPERIMENT_ID, TRIAL_ID
 from determined.cli._show_logs import LogRequest, show_logs
 from determined.cli.experiment.noun import experiment
 
 
 @experiment.verb("logs")
-@click.argument("experiment_id", type=ID, metavar="ID")
-@click.option("--trial", "trial_id", type=ID, metavar="TRIAL", help="Only this trial.")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
+@click.option("--trial", "trial_id", type=TRIAL_ID, metavar="TRIAL", help="Only this trial.")
 @log_options
 def logs(experiment_id: int, trial_id: int | None, **options: object) -> int:
     """Show the logs of all trials of an experiment, interleaved by time.
@@ -30,7 +30,7 @@ def logs(experiment_id: int, trial_id: int | None, **options: object) -> int:
 
 
 @experiment.verb("wait")
-@click.argument("experiment_id", type=ID, metavar="ID")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.option(
     "--polling-interval",
     type=click.FloatRange(min=0, min_open=True),

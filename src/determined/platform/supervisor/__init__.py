@@ -12,7 +12,10 @@
     _calls.py      acts on the user's commands and URLs when an experiment is over
     _blame.py      whose part of a tick failed
     presence.py    whether one is at work, how to start and wake it (for doors)
-    _garbage.py    acts on checkpoints: delete what nothing keeps
+    _garbage.py    acts on checkpoints: find what nothing keeps
+    _deleting.py   the verbs that delete
+    _deletions.py  acts on files that are to go
+    _moving.py     the verb that puts experiments into another project
     _searches.py   the search of an experiment, from the store, and who helps it to decide
     _thinking.py   acts on searches with a helper: they hear their events beside the loop
 

@@ -10,6 +10,13 @@ from determined.platform.states import Refused, State
 from determined.platform.supervisor._blame import BadCommand, blaming
 from determined.platform.supervisor._continuing import continue_experiment
 from determined.platform.supervisor._decisions import Decisions
+from determined.platform.supervisor._deleting import (
+    collect,
+    delete_checkpoints,
+    delete_experiments,
+    set_gc_policy,
+)
+from determined.platform.supervisor._moving import move
 from determined.platform.supervisor._registry import REGISTRY_VERBS
 from determined.store import Command, NewExperiment, Transaction
 
@@ -139,4 +146,9 @@ _VERBS: dict[str, _Verb] = {
     "archive": _archive,
     "set": _set,
     **REGISTRY_VERBS,
+    "delete": delete_experiments,
+    "delete_checkpoints": delete_checkpoints,
+    "set_gc_policy": set_gc_policy,
+    "collect": collect,
+    "move": move,
 }

@@ -350,8 +350,13 @@ class Decisions:
 
     def collect_garbage(self, live: LiveExperiment) -> None:
         """Let the checkpoints that nothing keeps be deleted."""
-        self._board.garbage.add(live.id)
-        self._transaction.update_experiment(live.id, gc_is_due=True)
+        self.collect_garbage_of([live.id])
+
+    def collect_garbage_of(self, experiment_ids: Iterable[int]) -> None:
+        """The same of experiments that may be over."""
+        for experiment_id in experiment_ids:
+            self._board.garbage.add(experiment_id)
+            self._transaction.update_experiment(experiment_id, gc_is_due=True)
 
     def _show_progress(self, live: LiveExperiment) -> None:
         if live.searcher is None or live.searcher.is_over:

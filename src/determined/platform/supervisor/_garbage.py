@@ -1,29 +1,26 @@
-"""Acts on checkpoints: delete the files of those that nothing keeps, then record it.
+"""Acts on checkpoints: find those that nothing keeps, then note that they are to go.
 
-What to delete is asked of the store when it is done, so a collection that was cut short starts
-over. Files that are gone already are no error.
+What they are is asked of the store when it is due, so a search that was cut short starts over.
+Whoever came to need one of them meanwhile keeps it. `_deletions.py` deletes the files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from determined._retention import Retention
+from determined.platform.retention import policy_of
 from determined.platform.supervisor._board import Board
-from determined.storage import build
 from determined.store import Reader, Transaction
 
 logger = logging.getLogger("determined.supervisor")
-
-_EVERYTHING = ["**/*"]
 
 
 @dataclass
 class _Result:
     experiment_id: int
-    deleted: list[str]
+    garbage: list[str] = field(default_factory=list)
     failure: str = ""
 
 
@@ -36,7 +33,6 @@ class GarbageCollection:
         self._due: set[int] = set()
         self._results: list[_Result] = []
         self._task: asyncio.Task[None] | None = None
-        self._is_closing = False
 
     def load(self, transaction: Transaction) -> None:
         """Read which experiments are due."""
@@ -45,7 +41,7 @@ class GarbageCollection:
 
     @property
     def has_results(self) -> bool:
-        """Whether something was deleted that is not recorded yet."""
+        """Whether garbage was found that is not noted yet."""
         return bool(self._results)
 
     @property
@@ -54,60 +50,48 @@ class GarbageCollection:
 
     def act(self) -> None:
         """Begin with the next experiment."""
-        if self._task is None and self._due and not self._is_closing:
+        if self._task is None and self._due:
             experiment_id = min(self._due)
             self._board.garbage.discard(experiment_id)  # whoever asks from now on wants another
             self._task = asyncio.get_running_loop().create_task(self._see_through(experiment_id))
 
     def record(self, transaction: Transaction) -> None:
-        """Note what was deleted."""
+        """Note what is to be deleted."""
         for result in self._results:
-            for uuid in result.deleted:
-                transaction.set_checkpoint_files(uuid, "DELETED", {})
+            experiment_id = result.experiment_id
+            if experiment_id not in transaction.with_garbage():
+                continue  # it is being deleted
+            in_use = transaction.deletions.in_use(result.garbage)
+            for uuid in result.garbage:
+                if uuid not in in_use:
+                    transaction.deletions.begin(uuid)
             if result.failure:
-                transaction.note(
-                    "garbage",
-                    f"checkpoints could not be deleted: {result.failure}",
-                    level="warn",
-                    experiment_id=result.experiment_id,
-                )
-            is_due = result.experiment_id in self._board.garbage
-            transaction.update_experiment(result.experiment_id, gc_is_due=is_due)
+                text = f"checkpoints could not be collected: {result.failure}"
+                transaction.note("garbage", text, level="warn", experiment_id=experiment_id)
+            is_due = experiment_id in self._board.garbage
+            transaction.update_experiment(experiment_id, gc_is_due=is_due)
         self._results.clear()
 
     async def close(self) -> None:
-        """Stop after the checkpoint that is being deleted; the rest is still due."""
-        self._is_closing = True
+        """Let the search end; what it finds is still due."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def _see_through(self, experiment_id: int) -> None:
         try:
-            result = await asyncio.to_thread(self._collect, experiment_id)
-            if not self._is_closing:
-                self._results.append(result)
+            self._results.append(await asyncio.to_thread(self._find, experiment_id))
         finally:
             self._task = None
             self._changed.set()
 
-    def _collect(self, experiment_id: int) -> _Result:
+    def _find(self, experiment_id: int) -> _Result:
         reader = Reader(self._board.home.path)
-        result = _Result(experiment_id, [])
+        result = _Result(experiment_id)
         try:
             experiment = reader.experiment(experiment_id)
-            assert experiment is not None
-            section = experiment.config["checkpoint_storage"]
-            policy = Retention(
-                section["save_experiment_best"],
-                section["save_trial_best"],
-                section["save_trial_latest"],
-            )
-            storage = build(section)
-            for rated in reader.garbage(experiment_id, policy):
-                if self._is_closing:
-                    break
-                storage.delete(rated.checkpoint.uuid, _EVERYTHING)
-                result.deleted.append(rated.checkpoint.uuid)
+            if experiment is not None:
+                found = reader.garbage(experiment_id, policy_of(experiment))
+                result.garbage = [rated.checkpoint.uuid for rated in found]
         except Exception as error:
             logger.exception("checkpoints of experiment %s could not be collected", experiment_id)
             result.failure = f"{type(error).__name__}: {error}"

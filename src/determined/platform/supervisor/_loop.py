@@ -31,6 +31,7 @@ from determined.platform.supervisor._calls import Calls
 from determined.platform.supervisor._commands import carry_out
 from determined.platform.supervisor._creations import sweep
 from determined.platform.supervisor._decisions import Decisions
+from determined.platform.supervisor._deletions import FileDeletion
 from determined.platform.supervisor._garbage import GarbageCollection
 from determined.platform.supervisor._runs import Runs
 from determined.platform.supervisor._scheduling import Scheduling
@@ -63,6 +64,7 @@ class Supervisor:
         self._runs = Runs(self._board, launcher, machine, self._changed)
         self._scheduling = Scheduling(self._board, tuple(slot.id for slot in machine.slots))
         self._garbage = GarbageCollection(self._board, self._changed)
+        self._deletions = FileDeletion(home, self._changed)
         self._calls = Calls(home, self._changed)
         self._thinking = Thinking(self._board, self._changed)
         self._is_stopping = False
@@ -93,6 +95,7 @@ class Supervisor:
         finally:
             await self._runs.close()
             await self._garbage.close()
+            await self._deletions.close()
             await self._thinking.close()
             await self._calls.close()
 
@@ -106,10 +109,11 @@ class Supervisor:
         self._scheduling.forget()
         Decisions(self._board, transaction, time.time()).fail_what_cannot_go_on()
         self._garbage.load(transaction)
+        self._deletions.load(transaction)
         self._calls.load(transaction)
 
     def _idle_since(self, before: float | None) -> float | None:
-        is_busy = self._garbage.is_busy or self._calls.is_busy
+        is_busy = self._garbage.is_busy or self._deletions.is_busy or self._calls.is_busy
         is_idle = self._board.is_idle and not is_busy
         return (before or time.monotonic()) if is_idle else None
 
@@ -194,6 +198,7 @@ class Supervisor:
             or self._scheduling.is_due(now)
             or self._has_commands()
             or self._garbage.has_results
+            or self._deletions.has_results
             or self._thinking.has_answers
             or self._calls.has_results
             or bool(self._overdue(now))
@@ -203,6 +208,7 @@ class Supervisor:
                 self._decide(transaction, said, ended, now, is_durable)
         self._runs.act()
         self._garbage.act()
+        self._deletions.act()
         self._thinking.act()
         self._calls.act()
 
@@ -239,9 +245,11 @@ class Supervisor:
             for live, trial, limit in self._overdue(now):
                 decisions.end_for_time(live, trial, limit)
             self._garbage.record(transaction)
+            self._deletions.record(transaction)
             self._calls.record(transaction)
             self._scheduling.run(transaction, now)
             self._garbage.load(transaction)
+            self._deletions.load(transaction)
             self._calls.load(transaction)
 
     def _hear(

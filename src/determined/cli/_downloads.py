@@ -1,0 +1,66 @@
+"""What the commands have in common that bring checkpoints to a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from determined.cli._options import TEXT, smaller_option
+
+if TYPE_CHECKING:
+    from determined.platform.service import Service
+    from determined.store import CheckpointFilter, RatedCheckpoint
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def download_options(default: str) -> Callable[[_Function], _Function]:
+    """Give a command `-o`, `-q`, `--sort-by` and `--smaller-is-better`."""
+    options = (
+        click.option(
+            "-o",
+            "--output-dir",
+            type=click.Path(path_type=Path),
+            help=f"Where to put it; default: {default}.",
+        ),
+        click.option(
+            "--sort-by", type=TEXT, metavar="METRIC", help="Best by this validation metric."
+        ),
+        smaller_option,
+        click.option("-q", "--quiet", is_flag=True, help="Print only paths."),
+    )
+
+    def decorate(function: _Function) -> _Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def best_checkpoints(
+    service: Service,
+    where: CheckpointFilter,
+    experiment_id: int,
+    metric: str | None,
+    smaller_is_better: bool | None,
+) -> list[RatedCheckpoint]:
+    """Whole checkpoints that have the metric, best first; by default as the search sees it."""
+    from determined.platform.outcome import best_first
+
+    if smaller_is_better is not None and metric is None:
+        raise click.UsageError("--smaller-is-better needs --sort-by.")
+    record = service.experiment(experiment_id)
+    smaller = record.smaller_is_better if smaller_is_better is None else smaller_is_better
+    rated = service.reader.rated_checkpoints(where, metric)
+    found = best_first([item for item in rated if item.value is not None], smaller)
+    if not found:
+        name = metric or record.searcher_metric
+        raise click.ClickException(
+            f"No checkpoint of experiment {experiment_id} has a validation with the metric "
+            f"{name!r}. `det experiment list-checkpoints {experiment_id}` shows what there is."
+        )
+    return found

@@ -1,0 +1,94 @@
+"""`det experiment compare`: trials side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._options import COUNT, EXPERIMENT_IDS, TEXT, TRIAL_ID, Ids, smaller_option
+from determined.cli._tables import Output, hparams_text, output_options, printable, show
+from determined.cli.experiment.listing import shown_state
+from determined.cli.experiment.noun import experiment
+
+if TYPE_CHECKING:
+    from determined.platform.comparison import Compared
+    from determined.store import Trial
+
+
+@experiment.verb("compare")
+@click.argument("experiment_ids", type=EXPERIMENT_IDS, metavar="ID[,ID...]")
+@click.option(
+    "--trials", "trial_ids", type=Ids(TRIAL_ID), metavar="ID[,ID...]", help="Only these trials."
+)
+@click.option("--top", type=COUNT, metavar="N", help="Only the N best.")
+@click.option("--metric", type=TEXT, help="The validation metric; default: that of the search.")
+@smaller_option
+@click.option("--all", "show_all", is_flag=True, help="With hyperparameters that are all the same.")
+@output_options
+def compare(
+    experiment_ids: list[int],
+    trial_ids: list[int] | None,
+    top: int | None,
+    metric: str | None,
+    smaller_is_better: bool | None,
+    show_all: bool,
+    output: Output,
+) -> None:
+    """Show trials side by side, best first: the hyperparameters that differ, and what came of it.
+
+    With several experiments, the trials of all of them.
+    """
+    from determined.platform.comparison import compare as look
+    from determined.store import TrialFilter
+
+    with platform() as service:
+        found = [service.experiment(number) for number in experiment_ids]
+        trials: list[Trial] = []
+        for record in found:
+            trials += service.reader.trials(TrialFilter(experiment_id=record.id)).rows
+        if trial_ids is not None:
+            known = {trial.id: trial for trial in trials}
+            if unknown := [number for number in trial_ids if number not in known]:
+                raise click.UsageError(f"Trial {unknown[0]} is not of these experiments.")
+            trials = [known[number] for number in trial_ids]
+        seen = look(service.reader, found, trials, metric, smaller_is_better)
+        running = {run.trial_id for run in service.reader.unfinished_runs()}
+    names = sorted({n for row in seen.rows for n in row.hparams}) if show_all else seen.differing
+    rows = [
+        [
+            *([row.trial.experiment_id] if len(found) > 1 else []),
+            row.trial.id,
+            shown_state(row.trial.state, row.trial.id in running),
+            *(_value(row.hparams[name]) if name in row.hparams else None for name in names),
+            row.best,
+            row.best_steps,
+            row.trial.total_batches,
+        ]
+        for row in seen.rows[:top]
+    ]
+    headers = [*(["Experiment ID"] if len(found) > 1 else []), "Trial ID", "State", *names]
+    headers += [f"Best {seen.metric}".rstrip(), "At Batch", "# of Batches"]
+    data = [_json(row, seen.metric) for row in seen.rows[:top]]
+    show(headers, rows, output, data, in_full=len(rows) == 1)
+    if output == "table" and not show_all and len(seen.rows) > 1 and not seen.differing:
+        click.echo("Their hyperparameters are the same.")
+
+
+def _value(value: Any) -> Any:
+    is_plain = isinstance(value, (int, float, str)) and not isinstance(value, bool)
+    return value if is_plain else printable(hparams_text(value))
+
+
+def _json(row: Compared, metric: str) -> dict[str, Any]:
+    return {
+        "experiment_id": row.trial.experiment_id,
+        "trial_id": row.trial.id,
+        "state": row.trial.state,
+        "hparams": row.hparams,
+        "metric": metric,
+        "best_validation": row.best,
+        "best_validation_steps": row.best_steps,
+        "total_batches": row.trial.total_batches,
+    }

@@ -1,0 +1,104 @@
+"""Commands that delete: experiments, their event files, and checkpoints that a policy drops."""
+
+from __future__ import annotations
+
+import click
+
+from determined.cli._absent import absent
+from determined.cli._checkpoint_rows import show_checkpoints
+from determined.cli._door import platform
+from determined.cli._errors import INTERRUPTED, OK
+from determined.cli._options import COUNT, EXPERIMENT_ID, EXPERIMENT_IDS, confirm, yes_option
+from determined.cli._tables import counted, size_text
+from determined.cli.experiment.noun import experiment
+from determined.cli.experiment.settings import setting
+
+
+@experiment.verb("delete")
+@click.argument("experiment_ids", type=EXPERIMENT_IDS, metavar="ID[,ID...]")
+@yes_option
+def delete(experiment_ids: list[int], yes: bool) -> int:
+    """Delete experiments that have ended, with their metrics, logs and checkpoints.
+
+    Refused if a checkpoint is a version of a model. Ctrl-C stops waiting, not the deletion.
+    """
+    told = ", ".join(map(str, experiment_ids))
+    what = f"experiment {told}" if len(experiment_ids) == 1 else f"experiments {told}"
+    with platform(wake=False) as service:
+        found = [service.experiment(number) for number in experiment_ids]
+        count = sum(record.checkpoint_count for record in found)
+        size = size_text(sum(record.checkpoint_size for record in found))
+        files = f"{counted(count, 'checkpoint')} ({size})"
+        confirm(f"Delete {what} with all metrics, logs and {files}? That cannot be undone.", yes)
+        try:
+            service.delete_experiments(experiment_ids)
+        except KeyboardInterrupt:
+            click.echo(f"\nDeletion of {what} is in progress")
+            return INTERRUPTED
+        click.echo(f"Deleted {what}")
+        return OK
+
+
+@experiment.verb("delete-tb-files")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
+def delete_tb_files(experiment_id: int) -> None:
+    """Delete the stored TensorBoard files of an experiment; its metrics stay."""
+    with platform(wake=False) as service:
+        freed = service.delete_tensorboard_files(experiment_id)
+        click.echo(
+            f"Deleted the TensorBoard files of experiment {experiment_id} ({size_text(freed)})"
+        )
+
+
+@setting.verb("gc-policy")
+@click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
+@click.option(
+    "--save-experiment-best",
+    type=COUNT,
+    required=True,
+    metavar="N",
+    help="Keep the N best of the experiment.",
+)
+@click.option(
+    "--save-trial-best", type=COUNT, required=True, metavar="N", help="Keep the N best per trial."
+)
+@click.option(
+    "--save-trial-latest",
+    type=COUNT,
+    required=True,
+    metavar="N",
+    help="Keep the N latest per trial.",
+)
+@yes_option
+def set_gc_policy(
+    experiment_id: int,
+    save_experiment_best: int,
+    save_trial_best: int,
+    save_trial_latest: int,
+    yes: bool,
+) -> None:
+    """Set which checkpoints an experiment keeps, and delete the others now.
+
+    Shows first what will go. Never among it: versions of models, what other trials start from, and
+    what a trial that is not over would go on from.
+    """
+    from determined.store import Retention
+
+    policy = Retention(save_experiment_best, save_trial_best, save_trial_latest)
+    with platform(wake=False) as service:
+        garbage = service.garbage(experiment_id, policy)
+        if garbage:
+            show_checkpoints(garbage)
+            size = size_text(sum(item.checkpoint.size for item in garbage))
+            confirm(f"Delete {counted(len(garbage), 'checkpoint')} ({size})?", yes)
+        else:
+            click.echo("No checkpoint will be deleted.")
+        service.set_gc_policy(experiment_id, policy)
+        click.echo(f"Set the policy of experiment {experiment_id}")
+
+
+absent(
+    setting,
+    "Logs are kept as long as their experiment: `det experiment delete` removes them.",
+    "log-retention",
+)

@@ -1,0 +1,58 @@
+"""`det user`: one user, who need not log in."""
+
+from __future__ import annotations
+
+import getpass
+
+import click
+
+from determined.cli._absent import absent
+from determined.cli._group import Group
+from determined.cli._tables import Output, output_options, show
+
+
+@click.group(cls=Group, default="whoami")
+def user() -> None:
+    """Tell who you are; there is nobody else."""
+
+
+@user.verb("whoami")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def whoami(as_json: bool) -> None:
+    """Tell whose experiments yours are."""
+    from determined.cli._tables import show_json
+
+    name = getpass.getuser()
+    if as_json:
+        show_json({"username": name})
+    else:
+        click.echo(f"You are {name}")
+
+
+@user.verb("list", aliases=["ls"])
+@output_options
+def list_users(output: Output) -> None:
+    """List the one user."""
+    show(["Username", "Active", "Admin"], [[getpass.getuser(), True, True]], output)
+
+
+@user.verb("login")
+@click.argument("username", required=False)
+def login(username: str | None) -> None:
+    """Do nothing, for scripts that begin with it."""
+    click.echo("There is no server to log in to: everything works already.")
+
+
+@user.verb("logout")
+@click.argument("username", required=False)
+def logout(username: str | None) -> None:
+    """Do nothing, for scripts that end with it."""
+    click.echo("There is no server to log out from.")
+
+
+absent(
+    user,
+    "There is one user, you, as the operating system knows you: nothing can be changed here.",
+    *("activate", "change-password", "create", "deactivate", "edit", "link-with-agent-user"),
+    *("rename",),
+)

@@ -1,0 +1,38 @@
+"""How many checkpoints an experiment keeps: between its configuration and the store. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from determined.store import Experiment, Retention
+
+
+def has_policy(experiment: Experiment) -> bool:
+    """Whether the platform decides which checkpoints stay; a run that it did not start does."""
+    return "save_trial_latest" in (experiment.config.get("checkpoint_storage") or {})
+
+
+def no_policy(experiment: Experiment) -> str:
+    """The sentence for those that have none."""
+    return (
+        f"experiment {experiment.id} was not started by the platform: its run decides which "
+        "checkpoints it keeps."
+    )
+
+
+def policy_of(experiment: Experiment) -> Retention:
+    """What the configuration of an experiment says."""
+    section = experiment.config["checkpoint_storage"]
+    return Retention(
+        section["save_experiment_best"], section["save_trial_best"], section["save_trial_latest"]
+    )
+
+
+def with_policy(config: dict[str, Any], policy: Retention) -> dict[str, Any]:
+    """The configuration with another policy."""
+    section = config["checkpoint_storage"] | {
+        "save_experiment_best": policy.experiment_best,
+        "save_trial_best": policy.trial_best,
+        "save_trial_latest": policy.trial_latest,
+    }
+    return config | {"checkpoint_storage": section}

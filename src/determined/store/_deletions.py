@@ -1,0 +1,132 @@
+"""Checkpoints that are to lose files: noted first, so that the deletion survives any crash."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from determined.store._ingest import set_checkpoint_files
+from determined.store._records import CHECKPOINTS, DELETIONS, TERMINAL_STATES, Deletion
+
+EVERYTHING = ("**/*",)
+_WITH_FILES = "experiment_id=? AND (state<>'DELETED' OR resources<>'{}')"
+_OVER = ",".join("?" * len(TERMINAL_STATES))
+
+
+class Deletions:
+    """The verbs on deletions, within a transaction of the writer.
+
+    From `begin` on the checkpoint counts as deleted (or as not whole), whatever files it still has;
+    `end` or `fail` tell what became of them.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def begin(self, uuid: str, globs: Sequence[str] = EVERYTHING, state: str = "DELETED") -> None:
+        """Note that files are to go, and what the checkpoint is from now on; may be repeated."""
+        found = CHECKPOINTS.find(self._connection, "uuid=?", uuid)
+        if found is None:
+            return
+        set_checkpoint_files(self._connection, uuid, state, found.resources)
+        self._connection.execute("DELETE FROM deletion WHERE uuid=?", (uuid,))
+        DELETIONS.insert(self._connection, {"uuid": uuid, "globs": list(globs), "failure": ""})
+
+    def due(
+        self, limit: int, failed_before: Iterable[str] = ()
+    ) -> list[tuple[Deletion, str | None]]:
+        """What is to be deleted, with the storage it is in (JSON, None if nobody knows).
+
+        Not again what has failed.
+        """
+        skipped = list(failed_before)
+        rows = self._connection.execute(
+            "SELECT c.storage, json_extract(e.config, '$.checkpoint_storage'), "
+            f"{DELETIONS.columns} FROM deletion JOIN checkpoint c ON c.uuid=deletion.uuid "
+            "LEFT JOIN experiment e ON e.id=c.experiment_id WHERE failure='' "
+            f"OR deletion.uuid NOT IN ({','.join('?' * len(skipped))}) "
+            "ORDER BY deletion.rowid LIMIT ?",
+            (*skipped, limit),
+        )
+        return [
+            (DELETIONS.record(tuple(row)), default if own == "{}" else own)
+            for own, default, *row in rows
+        ]
+
+    def end(self, uuid: str, left: dict[str, int]) -> None:
+        """Note which files a checkpoint has left; fewer than recorded: it is not whole."""
+        self._connection.execute("DELETE FROM deletion WHERE uuid=?", (uuid,))
+        found = CHECKPOINTS.find(self._connection, "uuid=?", uuid)
+        if found is None:
+            return
+        state = found.state
+        if not left:
+            state = "DELETED"
+        elif left != found.resources:
+            state = "PARTIALLY_DELETED"
+        set_checkpoint_files(self._connection, uuid, state, left)
+
+    def fail(self, uuid: str, failure: str) -> None:
+        """Note why files could not be deleted."""
+        DELETIONS.update(self._connection, "uuid=?", [uuid], {"failure": failure})
+
+    def of_experiment(self, experiment_id: int) -> list[Deletion]:
+        """What is still to be deleted of an experiment, or could not be."""
+        return DELETIONS.select(
+            self._connection,
+            "JOIN checkpoint c ON c.uuid=deletion.uuid WHERE c.experiment_id=?",
+            experiment_id,
+        )
+
+    def uuids_of(self, experiment_id: int) -> list[str]:
+        """The checkpoints of an experiment that may have files."""
+        query = f"SELECT uuid FROM checkpoint WHERE {_WITH_FILES}"
+        return [uuid for (uuid,) in self._connection.execute(query, (experiment_id,))]
+
+    def begin_all(self, experiment_id: int) -> None:
+        """Note that all checkpoints of an experiment are to go."""
+        globs = json.dumps(EVERYTHING)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO deletion(uuid, globs, failure) "
+            f"SELECT uuid, ?, '' FROM checkpoint WHERE {_WITH_FILES}",
+            (globs, experiment_id),
+        )
+        for change in (
+            "UPDATE checkpoint SET state='DELETED' WHERE experiment_id=?",
+            "UPDATE trial SET checkpoint_count=0 WHERE experiment_id=?",
+            "UPDATE experiment SET checkpoint_count=0 WHERE id=?",
+        ):
+            self._connection.execute(change, (experiment_id,))
+
+    def in_use(self, uuids: Iterable[str], outside: int | None = None) -> dict[str, str]:
+        """Which of these checkpoints must stay, and why.
+
+        Args:
+            uuids: which checkpoints.
+            outside: ask only for uses outside of this experiment, which goes with them.
+        """
+        wanted = set(uuids)
+        found: dict[str, str] = {}
+        for uuid, trial_id in self._needed_by_trials(outside):
+            if uuid in wanted:
+                found[uuid] = f"trial {trial_id} goes on from it"
+        versions = self._connection.execute(
+            "SELECT v.checkpoint_uuid, m.name, v.number FROM model_version v "
+            "JOIN model m ON m.id=v.model_id"
+        )
+        for uuid, name, number in versions:
+            if uuid in wanted:
+                found[uuid] = f"it is version {number} of the model {name!r}"
+        return found
+
+    def _needed_by_trials(self, outside: int | None) -> list[tuple[str, int]]:
+        """What trials that are not over start from, or would be resumed from."""
+        return self._connection.execute(
+            "SELECT warm_start_checkpoint, id FROM trial WHERE warm_start_checkpoint IS NOT NULL "
+            f"AND state NOT IN ({_OVER}) AND experiment_id IS NOT ? "
+            "UNION SELECT (SELECT c.uuid FROM checkpoint c WHERE c.trial_id=t.id "
+            "AND c.state='COMPLETED' ORDER BY c.steps_completed DESC, c.report_time DESC LIMIT 1), "
+            f"t.id FROM trial t WHERE t.state NOT IN ({_OVER}) AND t.experiment_id IS NOT ?",
+            (*TERMINAL_STATES, outside, *TERMINAL_STATES, outside),
+        ).fetchall()

@@ -1,0 +1,105 @@
+"""`det tensorboard start` over stored trials: what TensorBoard shows, and that it ends cleanly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cli.det import DEADLINE_SECONDS, run_det
+from tests.cli.scripts import STEPS
+from tests.support.lab import Lab
+
+pytest.importorskip("tensorboard")
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+
+
+def test_nothing_to_show_is_told_before_anything_starts(lab: Lab) -> None:
+    for words, code, told in (
+        ([], 2, "Name an experiment, or trials with -t."),
+        (["99"], 1, "There is no experiment 99."),
+        (["-t", "1,99"], 1, "There is no trial 1."),
+        (["1", "--detach"], 2, "end the line with `&`"),
+    ):
+        answer = run_det("tensorboard", "start", *words)
+        assert answer.returncode == code
+        assert told in answer.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_trials_are_shown_with_and_without_event_files(
+    number: signal.Signals, lab: Lab, tmp_path: Path
+) -> None:
+    grid = {"lr": {"type": "categorical", "vals": [0.1, 0.2]}}
+    searcher = {"name": "grid", "metric": "loss"}
+    lab.wait(lab.create(STEPS, hyperparameters=grid, searcher=searcher))
+    for file in (lab.home.tensorboard / "2").iterdir():
+        file.unlink()  # as if it had written none: the records have its metrics
+    (tmp_path / "temporary").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "determined.cli", "tensorboard", "start", "1", "--no-browser"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline().decode()
+        assert first.startswith("TensorBoard is running at: http://localhost:")
+        url = first.split()[-1]
+        tags = _until_both_are_loaded(url)
+        expected = {"Determined/loss", "Determined/val_loss"}
+        expected |= {"Determined/zero", "Determined/val_nothing"}
+        assert {name: set(found) for name, found in tags.items()} == {
+            "experiment-1/trial-1": expected,
+            "experiment-1/trial-2": expected,
+        }
+        query = "data/plugin/scalars/scalars?tag=Determined%2Fval_loss&run=experiment-1%2Ftrial-"
+        one, two = ([p[1:] for p in _get(f"{url}{query}{trial}")] for trial in (1, 2))
+        assert [step for step, _ in one] == [step for step, _ in two] == [10, 20]
+        assert [value for _, value in one] == pytest.approx([0.3, 0.25], abs=1e-6)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        assert process.wait(DEADLINE_SECONDS) == 0
+        assert psutil.wait_procs(children, 10)[1] == []
+        assert list((tmp_path / "temporary").glob("det-*")) == []
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def _get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def _until_both_are_loaded(url: str) -> dict[str, Any]:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        tags: dict[str, Any] = _get(f"{url}data/plugin/scalars/tags")
+        if len(tags) == 2 and all(len(found) == 4 for found in tags.values()):
+            return tags
+        assert time.monotonic() < deadline, tags
+        time.sleep(0.2)
+
+
+def test_a_port_that_is_taken_is_named(lab: Lab) -> None:
+    lab.wait(lab.create(STEPS))
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        answer = run_det("tensorboard", "start", "1", "--no-browser", "--port", port)
+    assert answer.returncode == 1
+    assert answer.stderr == f"det: --port {port}: Address already in use.\n"
