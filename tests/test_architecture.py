@@ -16,7 +16,7 @@ _ROOT = Path(determined.__file__).parent
 _LINES = (
     "_checkpoint_layout _ignore_rules _source_files",
     "errors _info _version _log_format _user_code _trial_code _distributed_backend "
-    "_experiment_config _hparams _import_from_path _keeper_watch _notebook gpu",
+    "_experiment_config _home _hparams _import_from_path _keeper_watch _log_index _notebook gpu",
     "common.check common._logging common.util config platform.search",
     "util",
     "storage tensorboard journal",

@@ -28,8 +28,11 @@ from determined.core._searcher import (
     parse_length,
 )
 from determined.core._stack_dump import install_stack_dump
+from determined.core._tracked_backend import TrackedBackend
+from determined.core._tracking import is_tracked
 from determined.core._train import TrainContext, default_tensorboard_path
 from determined.errors import InvalidHP
+from determined.storage import section_of
 
 logger = logging.getLogger("determined.core")
 
@@ -86,6 +89,7 @@ class Context:
         Pass the exception that ended training, if any: the other ranks are told about it.
         """
         failure = None if isinstance(exc_val, SystemExit) and not exc_val.code else exc_val
+        self._backend.note_end(exc_val, self.preempt.signal_received)
         parts: list[Callable[[], None]] = [
             self.preempt.close,
             lambda: self.distributed.close(failure),
@@ -173,6 +177,7 @@ def init(
         preempt_mode,
         tensorboard_mode,
         tensorboard_path,
+        is_recorded=info is None,
     )
 
 
@@ -201,11 +206,16 @@ def _build(
     preempt_mode: PreemptMode,
     tensorboard_mode: TensorboardMode,
     tensorboard_path: str | os.PathLike[str] | None,
+    *,
+    is_recorded: bool = False,
 ) -> Context:
     trial = trial_of(info)
     backend: Backend | None = None
     try:
-        backend = _choose_backend(trial, distributed.rank)
+        if is_recorded and distributed.rank == 0 and is_tracked():
+            backend = TrackedBackend(section_of(checkpoint_storage))
+        else:
+            backend = _choose_backend(trial, distributed.rank)
         storage = checkpoint_storage
         if storage is None and trial is not None:
             storage = trial._config.get("checkpoint_storage")

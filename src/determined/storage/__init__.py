@@ -15,6 +15,7 @@ from determined.storage._build import (
     build,
     default_location,
     from_string,
+    section_of,
     validate_config,
     validate_manager,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "check_storage_id",
     "default_location",
     "from_string",
+    "section_of",
     "validate_config",
     "validate_manager",
 ]

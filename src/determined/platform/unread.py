@@ -1,0 +1,21 @@
+"""What scripts left in the inbox and no supervisor has read yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from determined.journal import InboxItem, item_names
+from determined.platform.home import Home
+
+
+class Unread:
+    """The journals of an inbox as they are at this moment: what is added later does not count."""
+
+    def __init__(self, home: Home) -> None:
+        items = [InboxItem(home.inbox / name) for name in item_names(home.path)]
+        self._sizes = {str(item.journal): item.size for item in items}
+
+    def is_any(self, offset_of: Callable[[str], int | None]) -> bool:
+        """Whether anything of it is not read, given how far journals were read."""
+        self._sizes = {p: size for p, size in self._sizes.items() if (offset_of(p) or 0) < size}
+        return bool(self._sizes)
