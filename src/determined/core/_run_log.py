@@ -17,7 +17,10 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class RunLog:
-    """Appends text to the log of an item of the inbox. A disk that is full costs only the text."""
+    """Appends text to the log of an item of the inbox.
+
+    Where it cannot be written (the item is on another machine, the disk is full) the text is lost.
+    """
 
     def __init__(self, item: InboxItem, *, with_times: bool = True) -> None:
         self._guard = threading.Lock()
