@@ -154,11 +154,11 @@ def close() -> None:
 
 
 def url_reverse_webui_exp_view() -> str:
-    """The address of this experiment in the dashboard; `det dashboard` serves it."""
+    """Where `det dashboard` shows this experiment, unless it was given another port."""
     known = _open_context("url_reverse_webui_exp_view()").info
     if known is None:
         raise RuntimeError("This process is no trial, so it has no experiment to show.")
-    return f"http://127.0.0.1:8080/experiments/{known.trial.experiment_id}"
+    return f"http://127.0.0.1:8090/experiments/{known.trial.experiment_id}"
 
 
 def __getattr__(name: str) -> Any:

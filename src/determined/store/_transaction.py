@@ -160,6 +160,13 @@ class Transaction:
         where = "experiment_id=? AND external_id=?"
         return TRIALS.find(self._connection, where, experiment_id, external_id)
 
+    def find_tracked_trial(self, run_id: str | None) -> Trial | None:
+        """The newest trial of a script that names its run so and has no ids of its own."""
+        self._ingest.flush()
+        among = "SELECT id FROM experiment WHERE unmanaged=1 AND external_id IS NULL"
+        where = f"external_id=? AND experiment_id IN ({among}) ORDER BY id DESC"
+        return TRIALS.find(self._connection, where, run_id)
+
     def unfinished_experiments(self) -> list[Experiment]:
         """The experiments that are neither over nor deleted, by id."""
         over = ",".join("?" * len(OVER_STATES))

@@ -22,8 +22,9 @@ from determined.journal import (
 )
 from determined.platform.home import Home
 from determined.platform.states import State
+from determined.platform.supervisor._checkpoints import find_local_unrecorded
 from determined.platform.unmanaged import config_of, state_of
-from determined.store import NewExperiment, NewTrial, Run, Transaction, Trial
+from determined.store import Experiment, NewExperiment, NewTrial, Run, Transaction, Trial
 
 _MOST_BYTES_AT_ONCE = 8 << 20
 _MOST_BYTES_OF_ALL = 64 << 20
@@ -141,9 +142,13 @@ class UnmanagedRuns:
         if introduction.continues is None:
             return None, None
         checkpoint = self._transaction.checkpoint(introduction.continues)
-        if checkpoint is None or checkpoint.trial_id is None:
+        if checkpoint is not None and checkpoint.trial_id is not None:
+            found: Trial | None = self._transaction.trial(checkpoint.trial_id)
+        else:  # published, but its process was killed before it could say so
+            found = self._transaction.find_tracked_trial(introduction.run_id)
+        if found is None:
             return None, None
-        trial = self._transaction.trial(checkpoint.trial_id)
+        trial = found
         experiment = self._transaction.experiment(trial.experiment_id)
         is_same = experiment.unmanaged and trial.external_id == introduction.run_id
         return experiment.id, trial if is_same and self.free(trial) else None
@@ -194,7 +199,7 @@ class UnmanagedRuns:
             path = str(item.journal)
             self._transaction.read_journal(path, run.trial_id, run.run_id, records, reader.offset)
         if any(isinstance(record, Progress) for record in records):
-            self._settle(self._transaction.trial(run.trial_id).experiment_id)
+            self._settle(self._experiment_of(run).id)
         ended = next((record for record in records if isinstance(record, Ended)), None)
         return bool(records), ended
 
@@ -218,7 +223,7 @@ class UnmanagedRuns:
             "damaged_journal",
             f"{path} is corrupt: a part of what the run reported is lost",
             level="error",
-            experiment_id=self._transaction.trial(run.trial_id).experiment_id,
+            experiment_id=self._experiment_of(run).id,
             trial_id=run.trial_id,
             run_id=run.run_id,
         )
@@ -229,6 +234,9 @@ class UnmanagedRuns:
 
     def _finish(self, item: InboxItem, run: Run, state: State, reason: str, moment: float) -> None:
         """Nothing more will come of a run."""
+        config = self._experiment_of(run).config
+        for record in find_local_unrecorded(item.journal, config["checkpoint_storage"]):
+            self._transaction.adopt_checkpoint(run.trial_id, run.run_id, record)
         self._close(run, state, reason, moment)
         trial = self._transaction.trial(run.trial_id)
         folder = self._home.run(trial.experiment_id, trial.id, run.run_id)
@@ -273,6 +281,9 @@ class UnmanagedRuns:
             changes["ended"] = max(trial.ended or 0.0 for trial in trials)
             changes["reason"] = told.reason
         self._transaction.update_experiment(experiment_id, **changes)
+
+    def _experiment_of(self, run: Run) -> Experiment:
+        return self._transaction.experiment(self._transaction.trial(run.trial_id).experiment_id)
 
     def _is_put_away(self, run: Run) -> bool:
         return not Path(run.folder).is_relative_to(self._home.inbox)
