@@ -18,6 +18,7 @@ from collections.abc import Callable
 from determined import journal
 from determined._home import home_path, home_settings, make_home
 from determined.core._run_log import LogTap, RunLog
+from determined.core._tracking import how_it_ended
 from determined.errors import JournalError
 from determined.journal import InboxItem, Introduction, JournalWriter, Record
 
@@ -25,7 +26,7 @@ logger = logging.getLogger("determined.core")
 
 _GATHER_SECONDS = 0.1
 _HEARTBEAT_SECONDS = 60.0
-_OPEN_SECONDS = 2.0
+_FLUSH_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
 _MOST_WAITING = 10_000
 
@@ -41,7 +42,6 @@ class Recorder:
     def __init__(self, introduce: Introduce) -> None:
         self._introduce = introduce
         self._owner = os.getpid()
-        self._guard = threading.Lock()
         self._waiting: deque[Record] = deque(maxlen=_MOST_WAITING)
         self._lines: deque[tuple[int, str]] = deque(maxlen=_MOST_WAITING)
         self._journal: JournalWriter | None = None
@@ -49,7 +49,8 @@ class Recorder:
         self._tap = LogTap(self.say)
         self._thread: threading.Thread | None = None
         self._news = threading.Event()
-        self._is_open = threading.Event()
+        self._hurry = threading.Event()
+        self._requests: deque[threading.Event] = deque()
         self._is_over = False
         self._last_beat = time.monotonic()
 
@@ -75,18 +76,16 @@ class Recorder:
         if not self._is_over and os.getpid() == self._owner:
             self._lines.append((time.time_ns() // 1000, text))
 
-    def flush(self, *, to_disk: bool = False) -> None:
-        """Write what waits; `to_disk` waits for the disk, too."""
+    def flush(self) -> None:
+        """Return when what was recorded so far is on disk, or after some seconds without answer."""
         if self._thread is None or os.getpid() != self._owner:
             return
-        self._is_open.wait(_OPEN_SECONDS)
-        with self._guard:
-            try:
-                self._write()
-                if to_disk and self._journal is not None:
-                    self._journal.sync()
-            except Exception as error:
-                logger.debug("A part of this run is not recorded yet: %s", error)
+        written = threading.Event()
+        self._requests.append(written)
+        self._hurry.set()
+        self._news.set()
+        if not self._is_over:
+            written.wait(_FLUSH_SECONDS)
 
     def close(self, state: str, reason: str) -> None:
         """Say how the run ended, and stop."""
@@ -95,6 +94,7 @@ class Recorder:
         if self._thread is not None:
             self._waiting.append(journal.Ended(state, reason))
             self._is_over = True
+            self._hurry.set()
             self._news.set()
             self._thread.join(_CLOSE_SECONDS)  # a disk that does not answer must not keep us
             atexit.unregister(self._close_at_exit)
@@ -112,11 +112,7 @@ class Recorder:
 
     def _close_at_exit(self) -> None:
         """A context that nobody closed ends with the process."""
-        error = getattr(sys, "last_value", None)
-        if error is None:
-            self.close("COMPLETED", "finished")
-        else:
-            self.close("ERROR", f"{type(error).__name__}: {error}")
+        self.close(*how_it_ended(getattr(sys, "last_value", None), None))
 
     # In the thread
 
@@ -126,22 +122,35 @@ class Recorder:
         except Exception as error:
             self._give_up(error)
             return
-        while True:
-            if self._news.wait(_HEARTBEAT_SECONDS) and not self._is_over:
-                time.sleep(_GATHER_SECONDS)
+        is_over = False
+        while not is_over:
+            if self._news.wait(_HEARTBEAT_SECONDS):
+                self._hurry.wait(_GATHER_SECONDS)
             self._news.clear()
+            self._hurry.clear()
             is_over = self._is_over
-            if time.monotonic() - self._last_beat >= _HEARTBEAT_SECONDS:
-                self._last_beat = time.monotonic()
-                self._waiting.append(journal.Heartbeat())
-            self.flush()
-            if is_over:
-                break
+            self._beat()
+            self._write_safely()
         self._tap.detach()
-        with self._guard:
-            for part in (self._journal, self._log):
-                if part is not None:
-                    part.close()
+        for part in (self._journal, self._log):
+            if part is not None:
+                part.close()
+
+    def _beat(self) -> None:
+        if time.monotonic() - self._last_beat >= _HEARTBEAT_SECONDS:
+            self._last_beat = time.monotonic()
+            self._waiting.append(journal.Heartbeat())
+
+    def _write_safely(self) -> None:
+        requests = [self._requests.popleft() for _ in range(len(self._requests))]
+        try:
+            self._write()
+            if requests and self._journal is not None:
+                self._journal.sync()
+        except Exception as error:
+            logger.debug("A part of this run is not recorded yet: %s", error)
+        for request in requests:
+            request.set()
 
     def _open(self) -> None:
         home = home_path()
@@ -152,9 +161,7 @@ class Recorder:
         introduction = self._introduce(item)
         started = journal.RunStarted(1, introduction.steps_completed, time=introduction.time)
         writer.append([introduction, started])
-        with self._guard:
-            self._journal, self._log = writer, RunLog(item)
-        self._is_open.set()
+        self._journal, self._log = writer, RunLog(item)
 
     def _write(self) -> None:
         """Append all that waits; what cannot be written now stays, what never can be goes."""
@@ -190,8 +197,9 @@ class Recorder:
 
     def _give_up(self, error: Exception) -> None:
         self._is_over = True
-        self._is_open.set()
         self._tap.detach()
+        while self._requests:
+            self._requests.popleft().set()
         self._waiting.clear()
         self._lines.clear()
         logger.debug("This run is not recorded: %s", error)

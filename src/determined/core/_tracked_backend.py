@@ -81,7 +81,7 @@ class TrackedBackend(LocalBackend):
     def before_save(self, storage_id: str, metadata: dict[str, Any]) -> None:
         """See that what was reported is on disk: a run that resumes does not repeat it."""
         self._append(lambda: journal.CheckpointAnnounced(storage_id, self._steps_of(metadata)))
-        self._recorder.flush(to_disk=True)
+        self._recorder.flush()
 
     def report_checkpoint(self, record: dict[str, Any]) -> None:
         super().report_checkpoint(record)

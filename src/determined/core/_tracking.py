@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -63,4 +62,4 @@ def how_it_ended(error: BaseException | None, signal_number: int | None) -> tupl
         return "COMPLETED", f"invalid hyperparameters: {error.msg}"
     if isinstance(error, SystemExit):
         return "ERROR", f"left with status {error.code}"
-    return "ERROR", traceback.format_exception_only(error)[-1].strip()[:500]
+    return "ERROR", f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]

@@ -340,7 +340,7 @@ class Service:
         """
         unread = Unread(self.home)
         is_news = unread.is_any(self._known_offset)
-        if is_news or self._has_work():
+        if is_news or unread.has_left or self._has_work():
             self._ensure_supervisor()
         deadline = time.monotonic() + _LONGEST_CATCH_UP_SECONDS
         while is_news and time.monotonic() < deadline:

@@ -13,9 +13,15 @@ class Unread:
 
     def __init__(self, home: Home) -> None:
         items = [InboxItem(home.inbox / name) for name in item_names(home.path)]
-        self._sizes = {str(item.journal): item.size for item in items}
+        self._sizes = {item: item.size for item in items}
+        self.has_left = any(not item.is_held for item in items)
+        """Whether a process is gone, so that its folder is to be put away."""
 
     def is_any(self, offset_of: Callable[[str], int | None]) -> bool:
         """Whether anything of it is not read, given how far journals were read."""
-        self._sizes = {p: size for p, size in self._sizes.items() if (offset_of(p) or 0) < size}
+        self._sizes = {
+            item: size
+            for item, size in self._sizes.items()
+            if (offset_of(str(item.journal)) or 0) < size and item.size  # 0: it was put away
+        }
         return bool(self._sizes)
