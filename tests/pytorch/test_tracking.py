@@ -139,6 +139,16 @@ def test_a_quick_try_is_not_recorded(lab: Lab, script: Path) -> None:
     assert not lab.home.path.exists()
 
 
+def test_a_trial_without_hyperparameters_is_recorded(lab: Lab) -> None:
+    text = _SCRIPT.replace('context.get_hparam("lr")', "0.1")
+    text = text.replace('hparams={"lr": 0.1, "net": {"depth": 1}}, ', "")
+    assert tracked.run(lab.home.path, tracked.write(lab.folder, text))[0] == 0
+    (name,) = item_names(lab.home.path)
+    first = next(JournalReader(InboxItem(lab.home.inbox / name).journal).records())
+    assert isinstance(first, journal.Introduction)
+    assert first.hparams == {}
+
+
 def test_only_the_chief_records(lab: Lab, script: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     done = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from determined.journal import InboxItem, item_names
@@ -12,7 +13,8 @@ class Unread:
     """The journals of an inbox as they are at this moment: what is added later does not count."""
 
     def __init__(self, home: Home) -> None:
-        items = [InboxItem(home.inbox / name) for name in item_names(home.path)]
+        found = [InboxItem(home.inbox / name) for name in item_names(home.path)]
+        items = [item for item in found if os.access(item.journal, os.R_OK)]
         self._sizes = {item: item.size for item in items}
         self.has_left = any(not item.is_held for item in items)
         """Whether a process is gone, so that its folder is to be put away."""

@@ -150,7 +150,7 @@ def _description(fit: Fit, place: _Place) -> RunDescription:
     context, plan = fit.context, fit.plan
     return RunDescription(
         run_id=context._run_id,
-        hparams=context.get_hparams() or {},
+        hparams=context._hparams or {},
         seed=context.get_trial_seed(),
         continues=None if place.continues is None else pathlib.Path(place.continues).name,
         steps_completed=place.state.batches_trained,

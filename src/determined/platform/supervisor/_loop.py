@@ -83,7 +83,7 @@ class Supervisor:
         """Tick until idle or stopped."""
         with self._writer.transaction() as transaction:
             sweep(self._board.home, transaction)
-            self._unmanaged.sweep()
+            self._unmanaged.sweep(transaction)
             self._load(transaction)
         idle_since: float | None = None
         try:

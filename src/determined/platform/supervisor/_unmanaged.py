@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from determined.errors import JournalError
 from determined.journal import InboxItem, item_names
 from determined.platform.home import Home
 from determined.platform.supervisor._blame import BadItem, blaming
@@ -61,7 +62,7 @@ class Unmanaged:
         names = item_names(self._home.path)
         for name in names:
             sight = _look_at(self._item(name), now)
-            if sight is not None and self._known.get(name) != sight:
+            if self._known.get(name) != sight:
                 self._news[name] = sight
         for gone in self._known.keys() - set(names):
             del self._known[gone]
@@ -111,8 +112,9 @@ class Unmanaged:
         with contextlib.suppress(OSError):
             path.rename(path.with_name(f"{name}.unreadable"))
 
-    def sweep(self) -> None:
-        """Remove what processes began that were killed before they said a word."""
+    def sweep(self, transaction: Transaction) -> None:
+        """Remove what processes began that were killed at once, and forget what is not there."""
+        UnmanagedRuns(self._home, transaction).close_missing()
         if not self._home.inbox.is_dir():
             return
         for path in self._home.inbox.iterdir():
@@ -125,22 +127,24 @@ class Unmanaged:
         return InboxItem(self._home.inbox / name)
 
     def _take(self, runs: UnmanagedRuns, name: str, sight: _Sight, *, at_last: bool) -> bool:
+        item, about = self._item(name), {"is_held": sight.is_held, "is_silent": sight.is_silent}
         with blaming(BadItem(name)):
-            return runs.take(
-                self._item(name),
-                is_held=sight.is_held,
-                is_silent=sight.is_silent,
-                at_last=at_last,
-            )
+            try:
+                return runs.take(item, at_last=at_last, **about)
+            except JournalError as error:
+                if not isinstance(error.__cause__, OSError):
+                    raise
+                logger.warning("%s", error)  # of another user, say: the others go on
+                return True
 
 
-def _look_at(item: InboxItem, now: float) -> _Sight | None:
+def _look_at(item: InboxItem, now: float) -> _Sight:
     """What an item looks like; the lock first: who is gone by then has said all there is."""
     is_held = item.is_held
     try:
         status = item.journal.stat()
     except OSError:
-        return _Sight(0, False, False)  # put away in part
+        return _Sight(0, False, True)  # put away in part
     return _Sight(status.st_size, is_held, now - status.st_mtime > _SILENT_SECONDS)
 
 

@@ -31,6 +31,7 @@ _MOST_BYTES_OF_ALL = 64 << 20
 _GONE_SECONDS = 7 * 86400.0
 _KILLED = "its process ended without a word: it was killed, or crashed"
 _LOST = "nothing was heard of it for some minutes"
+_MISSING = "its folder in the inbox was deleted"
 _FOLLOWED = "it was continued by another process"
 
 
@@ -116,6 +117,13 @@ class UnmanagedRuns:
             reason = _KILLED if _is_ours(item) else _FOLLOWED
             self._finish(item, run, State.ERROR, reason, _last_sign(item))
         return True
+
+    def close_missing(self) -> None:
+        """End the runs whose folders somebody deleted: nobody will hear of them any more."""
+        for run in self._transaction.unfinished_runs():
+            path = Path(run.folder)
+            if path.is_relative_to(self._home.inbox) and not path.exists():
+                self._finish(InboxItem(path), run, State.ERROR, _MISSING, time.time())
 
     # Beginnings
 
@@ -303,4 +311,7 @@ def _is_ours(item: InboxItem) -> bool:
 
 def _last_sign(item: InboxItem) -> float:
     """When a process last said something, by the clock of the disk."""
-    return item.journal.stat().st_mtime
+    try:
+        return item.journal.stat().st_mtime
+    except OSError:
+        return time.time()
