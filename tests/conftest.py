@@ -29,6 +29,9 @@ for _number, _usual in (
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
 
+# What tests train is nothing to remember; those of tracking itself switch it on.
+os.environ["DET_TRACKING"] = "off"
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 

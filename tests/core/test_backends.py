@@ -16,10 +16,13 @@ import pytest
 
 from determined import journal
 from determined.core import EarlyExitReason
-from determined.core._backend import Backend, LocalBackend
+from determined.core._backend import Backend, LocalBackend, RunDescription
+from determined.core._detached_backend import DetachedBackend
 from determined.core._journal_backend import JournalBackend
+from determined.core._run_log import RunLog
+from determined.core._tracked_backend import TrackedBackend
 from determined.errors import MetricConflictError
-from determined.journal import Control, JournalReader, Record
+from determined.journal import Control, InboxItem, JournalReader, Record
 from tests.support.waiting import eventually
 
 
@@ -31,9 +34,21 @@ def said(folder: Path) -> list[Record]:
     return [dataclasses.replace(record, time=0.0) for record in records]
 
 
-@pytest.fixture(params=["local", "journal"])
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
-    made: Backend = LocalBackend() if request.param == "local" else JournalBackend(tmp_path, 1, 0)
+@pytest.fixture(params=["local", "journal", "tracked", "detached"])
+def backend(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Backend]:
+    monkeypatch.setenv("DET_HOME", str(tmp_path))
+    made: Backend
+    if request.param == "local":
+        made = LocalBackend()
+    elif request.param == "journal":
+        made = JournalBackend(tmp_path, 1, 0)
+    elif request.param == "tracked":
+        made = TrackedBackend({"type": "shared_fs", "host_path": str(tmp_path)})
+    else:
+        item, writer = InboxItem.create(tmp_path)
+        made = DetachedBackend(item, writer, RunLog(item), 1, 0)
     yield made
     made.close()
 
@@ -58,6 +73,8 @@ class TestEveryBackend:
         backend.report_task_using("checkpoint", "u")
         backend.report_early_exit(EarlyExitReason.INVALID_HP)
         backend.report_early_exit(EarlyExitReason.INVALID_HP)
+        backend.describe_run(RunDescription(run_id="r", hparams={"lr": 0.1}))
+        backend.note_end(ValueError("x"), None)
 
     def test_best_is_the_extreme_of_the_metric(self, backend: Backend) -> None:
         backend.set_best_tracking("m", False, 0.5)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from determined.platform.log_index import LONGEST_LINE_BYTES, Stamper, pack
+from determined._log_index import LONGEST_LINE_BYTES, Stamper, pack
 from determined.platform.log_reader import LogReader, parse_line
 
 _PIECES = st.lists(st.text(alphabet="ab\n\r", max_size=8).map(str.encode), max_size=20)

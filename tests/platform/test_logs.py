@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from determined.platform.log_index import Stamper, pack
+from determined._log_index import Stamper, pack
 from determined.platform.logs import LogFilter, LogFollower, read_logs, tail_logs
 from determined.store import Reader, Run
 

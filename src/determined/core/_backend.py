@@ -9,6 +9,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,21 @@ VALIDATION = "validation"
 
 Selector = Callable[[Path], bool]
 Mangler = Callable[[Path, int], Path]
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """What a run that nobody launched is: `continues` names the checkpoint that it goes on from."""
+
+    run_id: str | None = None
+    hparams: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    continues: str | None = None
+    steps_completed: int = 0
+    metric: str | None = None
+    smaller_is_better: bool = True
+    is_trial_run: bool = False
+    """A quick try, which is not worth remembering."""
 
 
 class Backend(Protocol):
@@ -93,6 +109,12 @@ class Backend(Protocol):
 
     def report_task_using(self, kind: str, identifier: str) -> None:
         """This task works with a stored checkpoint or model version."""
+
+    def describe_run(self, description: RunDescription) -> None:
+        """Training begins; a platform that started it knows all this."""
+
+    def note_end(self, error: BaseException | None, signal_number: int | None) -> None:
+        """How training ended; `close` follows."""
 
     def close(self) -> None:
         """Send what is still pending."""
@@ -196,6 +218,12 @@ class LocalBackend:
 
     def report_task_using(self, kind: str, identifier: str) -> None:
         logger.debug("report_task_using_%s(%r)", kind, identifier)
+
+    def describe_run(self, description: RunDescription) -> None:
+        pass
+
+    def note_end(self, error: BaseException | None, signal_number: int | None) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -28,8 +28,11 @@ from determined.core._searcher import (
     parse_length,
 )
 from determined.core._stack_dump import install_stack_dump
+from determined.core._tracked_backend import TrackedBackend
+from determined.core._tracking import is_tracked
 from determined.core._train import TrainContext, default_tensorboard_path
 from determined.errors import InvalidHP
+from determined.storage import section_of
 
 logger = logging.getLogger("determined.core")
 
@@ -68,6 +71,7 @@ class Context:
         self.profiler = profiler or ProfilerContext(self._backend, self.distributed)
         self._undo_stack_dump: Callable[[], None] = lambda: None
         self._leave_launcher: Callable[[], None] = lambda: None
+        self._other_parts: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Begin to listen for stop requests. `init()` calls it."""
@@ -86,6 +90,7 @@ class Context:
         Pass the exception that ended training, if any: the other ranks are told about it.
         """
         failure = None if isinstance(exc_val, SystemExit) and not exc_val.code else exc_val
+        self._backend.note_end(exc_val, self.preempt.signal_received)
         parts: list[Callable[[], None]] = [
             self.preempt.close,
             lambda: self.distributed.close(failure),
@@ -93,6 +98,7 @@ class Context:
             self.train.close,
             self._undo_stack_dump,
             self._leave_launcher,
+            *self._other_parts,
         ]
         first: BaseException | None = None
         for close in parts:
@@ -166,13 +172,14 @@ def init(
             raise ValueError(
                 "`checkpoint_storage` of type shared_fs must be given as a path, not as a dict."
             )
-    return _build(
+    return build_context(
         info,
         distributed or DummyDistributedContext(),
         checkpoint_storage,
         preempt_mode,
         tensorboard_mode,
         tensorboard_path,
+        lambda rank: _tracked_or_not(info, rank, checkpoint_storage),
     )
 
 
@@ -184,28 +191,31 @@ def _dummy_init(
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
 ) -> Context:
     """Build the services of a run on its own, whatever surrounds this process."""
-    return _build(
+    return build_context(
         None,
         distributed or DummyDistributedContext(),
         checkpoint_storage,
         preempt_mode,
         TensorboardMode.MANUAL,
         tensorboard_path,
+        lambda rank: LocalBackend(),
     )
 
 
-def _build(
+def build_context(
     info: ClusterInfo | None,
     distributed: DistributedContext,
     checkpoint_storage: CheckpointStorage | None,
     preempt_mode: PreemptMode,
     tensorboard_mode: TensorboardMode,
     tensorboard_path: str | os.PathLike[str] | None,
+    build_backend: Callable[[int], Backend],
 ) -> Context:
+    """Put the services of a process together; `build_backend` is given its rank."""
     trial = trial_of(info)
     backend: Backend | None = None
     try:
-        backend = _choose_backend(trial, distributed.rank)
+        backend = build_backend(distributed.rank)
         storage = checkpoint_storage
         if storage is None and trial is not None:
             storage = trial._config.get("checkpoint_storage")
@@ -231,6 +241,15 @@ def _build(
             backend.close()
         distributed.fail(error)  # the other ranks may already wait for this one
         raise
+
+
+def _tracked_or_not(
+    info: ClusterInfo | None, rank: int, checkpoint_storage: CheckpointStorage | None
+) -> Backend:
+    """A script that nobody launched is recorded, by its chief, unless it is not to be."""
+    if info is None and rank == 0 and is_tracked():
+        return TrackedBackend(section_of(checkpoint_storage))
+    return _choose_backend(trial_of(info), rank)
 
 
 def _choose_backend(trial: TrialInfo | None, rank: int) -> Backend:

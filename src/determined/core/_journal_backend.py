@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from determined import journal
-from determined.core._backend import VALIDATION, Mangler, Selector
+from determined.core._backend import VALIDATION, Mangler, RunDescription, Selector
 from determined.core._best import Best
 from determined.core._control import ControlWatcher
 from determined.core._enums import EarlyExitReason
@@ -33,13 +33,21 @@ class JournalBackend:
     and only a checkpoint is refused until they are on disk.
     """
 
-    restarts_trials = True
-
-    def __init__(self, folder: Path, run_id: int, steps_completed: int, rank: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        run_id: int,
+        steps_completed: int,
+        rank: int = 0,
+        *,
+        writer: JournalWriter | None = None,
+        restarts_trials: bool = True,
+    ) -> None:
+        self.restarts_trials = restarts_trials
         self._folder = folder
         self._rank = rank
         self._guard = threading.Lock()
-        self._journal: JournalWriter | None = None
+        self._journal = writer
         self._waiting: deque[Record] = deque(maxlen=_MAX_WAITING_RECORDS)
         self._has_warned = False
         self._reported: dict[str, OrderedDict[int, dict[str, Any]]] = {}
@@ -63,7 +71,7 @@ class JournalBackend:
     ) -> None:
         values = plain_metrics(metrics)
         _check_epochs(values)
-        columns = None if batch_metrics is None else _columns(batch_metrics)
+        columns = None if batch_metrics is None else columns_of(batch_metrics)
         self._check_conflicts(group, steps_completed, values)
         self._append(journal.Metrics(group, steps_completed, values, columns))
         self._last_step = max(self._last_step, steps_completed)
@@ -160,6 +168,16 @@ class JournalBackend:
     def report_task_using(self, kind: str, identifier: str) -> None:
         self._append(journal.TaskUsing(kind, identifier))
 
+    def describe_run(self, description: RunDescription) -> None:
+        """Nothing that the platform does not know."""
+
+    def note_end(self, error: BaseException | None, signal_number: int | None) -> None:
+        """Whoever started the process sees how it ends."""
+
+    def append(self, record: Record) -> None:
+        """Add something to the journal, as soon as that is possible."""
+        self._append(record)
+
     def close(self) -> None:
         self._watcher.close()
         with self._guard:
@@ -227,7 +245,8 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _columns(batch_metrics: Sequence[dict[str, Any]]) -> BatchColumns:
+def columns_of(batch_metrics: Sequence[dict[str, Any]]) -> BatchColumns:
+    """Metrics of single batches, as a journal keeps them."""
     given: Mapping[str, Any] | None = getattr(batch_metrics, "columns", None)
     if given is None:
         return BatchColumns.of([plain_metrics(batch) for batch in batch_metrics])

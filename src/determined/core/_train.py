@@ -11,7 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from determined.core._backend import TRAINING, VALIDATION, Backend, LocalBackend, Mangler, Selector
+from determined.core._backend import (
+    TRAINING,
+    VALIDATION,
+    Backend,
+    LocalBackend,
+    Mangler,
+    RunDescription,
+    Selector,
+)
 from determined.core._enums import EarlyExitReason, TensorboardMode
 
 if TYPE_CHECKING:
@@ -120,6 +128,10 @@ class TrainContext:
     ) -> None:
         """A run starts: track the best value of `metric`, from `best` on if it continues one."""
         self._backend.set_best_tracking(metric, smaller_is_better, best)
+
+    def _describe_run(self, description: RunDescription) -> None:
+        """Training begins: say what it is to whoever keeps a record of it."""
+        self._backend.describe_run(description)
 
     def _is_best(self, metrics: Mapping[str, Any]) -> bool:
         """Whether a validation, not reported yet, is better than all before."""

@@ -2,7 +2,7 @@
 
 Nothing here knows who writes or why, and nothing but the standard library is needed. Read
 `_records.py` first (what can be said), then `_file.py` (how it stands in a file), then
-`_control.py` (what the platform says back).
+`_control.py` (what the platform says back) and `_inbox.py` (processes it did not start).
 """
 
 from determined.journal._columns import BatchColumns, Column
@@ -14,13 +14,16 @@ from determined.journal._file import (
     JournalWriter,
     new_journal_path,
 )
+from determined.journal._inbox import InboxItem, boot_id, item_names
 from determined.journal._records import (
     Alert,
     Checkpoint,
     CheckpointAnnounced,
     CheckpointDeleted,
     EarlyExit,
+    Ended,
     Heartbeat,
+    Introduction,
     Metadata,
     Metrics,
     PreemptionAcknowledged,
@@ -47,7 +50,10 @@ __all__ = [
     "Control",
     "Damage",
     "EarlyExit",
+    "Ended",
     "Heartbeat",
+    "InboxItem",
+    "Introduction",
     "JournalReader",
     "JournalWriter",
     "Metadata",
@@ -60,7 +66,9 @@ __all__ = [
     "SystemSamples",
     "TaskUsing",
     "Unknown",
+    "boot_id",
     "decode",
     "encode",
+    "item_names",
     "new_journal_path",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import fcntl
 import os
 import struct
 import time
@@ -81,6 +82,14 @@ class JournalWriter:
             getattr(os, "fdatasync", os.fsync)(self._file)
         except OSError as error:
             raise JournalError(f"Cannot sync the journal {self.path}: {error.strerror}.") from error
+
+    def hold(self) -> bool:
+        """Lock the file until it is closed, or this process ends; False where there is no lock."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
     def close(self) -> None:
         """Close the file; does nothing the second time."""

@@ -152,6 +152,40 @@ class CheckpointAnnounced(Record):
 
 
 @dataclass(frozen=True)
+class Introduction(Record):
+    """A process that the platform did not start says who it is; the first record of its journal.
+
+    `run_id` names the run as checkpoints do, `continues` the checkpoint that it goes on from.
+    """
+
+    kind: ClassVar[int] = 15
+    name: str
+    command: list[str]
+    folder: str
+    owner: str
+    host: str
+    boot_id: str
+    pid: int
+    storage: dict[str, Any]
+    hparams: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    run_id: str | None = None
+    continues: str | None = None
+    steps_completed: int = 0
+    metric: str | None = None
+    smaller_is_better: bool = True
+
+
+@dataclass(frozen=True)
+class Ended(Record):
+    """A process that the platform did not start says how its training ended."""
+
+    kind: ClassVar[int] = 16
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Unknown(Record):
     """A record of a kind that only a newer version knows."""
 
@@ -176,6 +210,8 @@ _KINDS: dict[int, type[Record]] = {
         TaskUsing,
         Heartbeat,
         CheckpointAnnounced,
+        Introduction,
+        Ended,
     )
 }
 _FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls)) for cls in _KINDS.values()}

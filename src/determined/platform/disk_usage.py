@@ -43,6 +43,7 @@ def usage(home: Home) -> list[Usage]:
         Usage("runs and logs", size_of(home.path / "experiments"), home.path / "experiments"),
         Usage("checkpoints", size_of(home.checkpoints), home.checkpoints),
         Usage("tensorboard", size_of(home.tensorboard), home.tensorboard),
+        Usage("inbox", size_of(home.inbox), home.inbox),
         Usage("unused creations", size_of(home.creations), home.creations),
     ]
 

@@ -7,6 +7,8 @@ experiments/<id>/            environment.json, git.diff
   trials/<id>/<run>/         run folders
 checkpoints/                 checkpoint storage, unless a configuration names another
 tensorboard/<trial>/         event files
+inbox/                       runs that the platform did not start (`journal/_inbox.py`)
+platform.yaml                what the owner set: `tracking: off`
 supervisor.lock, .log, wake  the supervisor: held while it lives, what it logs, how to wake it
 """
 
@@ -15,9 +17,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from determined._home import HOME_VARIABLE, home_path
 from determined.errors import DeterminedError
-
-HOME_VARIABLE = "DET_HOME"
 
 
 class Home:
@@ -28,6 +29,7 @@ class Home:
         self.snapshots = self.path / "snapshots"
         self.creations = self.path / "creations"
         self.checkpoints = self.path / "checkpoints"
+        self.inbox = self.path / "inbox"
         self.tensorboard = self.path / "tensorboard"
         self.supervisor_lock = self.path / "supervisor.lock"
         self.supervisor_log = self.path / "supervisor.log"
@@ -46,14 +48,10 @@ class Home:
     def find(cls) -> Home:
         """The home that `DET_HOME` names, else the one in the user's data directory."""
         named = os.environ.get(HOME_VARIABLE)
-        if named:
-            home = cls(named)
-            if not home.path.parent.is_dir():  # never make it where a disk should be mounted
-                raise DeterminedError(
-                    f"{HOME_VARIABLE} is {named}, but there is no folder {home.path.parent}. Is a "
-                    f"disk missing? Else make it: `mkdir -p {home.path.parent}`."
-                )
-            return home
-        import platformdirs
-
-        return cls(platformdirs.user_data_dir("determined"))
+        home = cls(home_path())
+        if named and not home.path.parent.is_dir():  # never make it where a disk should be mounted
+            raise DeterminedError(
+                f"{HOME_VARIABLE} is {named}, but there is no folder {home.path.parent}. Is a "
+                f"disk missing? Else make it: `mkdir -p {home.path.parent}`."
+            )
+        return home

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from determined.platform.log_index import LONGEST_LINE_BYTES, RECORD, Stamp
+from determined._log_index import LONGEST_LINE_BYTES, RECORD, Stamp
 
 _READ_BYTES = 1 << 18
 _RANK = re.compile(r"\[rank=(\d+)\] ")

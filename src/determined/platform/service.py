@@ -22,6 +22,7 @@ from determined.errors import DeterminedError, NotFoundError, RefusedError, Stor
 from determined.platform.deleting import DeletingVerbs
 from determined.platform.home import Home
 from determined.platform.supervisor import presence
+from determined.platform.unread import Unread
 from determined.store import Checkpoint, Experiment, Reader, Trial, TrialFilter, send_command
 
 if TYPE_CHECKING:  # most questions need none of them, and `det` is to answer at once
@@ -35,6 +36,7 @@ __all__ = ["NotFoundError", "RefusedError", "Service"]
 _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
 _MOST_FAILURES = 3
+_LONGEST_CATCH_UP_SECONDS = 3.0
 
 
 class Service(DeletingVerbs):
@@ -345,9 +347,21 @@ class Service(DeletingVerbs):
                 return answer
 
     def wake_if_needed(self) -> None:
-        """Start a supervisor if there is unfinished work and nobody at it."""
-        if self._has_work():
+        """Start a supervisor if there is unfinished work and nobody at it.
+
+        What scripts left in the inbox is worth a moment: who looks wants to see it.
+        """
+        unread = Unread(self.home)
+        is_news = unread.is_any(self._known_offset)
+        if is_news or unread.has_left or self._has_work():
             self._ensure_supervisor()
+        deadline = time.monotonic() + _LONGEST_CATCH_UP_SECONDS
+        while is_news and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+            is_news = unread.is_any(self._known_offset)
+
+    def _known_offset(self, path: str) -> int | None:
+        return self.reader.journal_offset(path) if self.has_store else None
 
     def _ensure_supervisor(self) -> bool:
         """Wake the supervisor, or start one; whether the one that we started last has failed."""

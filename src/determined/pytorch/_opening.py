@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from determined._checkpoint_layout import DATA
+from determined.core._backend import RunDescription
 from determined.core._watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.optimizers import optimizer_name
@@ -69,6 +70,7 @@ def open_run(
     checkpoints.start(stack)
     place, data = _open_data(stack, fit)
     state, record = place.state, place.record
+    train._describe_run(_description(fit, place))
     stop = StopWatch(context, state.batches_trained)
     warn_of_windows(context, plan.batches(data.epoch_length))
     if record.best is not None:
@@ -141,6 +143,21 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
         record.best_checkpoint = None  # it has a second use now, so nothing takes its place
     continues = saved.name if saved is not None and saved.continues else None
     return _Place(state, record, rng, started_from, continues), data
+
+
+def _description(fit: Fit, place: _Place) -> RunDescription:
+    """What the record of a run says of it, where no platform knows."""
+    context, plan = fit.context, fit.plan
+    return RunDescription(
+        run_id=context._run_id,
+        hparams=context._hparams or {},
+        seed=context.get_trial_seed(),
+        continues=None if place.continues is None else pathlib.Path(place.continues).name,
+        steps_completed=place.state.batches_trained,
+        metric=plan.metric,
+        smaller_is_better=plan.smaller_is_better,
+        is_trial_run=plan.test_mode,
+    )
 
 
 def _new_record(fit: Fit) -> RunRecord:

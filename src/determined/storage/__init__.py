@@ -15,6 +15,7 @@ from determined.storage._build import (
     build,
     default_location,
     from_string,
+    section_of,
     validate_config,
     validate_manager,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "default_location",
     "from_string",
     "remaining",
+    "section_of",
     "validate_config",
     "validate_manager",
 ]

@@ -103,6 +103,27 @@ def from_string(shortcut: str) -> StorageManager:
     return remote(bucket=url.netloc, prefix=url.path)
 
 
+def section_of(storage: str | os.PathLike[str] | Mapping[str, Any] | None) -> dict[str, Any]:
+    """The `checkpoint_storage` section that says the same as a path, a URL or a section.
+
+    What is none of these gives an empty one: whoever uses it says what is wrong.
+    """
+    if isinstance(storage, Mapping):
+        return dict(storage)
+    if storage is None:
+        storage = default_location()
+    elif not isinstance(storage, (str, os.PathLike)):
+        return {}
+    text = os.fspath(storage)
+    url = urlparse(text) if isinstance(storage, str) else urlparse("")
+    if url.scheme in ("s3", "gs"):
+        kind = "s3" if url.scheme == "s3" else "gcs"
+        prefix = url.path.strip("/")
+        return {"type": kind, "bucket": url.netloc} | ({"prefix": prefix} if prefix else {})
+    path = url.path if url.scheme == "file" else text
+    return {"type": "shared_fs", "host_path": str(Path(path).absolute())}
+
+
 def validate_manager(manager: StorageManager) -> None:
     """Store, restore and delete a small checkpoint, so that bad storage shows at the start."""
     storage_id = str(uuid.uuid4())

@@ -26,6 +26,7 @@ _ROUTINE = (
     journal.Alert,
     journal.TaskUsing,
     journal.CheckpointAnnounced,
+    journal.Introduction,
 )
 
 
@@ -286,6 +287,9 @@ class Ingest:
     ) -> None:
         """Nothing is there yet; whoever ends the run looks for it."""
 
+    def told_elsewhere(self, tally: TrialTally, run_id: int, record: journal.Record) -> None:
+        """Who an unmanaged run is, and how it ended: whoever reads its journal acts on that."""
+
     def unknown(self, tally: TrialTally, run_id: int, record: journal.Unknown) -> None:
         """Say that something was passed over."""
         text = f"A journal record of kind {record.number} is not known to this version."
@@ -349,6 +353,8 @@ _RULES: dict[type[journal.Record], Callable[[Ingest, TrialTally, int, Any], bool
     journal.TaskUsing: Ingest.task_using,
     journal.Heartbeat: Ingest.heartbeat,
     journal.CheckpointAnnounced: Ingest.announced,
+    journal.Introduction: Ingest.told_elsewhere,
+    journal.Ended: Ingest.told_elsewhere,
     journal.Unknown: Ingest.unknown,
     journal.Progress: Ingest.progress,
     journal.Status: Ingest.status,

@@ -162,6 +162,12 @@ class Reader:
         """The runs of a trial, oldest first."""
         return RUNS.select(self._connection, "WHERE trial_id=? ORDER BY run_id", trial_id)
 
+    def journal_offset(self, path: str) -> int | None:
+        """How far a journal was read; None if it is not known."""
+        row = self._connection.execute("SELECT offset FROM journal WHERE path=?", (path,))
+        found = row.fetchone()
+        return None if found is None else int(found[0])
+
     def unfinished_runs(self) -> list[Run]:
         """The runs of all trials whose end is not recorded."""
         return RUNS.select(self._connection, "WHERE ended IS NULL ORDER BY trial_id, run_id")

@@ -18,6 +18,7 @@ from determined.store._records import (
     COMMANDS,
     EVENTS,
     EXPERIMENTS,
+    JOURNALS,
     OVER_STATES,
     RUNS,
     SEARCH_STEPS,
@@ -26,6 +27,7 @@ from determined.store._records import (
     Checkpoint,
     Command,
     Experiment,
+    JournalPosition,
     NewExperiment,
     NewTrial,
     Run,
@@ -81,6 +83,10 @@ class Transaction:
             (path, trial_id, run_id, offset),
         )
         return heard
+
+    def journal(self, path: str) -> JournalPosition | None:
+        """How far a journal was read, and whose it is; None if it is not known."""
+        return JOURNALS.find(self._connection, "path=?", path)
 
     def set_damage(self, path: str, damage: str) -> None:
         """Note what stands at the end of a journal, or in its middle."""
@@ -151,6 +157,23 @@ class Transaction:
             update_best(
                 self._connection, experiment_id, self.experiment(experiment_id).smaller_is_better
             )
+
+    def find_external_experiment(self, external_id: str) -> Experiment | None:
+        """The experiment that somebody else's id stands for."""
+        return EXPERIMENTS.find(self._connection, "external_id=?", external_id)
+
+    def find_external_trial(self, experiment_id: int, external_id: str) -> Trial | None:
+        """The trial of an experiment that somebody else's id stands for."""
+        self._ingest.flush()
+        where = "experiment_id=? AND external_id=?"
+        return TRIALS.find(self._connection, where, experiment_id, external_id)
+
+    def find_tracked_trial(self, run_id: str | None) -> Trial | None:
+        """The newest trial of a script that names its run so and has no ids of its own."""
+        self._ingest.flush()
+        among = "SELECT id FROM experiment WHERE unmanaged=1 AND external_id IS NULL"
+        where = f"external_id=? AND experiment_id IN ({among}) ORDER BY id DESC"
+        return TRIALS.find(self._connection, where, run_id)
 
     def unfinished_experiments(self) -> list[Experiment]:
         """The experiments that are neither over nor deleted, by id."""
@@ -349,6 +372,11 @@ class Transaction:
         self._ingest.forget_trial(trial_id)
         values = {"ended": time.time(), "exit_code": exit_code, "reason": reason}
         RUNS.update(self._connection, "trial_id=? AND run_id=?", [trial_id, run_id], values)
+
+    def update_run(self, trial_id: int, run_id: int, **changes: Any) -> None:
+        """Set fields of a run."""
+        self._decide()
+        RUNS.update(self._connection, "trial_id=? AND run_id=?", [trial_id, run_id], changes)
 
     # Checkpoints
 

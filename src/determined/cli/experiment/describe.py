@@ -20,7 +20,12 @@ from determined.cli._tables import (
     show_json,
     time_text,
 )
-from determined.cli.experiment.listing import experiment_json, shown_state, trial_json
+from determined.cli.experiment.listing import (
+    experiment_json,
+    pool_of,
+    shown_state,
+    trial_json,
+)
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
@@ -107,7 +112,7 @@ def _experiments(
             e.name,
             e.description,
             e.archived,
-            "default",
+            pool_of(e),
             ", ".join(e.labels),
         ]
         for e in found

@@ -152,8 +152,13 @@ def _experiment_row(record: Experiment, is_running: bool, utc: bool) -> list[obj
         percent(record.progress),
         time_text(record.started or record.created, utc=utc),
         time_text(record.ended, utc=utc),
-        _POOL,
+        pool_of(record),
     ]
+
+
+def pool_of(record: Experiment) -> str:
+    """Where an experiment runs; scripts that were started by hand are in no pool."""
+    return "unmanaged" if record.unmanaged else _POOL
 
 
 def shown_state(state: str, is_running: bool) -> str:
@@ -165,7 +170,7 @@ def shown_state(state: str, is_running: bool) -> str:
 
 def experiment_json(record: Experiment) -> dict[str, Any]:
     """An experiment as data, without the configuration (`det experiment config` has it)."""
-    hidden = ("config", "original_config", "environment", "unmanaged", "gc_is_due")
+    hidden = ("config", "original_config", "environment", "gc_is_due")
     return record_json(record, hidden)
 
 

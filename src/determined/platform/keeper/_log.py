@@ -12,8 +12,8 @@ import os
 import sys
 import time
 
+from determined._log_index import Stamper, pack
 from determined.platform.keeper._policies import Policies
-from determined.platform.log_index import Stamper, pack
 from determined.platform.run_folder import RunFolder
 
 _PIECE_BYTES = 1 << 17

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from determined.platform.log_index import LONGEST_LINE_BYTES
+from determined._log_index import LONGEST_LINE_BYTES
 from determined.platform.run_folder import CONFIGURATION_MARK, LogMatch, LogPolicy
 
 _LONGEST_SEARCH_SECONDS = 2.0

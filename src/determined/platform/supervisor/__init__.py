@@ -9,6 +9,10 @@
     _runs.py       acts on runs: prepare, start, tell, stop
     _checkpoints.py what a run left in the storage, and whether that can be used
     _creations.py  what doors prepared for experiments
+    _unmanaged.py  watches the inbox: runs that the platform did not start
+    _unmanaged_runs.py what their journals change, within the transaction
+    _detached.py   the verb by which scripts get ids, and verbs that mean nothing to them
+    _projects.py   the project that a configuration names
     _calls.py      acts on the user's commands and URLs when an experiment is over
     _blame.py      whose part of a tick failed
     presence.py    whether one is at work, how to start and wake it (for doors)

@@ -36,16 +36,26 @@ class BadSearch:
     experiment_id: int
 
 
-class BlamedError(Exception):
-    """A tick failed, through a fault that belongs to one command, run or search."""
+@dataclass(frozen=True)
+class BadItem:
+    """An item of the inbox that cannot be taken in."""
 
-    def __init__(self, culprit: BadCommand | BadRun | BadSearch, error: Exception) -> None:
+    name: str
+
+
+Culprit = BadCommand | BadRun | BadSearch | BadItem
+
+
+class BlamedError(Exception):
+    """A tick failed, through a fault that belongs to one command, run, search or item."""
+
+    def __init__(self, culprit: Culprit, error: Exception) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
         self.culprit = culprit
 
 
 @contextlib.contextmanager
-def blaming(culprit: BadCommand | BadRun | BadSearch) -> Iterator[None]:
+def blaming(culprit: Culprit) -> Iterator[None]:
     """Put the blame for what fails in the `with` block, unless it lies further in."""
     try:
         yield

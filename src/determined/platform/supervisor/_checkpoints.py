@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from determined.platform.supervisor._board import LiveRun
 from determined.storage import build
 
 logger = logging.getLogger("determined.supervisor")
+
+_LOCAL = ("shared_fs", "directory")
 
 
 def check_storage(section: dict[str, Any]) -> None:
@@ -37,35 +39,57 @@ def find_unrecorded(run: LiveRun, config: dict[str, Any]) -> list[journal.Checkp
 
     Only what it announced is looked for: the storage is never listed.
     """
-    announced: dict[str, journal.CheckpointAnnounced] = {}
-    for record in _about_checkpoints(run.folder.path):
-        if isinstance(record, journal.CheckpointAnnounced):
-            announced[record.uuid] = record
-        elif isinstance(record, (journal.Checkpoint, journal.CheckpointDeleted)):
-            announced.pop(record.uuid, None)
+    announced = unreported(sorted(run.folder.path.glob("journal-*")))
     if not announced:
         return []
     try:
         storage = build(config["checkpoint_storage"])
-        found = (_published(storage, record) for record in announced.values())
+        found = (_published(storage, record) for record in announced)
         return [record for record in found if record is not None]
     except Exception:  # the run goes on from an older one
         logger.exception("unreported checkpoints of %s cannot be looked up", run.allocation_id)
         return []
 
 
-def _about_checkpoints(folder: Path) -> Iterator[journal.Record]:
+def find_local_unrecorded(path: Path, section: dict[str, Any]) -> list[journal.Checkpoint]:
+    """The same for one journal and a storage of this machine, at once: no file is read twice."""
+    announced = unreported([path]) if section.get("type") in _LOCAL else []
+    if not announced:
+        return []
+    try:
+        storage = build(section)
+        found = (_published(storage, record, verify=False) for record in announced)
+        return [record for record in found if record is not None]
+    except Exception:
+        logger.exception("unreported checkpoints of %s cannot be looked up", path)
+        return []
+
+
+def unreported(paths: Iterable[Path]) -> list[journal.CheckpointAnnounced]:
+    """The checkpoints that journals announce and say no more of."""
+    announced: dict[str, journal.CheckpointAnnounced] = {}
+    for record in _about_checkpoints(paths):
+        if isinstance(record, journal.CheckpointAnnounced):
+            announced[record.uuid] = record
+        elif isinstance(record, (journal.Checkpoint, journal.CheckpointDeleted)):
+            announced.pop(record.uuid, None)
+    return list(announced.values())
+
+
+def _about_checkpoints(paths: Iterable[Path]) -> Iterator[journal.Record]:
     kinds = (journal.CheckpointAnnounced, journal.Checkpoint, journal.CheckpointDeleted)
-    for path in sorted(folder.glob("journal-*")):
+    for path in paths:
         try:
             yield from journal.JournalReader(path).records(only=kinds)
         except DeterminedError as error:
             logger.warning("%s", error)
 
 
-def _published(storage: Any, record: journal.CheckpointAnnounced) -> journal.Checkpoint | None:
+def _published(
+    storage: Any, record: journal.CheckpointAnnounced, *, verify: bool = True
+) -> journal.Checkpoint | None:
     try:
-        if not storage.verify(record.uuid):
+        if verify and not storage.verify(record.uuid):
             return None
         resources, metadata = storage.resources(record.uuid), storage.get_metadata(record.uuid)
     except (CheckpointNotFound, DeterminedError, OSError):

@@ -16,7 +16,9 @@ from determined.platform.supervisor._deleting import (
     delete_experiments,
     set_gc_policy,
 )
+from determined.platform.supervisor._detached import begin_unmanaged, refuse_if_unmanaged
 from determined.platform.supervisor._moving import move
+from determined.platform.supervisor._projects import project_id
 from determined.platform.supervisor._registry import REGISTRY_VERBS
 from determined.store import Command, NewExperiment, Transaction
 
@@ -34,6 +36,7 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
                 "version. `det supervisor stop` ends it; the next command starts a new one."
             )
         with blaming(BadCommand(command.uuid)):
+            refuse_if_unmanaged(command, transaction)
             answer = verb(decisions, transaction, command.arguments)
     except (Refused, StoreError) as error:
         transaction.answer(command.uuid, False, {"error": str(error)})
@@ -44,7 +47,6 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
 def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
     config = arguments["config"]
     warm_start = _warm_start(transaction, config["searcher"])
-    project_id = _project(transaction, config["workspace"], config["project"], arguments["owner"])
     record = decisions.create(
         NewExperiment(
             config=config,
@@ -54,7 +56,7 @@ def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str,
             description=config["description"] or "",
             labels=list(config["labels"]),
             original_config=arguments.get("original_config", ""),
-            project_id=project_id,
+            project_id=project_id(transaction, config, arguments["owner"]),
             parent_id=arguments.get("parent_id"),
             snapshot_id=arguments.get("snapshot"),
             environment={"creation": arguments["creation"], "warm_start": warm_start},
@@ -83,16 +85,6 @@ def _warm_start(transaction: Transaction, searcher: dict[str, Any]) -> str | Non
         if found.state != "COMPLETED":
             raise Refused(f"searcher.source_checkpoint_uuid: {uuid} is {found.state}.")
     return None if uuid is None else str(uuid)
-
-
-def _project(transaction: Transaction, workspace: str, project: str, owner: str) -> int:
-    """The project of that name; it and its workspace are made if they do not exist."""
-    registry = transaction.registry
-    found = registry.find_workspace(workspace) or registry.create_workspace(workspace, owner)
-    existing = registry.find_project(found.id, project)
-    if found.archived or (existing is not None and existing.archived):
-        raise Refused(f"The project {project!r} of the workspace {workspace!r} is archived.")
-    return (existing or registry.create_project(found.id, project, owner)).id
 
 
 def _on_experiment(verb: Callable[[Decisions, int], None]) -> _Verb:
@@ -151,4 +143,5 @@ _VERBS: dict[str, _Verb] = {
     "set_gc_policy": set_gc_policy,
     "collect": collect,
     "move": move,
+    "begin_unmanaged": begin_unmanaged,
 }

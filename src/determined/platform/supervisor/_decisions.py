@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from determined.errors import StoreError
+from determined.platform.home import Home
 from determined.platform.lifecycle import RunEnd, TrialFacts, Verdict, after_run
 from determined.platform.run_folder import RunExit
 from determined.platform.search import events as search
@@ -40,6 +41,10 @@ class Decisions:
         self._board = board
         self._transaction = transaction
         self._now = now
+
+    @property
+    def home(self) -> Home:
+        return self._board.home
 
     # Verbs on experiments
 

@@ -21,6 +21,7 @@ from determined.platform.slots import Machine
 from determined.platform.states import State
 from determined.platform.supervisor._blame import (
     BadCommand,
+    BadItem,
     BadRun,
     BadSearch,
     BlamedError,
@@ -36,6 +37,7 @@ from determined.platform.supervisor._garbage import GarbageCollection
 from determined.platform.supervisor._runs import Runs
 from determined.platform.supervisor._scheduling import Scheduling
 from determined.platform.supervisor._thinking import Thinking
+from determined.platform.supervisor._unmanaged import LOOK_SECONDS, Unmanaged
 from determined.store import Heard, Transaction, Trial, Writer, is_decisive
 
 logger = logging.getLogger("determined.supervisor")
@@ -67,6 +69,7 @@ class Supervisor:
         self._deletions = FileDeletion(home, self._changed)
         self._calls = Calls(home, self._changed)
         self._thinking = Thinking(self._board, self._changed)
+        self._unmanaged = Unmanaged(home)
         self._is_stopping = False
 
     def wake(self) -> None:
@@ -82,6 +85,7 @@ class Supervisor:
         """Tick until idle or stopped."""
         with self._writer.transaction() as transaction:
             sweep(self._board.home, transaction)
+            self._unmanaged.sweep(transaction)
             self._load(transaction)
         idle_since: float | None = None
         try:
@@ -106,6 +110,7 @@ class Supervisor:
 
     def _load(self, transaction: Transaction) -> None:
         self._board.load(transaction)
+        self._unmanaged.forget()
         self._scheduling.forget()
         Decisions(self._board, transaction, time.time()).fail_what_cannot_go_on()
         self._garbage.load(transaction)
@@ -125,8 +130,8 @@ class Supervisor:
             if idle_since is None
             else idle_since + self._idle_seconds - monotonic
         ]
-        if self._board.runs:
-            seconds.append(_JOURNAL_SECONDS)
+        is_soon = self._board.runs or self._unmanaged.has_backlog
+        seconds.append(_JOURNAL_SECONDS if is_soon else LOOK_SECONDS)
         if (start := self._scheduling.next_start) is not None:
             seconds.append(start - now)
         if (measure := self._runs.next_measure(monotonic)) is not None:
@@ -169,6 +174,8 @@ class Supervisor:
             live = self._board.experiments.get(culprit.experiment_id)
             if live is not None:
                 decisions.fail(live, f"its search failed: {error}")
+        elif isinstance(culprit, BadItem):
+            self._unmanaged.reject(culprit.name)
         else:
             run = self._board.runs.get(culprit.trial_id)
             if run is not None and run.fault:
@@ -190,6 +197,7 @@ class Supervisor:
 
     def _tick(self) -> None:
         said = self._listen()
+        has_mail = self._unmanaged.look()
         ended = [run for run in self._board.runs.values() if run.end is not None]
         now = time.time()
         is_durable = (
@@ -202,6 +210,7 @@ class Supervisor:
             or self._thinking.has_answers
             or self._calls.has_results
             or bool(self._overdue(now))
+            or has_mail
         )
         if said or is_durable:
             with self._writer.transaction(durable=is_durable) as transaction:
@@ -211,6 +220,7 @@ class Supervisor:
         self._deletions.act()
         self._thinking.act()
         self._calls.act()
+        self._unmanaged.act()
 
     def _is_decisive(self, run: LiveRun, record: journal.Record) -> bool:
         if isinstance(record, journal.Progress):
@@ -229,6 +239,7 @@ class Supervisor:
         decisions = Decisions(self._board, transaction, now)
         if is_durable:
             self._thinking.record(decisions)
+            self._unmanaged.record(transaction)
             for command in transaction.unanswered():
                 carry_out(command, decisions, transaction)
         for run, path, records, offset in said:

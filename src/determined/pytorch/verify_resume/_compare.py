@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from determined.core._tracking import TRACKING_VARIABLE
 from determined.pytorch.verify_resume._trace import Event
 
 _SHOWN = 8  # samples and names in a message
@@ -65,7 +66,11 @@ def verify_resume(
     def run(plan: dict[str, Any]) -> None:
         command = [sys.executable, "-m", "determined.pytorch.verify_resume", "--part"]
         command += [json.dumps(plan), str(script), *(arguments or [])]
-        done = subprocess.run(command, timeout=timeout_seconds, capture_output=True, text=True)
+        # What is trained here only to be compared is no run of the user's.
+        environment = {**os.environ, TRACKING_VARIABLE: "off"}
+        done = subprocess.run(
+            command, timeout=timeout_seconds, capture_output=True, text=True, env=environment
+        )
         if done.returncode or not pathlib.Path(plan["trace"]).exists():
             raise RuntimeError(
                 f"{script} failed in the {plan['name']} run (status {done.returncode}):\n"

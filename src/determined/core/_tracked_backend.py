@@ -1,0 +1,176 @@
+"""The backend of a script that nobody launched: a local run that is recorded as well."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from determined import journal
+from determined.core._backend import LocalBackend, RunDescription
+from determined.core._enums import EarlyExitReason
+from determined.core._journal_backend import columns_of, plain_metrics
+from determined.core._recorder import Recorder
+from determined.core._tracking import command_line, how_it_ended, program_name
+from determined.journal import InboxItem, Introduction, Record
+
+logger = logging.getLogger("determined.core")
+
+
+class TrackedBackend(LocalBackend):
+    """Does all that a local run does. What is recorded beside it never stops or delays it.
+
+    The first report or checkpoint makes a run worth recording; what came before is kept for that.
+    """
+
+    def __init__(self, storage: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._storage = dict(storage)
+        self._folder = os.getcwd()  # noqa: PTH109  # a script may go elsewhere later
+        self._command = command_line()
+        self._description = RunDescription()
+        self._started = time.time()
+        self._last_step = 0
+        self._end = how_it_ended(None, None)
+        self._recorder = Recorder(self._introduction)
+
+    def describe_run(self, description: RunDescription) -> None:
+        """A new run begins; the one before it in this process, if any, is over."""
+        if self._recorder.has_begun:
+            self._recorder.close(*self._end)
+        self._description, self._started = description, time.time()
+        self._last_step = description.steps_completed
+        self._recorder = Recorder(self._introduction)
+
+    def report_metrics(
+        self,
+        group: str,
+        steps_completed: int,
+        metrics: dict[str, Any],
+        batch_metrics: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
+        super().report_metrics(group, steps_completed, metrics, batch_metrics)
+        self._last_step = max(self._last_step, steps_completed)
+
+        def record() -> Record:
+            columns = None if batch_metrics is None else columns_of(batch_metrics)
+            return journal.Metrics(group, steps_completed, _plain(metrics), columns)
+
+        self._append(record)
+
+    def report_system_metrics(self, group: str, metrics: dict[str, Any]) -> None:
+        super().report_system_metrics(group, metrics)
+        self._note(lambda: journal.SystemSamples(group, _plain(metrics)))
+
+    def report_progress(self, progress: float) -> None:
+        super().report_progress(progress)
+        self._note(lambda: journal.Progress(progress))
+
+    def set_status(self, status: str) -> None:
+        super().set_status(status)
+        self._note(lambda: journal.Status(str(status)))
+
+    def report_early_exit(self, reason: EarlyExitReason) -> None:
+        super().report_early_exit(reason)
+        self._note(lambda: journal.EarlyExit(reason.name))
+
+    def before_save(self, storage_id: str, metadata: dict[str, Any]) -> None:
+        """See that what was reported is on disk: a run that resumes does not repeat it."""
+        self._append(lambda: journal.CheckpointAnnounced(storage_id, self._steps_of(metadata)))
+        self._recorder.flush()
+
+    def report_checkpoint(self, record: dict[str, Any]) -> None:
+        super().report_checkpoint(record)
+        steps, uuid = self._steps_of(record), record["uuid"]
+        self._append(
+            lambda: journal.Checkpoint(
+                uuid, steps, dict(record["resources"]), plain_metrics(record["metadata"])
+            )
+        )
+        self._say(f"checkpoint {uuid} at step {steps}")
+
+    def checkpoint_deleted(self, storage_id: str) -> None:
+        super().checkpoint_deleted(storage_id)
+        self._note(lambda: journal.CheckpointDeleted(storage_id))
+
+    def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
+        self._note(lambda: journal.Metadata(_plain(metadata)))
+        return super().set_metadata(metadata)
+
+    def alert(self, title: str | None, description: str | None, level: str) -> None:
+        super().alert(title, description, level)
+        self._note(lambda: journal.Alert(title, description, level))
+
+    def report_task_using(self, kind: str, identifier: str) -> None:
+        super().report_task_using(kind, identifier)
+        self._note(lambda: journal.TaskUsing(kind, identifier))
+
+    def note_end(self, error: BaseException | None, signal_number: int | None) -> None:
+        self._end = how_it_ended(error, signal_number)
+        if error is not None and self._end[0] == "ERROR":
+            self._recorder.say("".join(traceback.format_exception(error)))
+
+    def close(self) -> None:
+        self._recorder.close(*self._end)
+
+    def _append(self, make: Callable[[], Record]) -> None:
+        if not self._description.is_trial_run:
+            self._safely(lambda: self._recorder.append(make()))
+
+    def _note(self, make: Callable[[], Record]) -> None:
+        self._safely(lambda: self._recorder.note(make()))
+
+    def _safely(self, act: Callable[[], None]) -> None:
+        """What cannot be recorded is no reason to stop training."""
+        try:
+            act()
+        except Exception as error:
+            logger.debug("Something that was reported is not recorded: %r", error)
+
+    def _say(self, text: str) -> None:
+        self._recorder.say(f"INFO: [{os.getpid()}] determined.core: {text}\n")
+
+    def _steps_of(self, record: Mapping[str, Any]) -> int:
+        steps = record.get("steps_completed")
+        return steps if isinstance(steps, int) else self._last_step
+
+    def _introduction(self, item: InboxItem) -> Introduction:
+        """Who this is; runs once, in the thread that records."""
+        run, host = self._description, os.uname().nodename
+        self._say(f"{' '.join(self._command)} (in {self._folder} on {host})")
+        return Introduction(
+            name=program_name() or "python",
+            command=self._command,
+            folder=self._folder,
+            owner=_owner(),
+            host=host,
+            boot_id=item.boot_id,
+            pid=os.getpid(),
+            storage=_plain(self._storage),
+            hparams=_plain(run.hparams),
+            seed=run.seed,
+            run_id=run.run_id,
+            continues=run.continues,
+            steps_completed=run.steps_completed,
+            metric=run.metric,
+            smaller_is_better=run.smaller_is_better,
+            time=self._started,
+        )
+
+
+def _owner() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may know the number only
+        return str(os.getuid())
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that JSON can say, without a word about those that it cannot."""
+    return plain_metrics(
+        {name: v for name, v in values.items() if not isinstance(v, (bytes, bytearray))}
+    )

@@ -1,0 +1,158 @@
+"""Watches the inbox: runs that the platform did not start.
+
+They need nobody. What they say is read whenever a supervisor is there, and a run whose process is
+gone is told by its lock on this machine, by its silence on others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from determined.errors import JournalError
+from determined.journal import InboxItem, item_names
+from determined.platform.home import Home
+from determined.platform.supervisor._blame import BadItem, blaming
+from determined.platform.supervisor._unmanaged_runs import UnmanagedRuns
+from determined.store import Transaction
+
+logger = logging.getLogger("determined.supervisor")
+
+LOOK_SECONDS = 1.0
+_SILENT_SECONDS = 300.0
+_FORSAKEN_SECONDS = 3600.0
+
+
+class _Sight(NamedTuple):
+    """What can be seen of an item without reading it."""
+
+    size: int
+    is_held: bool
+    is_silent: bool
+
+
+class Unmanaged:
+    """The items of a home's inbox, as they were last seen."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._known: dict[str, _Sight] = {}
+        self._news: dict[str, _Sight] = {}
+        self._finished: list[tuple[InboxItem, Path]] = []
+        self._orphans: list[InboxItem] = []
+        self._adopted: list[InboxItem] = []
+        self.has_backlog = False
+        """Whether there is more to read than was read last time."""
+
+    def forget(self) -> None:
+        """Look at everything anew: what was decided may not have been committed."""
+        self._known.clear()
+        self._news.clear()
+        for decided in (self._finished, self._orphans, self._adopted):
+            decided.clear()
+
+    def look(self) -> bool:
+        """Whether there is anything new to take in."""
+        now = time.time()
+        self._news = {}
+        names = item_names(self._home.path)
+        for name in names:
+            sight = _look_at(self._item(name), now)
+            if self._known.get(name) != sight:
+                self._news[name] = sight
+        for gone in self._known.keys() - set(names):
+            del self._known[gone]
+        return bool(self._news)
+
+    def record(self, transaction: Transaction) -> None:
+        """Take in what is new. A run that continues another comes after it."""
+        runs = UnmanagedRuns(self._home, transaction)
+        waiting, at_last = dict(self._news), False
+        while waiting:
+            later = {
+                name: sight
+                for name, sight in waiting.items()
+                if not self._take(runs, name, sight, at_last=at_last)
+            }
+            is_stuck = len(later) == len(waiting)
+            waiting = later
+            if is_stuck and runs.backlog:
+                break  # what they wait for may be in what is not read yet
+            at_last = is_stuck
+        self.has_backlog = bool(runs.backlog)
+        for name in (*runs.backlog, *waiting):
+            self._news.pop(name, None)
+        self._finished += runs.finished
+        self._orphans += runs.orphans
+        self._adopted += runs.adopted
+
+    def act(self) -> None:
+        """Put away what is over; all of it is committed."""
+        self._known.update(self._news)
+        self._news = {}
+        for item in self._adopted:
+            if not item.is_adopted:
+                item.mark_adopted()
+        for item, folder in self._finished:
+            _put_away(item, folder)
+        for item in self._orphans:
+            if not item.is_held:
+                shutil.rmtree(item.path, ignore_errors=True)
+        for done in (self._finished, self._orphans, self._adopted):
+            done.clear()
+
+    def reject(self, name: str) -> None:
+        """Leave an item aside that cannot be taken in, for people to look at."""
+        path = self._home.inbox / name
+        logger.error("%s cannot be read; it is now %s.unreadable", path, name)
+        with contextlib.suppress(OSError):
+            path.rename(path.with_name(f"{name}.unreadable"))
+
+    def sweep(self, transaction: Transaction) -> None:
+        """Remove what processes began that were killed at once, and forget what is not there."""
+        UnmanagedRuns(self._home, transaction).close_missing()
+        if not self._home.inbox.is_dir():
+            return
+        for path in self._home.inbox.iterdir():
+            with contextlib.suppress(OSError):
+                is_old = time.time() - path.stat().st_mtime > _FORSAKEN_SECONDS
+                if path.name.startswith(".") and is_old:
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def _item(self, name: str) -> InboxItem:
+        return InboxItem(self._home.inbox / name)
+
+    def _take(self, runs: UnmanagedRuns, name: str, sight: _Sight, *, at_last: bool) -> bool:
+        item, about = self._item(name), {"is_held": sight.is_held, "is_silent": sight.is_silent}
+        with blaming(BadItem(name)):
+            try:
+                return runs.take(item, at_last=at_last, **about)
+            except JournalError as error:
+                if not isinstance(error.__cause__, OSError):
+                    raise
+                logger.warning("%s", error)  # of another user, say: the others go on
+                return True
+
+
+def _look_at(item: InboxItem, now: float) -> _Sight:
+    """What an item looks like; the lock first: who is gone by then has said all there is."""
+    is_held = item.is_held
+    try:
+        status = item.journal.stat()
+    except OSError:
+        return _Sight(0, False, True)  # put away in part
+    return _Sight(status.st_size, is_held, now - status.st_mtime > _SILENT_SECONDS)
+
+
+def _put_away(item: InboxItem, folder: Path) -> None:
+    """Keep the log where logs of runs are; nobody needs the rest. Safe to repeat."""
+    for path in (item.journal, item.path / "control", item.path / "adopted"):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        item.path.rename(folder)
