@@ -27,6 +27,8 @@ _HARNESS_ONLY: dict[Path, str] = {
     ("optimizations", "average_aggregated_gradients"): "the divided loss to backward",
     ("optimizations", "gradient_compression"): "the model through a DDP communication hook",
 }
+_OTHER_LAUNCHERS = ("horovod", "deepspeed", "tensorflow")
+_RANGES = ("int", "double", "log", "categorical")
 _ON_BY_DEFAULT = (("optimizations", "average_aggregated_gradients"),)
 _NO_LONGER: dict[Path, str] = {
     ("records_per_epoch",): "an epoch is one pass over the data loader",
@@ -46,9 +48,23 @@ def notes(config: dict[str, Any]) -> Iterator[Problem]:
     for path, reason in _NO_LONGER.items():
         if _is_set(config, path):
             yield _note(f"no effect: {reason}", path)
+    yield from _launcher(config.get("entrypoint"))
     searcher = config.get("searcher")
     if isinstance(searcher, dict) and searcher.get("name") == "single":
         yield from _drawn(config.get("hyperparameters"), ("hyperparameters",))
+
+
+def _launcher(entrypoint: Any) -> Iterator[Problem]:
+    """Tell of launchers that would not be found."""
+    words = entrypoint.split() if isinstance(entrypoint, str) else entrypoint
+    for name in _OTHER_LAUNCHERS:
+        if isinstance(words, list) and f"determined.launch.{name}" in words:
+            yield Problem(
+                f"determined.launch.{name} is not part of this library, so trials will fail; "
+                "PyTorch trials start with determined.launch.torch_distributed",
+                path=("entrypoint",),
+                severity="note",
+            )
 
 
 def _note(message: str, path: Path) -> Problem:
@@ -68,7 +84,7 @@ def _drawn(entry: Any, path: Path) -> Iterator[Problem]:
     if not isinstance(entry, dict):
         return
     if len(path) > 1 and "type" in entry:
-        if entry["type"] != "const":
+        if entry["type"] in _RANGES:
             yield _note("`single` draws one value from this range", path)
         return
     for name, value in entry.items():
