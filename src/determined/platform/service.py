@@ -288,8 +288,9 @@ class Service:
 
     def label(self, experiment_id: int, label: str, *, remove: bool = False) -> None:
         """Give an experiment a label, or take it away; either may be so already."""
-        labels = [text for text in self.experiment(experiment_id).labels if text != label]
-        self.change(experiment_id, labels=labels if remove else [*labels, label])
+        self.experiment(experiment_id)
+        arguments = {"experiment_id": experiment_id, "label": label, "remove": remove}
+        self.ask("label", arguments)
 
     def write_code(self, experiment_id: int, target: Path) -> None:
         """Write the code of an experiment to an archive; nothing half-written stays behind."""

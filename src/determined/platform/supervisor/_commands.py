@@ -125,6 +125,18 @@ def _set(decisions: Decisions, transaction: Transaction, arguments: dict[str, An
     return {}
 
 
+def _label(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
+    """Add or remove one label, whatever others do to the others."""
+    record, label = transaction.experiment(arguments["experiment_id"]), arguments["label"]
+    if arguments["remove"]:
+        labels = [other for other in record.labels if other != label]
+    else:
+        labels = list(dict.fromkeys([*record.labels, label]))
+    transaction.update_experiment(record.id, labels=labels)
+    decisions.refresh(record.id)
+    return {"labels": labels}
+
+
 _VERBS: dict[str, _Verb] = {
     "create": _create,
     "continue": continue_experiment,
@@ -135,4 +147,5 @@ _VERBS: dict[str, _Verb] = {
     "kill_trial": _kill_trial,
     "archive": _archive,
     "set": _set,
+    "label": _label,
 }
