@@ -12,6 +12,9 @@ from typing import Any
 
 _REFERENCE_DIRECTORY = "/run/determined/info"
 
+TEST_MODE_VARIABLE = "DET_TEST_MODE"
+"""Set to 1 where training is only to be tried: `Trainer.fit` then stops after one batch."""
+
 
 class TrialInfo:
     """The trial that this process trains."""
