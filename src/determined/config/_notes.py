@@ -29,7 +29,14 @@ _HARNESS_ONLY: dict[Path, str] = {
 }
 _OTHER_LAUNCHERS = ("horovod", "deepspeed", "tensorflow")
 _RANGES = ("int", "double", "log", "categorical")
-_ON_BY_DEFAULT = (("optimizations", "average_aggregated_gradients"),)
+_LENGTHS = ("min_validation_period", "min_checkpoint_period")
+_DEFAULTS: dict[Path, Any] = {
+    ("checkpoint_policy",): "best",
+    ("scheduling_unit",): 100,
+    ("optimizations", "aggregation_frequency"): 1,
+    ("optimizations", "average_aggregated_gradients"): True,
+    ("optimizations", "mixed_precision"): "O0",
+}
 _NO_LONGER: dict[Path, str] = {
     ("records_per_epoch",): "an epoch is one pass over the data loader",
     ("optimizations", "mixed_precision"): "use torch.autocast and context.wrap_scaler",
@@ -76,7 +83,11 @@ def _is_set(config: Any, path: Path) -> bool:
     value = config
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
-    return value is False if path in _ON_BY_DEFAULT else bool(value)
+    if isinstance(value, dict) and path[-1] in _LENGTHS and not any(value.values()):
+        return False  # {batches: 0}
+    if path in _DEFAULTS:
+        return value is not None and bool(value != _DEFAULTS[path])
+    return bool(value)
 
 
 def _drawn(entry: Any, path: Path) -> Iterator[Problem]:
