@@ -125,7 +125,8 @@ def test_harness_reads_its_keys_so_they_are_not_told(entrypoint: str) -> None:
 
 def test_defaults_written_out_are_not_told() -> None:
     text = (
-        "bind_mounts: []\nslurm: {}\nperform_initial_validation: false\nprofiling: {enabled: false}\n"
+        "bind_mounts: []\nslurm: {}\nperform_initial_validation: false\n"
+        "profiling: {enabled: false}\n"
         "checkpoint_policy: best\nscheduling_unit: 100\nmin_validation_period: {batches: 0}\n"
         "optimizations: {aggregation_frequency: 1, mixed_precision: O0}\nrecords_per_epoch: 0\n"
     )

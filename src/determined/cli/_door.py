@@ -6,6 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import click
+
+from determined.errors import DeterminedError
+
 if TYPE_CHECKING:
     from determined.platform.service import Service
 
@@ -18,9 +22,31 @@ def platform(*, wake: bool = True) -> Iterator[Service]:
 
     service = Service(Home.find())
     try:
+        warn_if_full(service)
         if wake:
-            with contextlib.suppress(OSError):  # where nothing can be written, look all the same
-                service.wake_if_needed()
+            _wake(service)
         yield service
     finally:
         service.close()
+
+
+def _wake(service: Service) -> None:
+    """Start a supervisor if need be; where nothing can be written, look all the same."""
+    try:
+        service.wake_if_needed()
+    except OSError:
+        return
+    except DeterminedError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+
+
+def warn_if_full(service: Service) -> bool:
+    """Say why nothing goes on, where nobody could write it down; whether it was said."""
+    is_full = service.home.is_full
+    if is_full:
+        click.echo(
+            f"note: the disk of {service.home.path} is full: experiments wait until there is room.",
+            err=True,
+        )
+    return is_full

@@ -144,6 +144,7 @@ class Service:
         from determined.platform.snapshot import create_snapshot
 
         try:
+            self.home.make()
             return create_snapshot(self.home.snapshots, model_dir, includes)
         except ValueError as error:
             raise RefusedError(str(error)) from error
@@ -195,6 +196,7 @@ class Service:
         """A folder for what an experiment starts with; gone if the experiment is refused."""
         folder = self.home.creations / creation
         try:
+            self.home.make()
             folder.mkdir(mode=0o700, parents=True)
             yield folder
         except BaseException as error:
