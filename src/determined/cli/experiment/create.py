@@ -79,11 +79,15 @@ def create(
         from determined.cli.experiment._test_mode import run_test, run_test_here
 
         return run_test_here(load(), model_dir) if local else run_test(load, model_dir, includes)
+    from determined.platform import logout
+
     loaded = load()
     with platform() as service:
         if project_id is not None:
             _set_project(service, loaded, project_id)
         experiment_id = _create(service, loaded, model_dir, includes, config_file, paused)
+        if logout.will_end_us():
+            click.echo(f"note: {logout.HINT}", err=True)
         if follow_first_trial:
             return _follow(service, experiment_id)
         if paused:
