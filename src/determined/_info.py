@@ -12,6 +12,12 @@ from typing import Any
 
 _REFERENCE_DIRECTORY = "/run/determined/info"
 
+ELSEWHERE_FILE = "checkpoint_elsewhere.json"
+"""Tells of a warm start from another storage; absent where there is none."""
+
+TEST_MODE_VARIABLE = "DET_TEST_MODE"
+"""Set to 1 where training is only to be tried: `Trainer.fit` then stops after one batch."""
+
 
 class TrialInfo:
     """The trial that this process trains."""
@@ -215,6 +221,13 @@ def get_cluster_info() -> ClusterInfo | None:
             _found[directory] = info
         return _found[directory]
     return None
+
+
+def checkpoint_elsewhere() -> tuple[str, dict[str, Any]] | None:
+    """Return the checkpoint that a trial starts from, and its storage, if that is not its own."""
+    directory = os.environ.get("DET_INFO_DIR")
+    content = _read(Path(directory) / ELSEWHERE_FILE) if directory else None
+    return None if content is None else (content["uuid"], content["storage"])
 
 
 def job_secret() -> str | None:

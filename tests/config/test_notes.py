@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from determined.config import Completion, load
+from determined.errors import ConfigurationError
 
 _STORAGE = {"type": "directory", "container_path": "/c"}
 _SCRIPT = "entrypoint: python3 train.py\n"
@@ -124,7 +125,10 @@ def test_harness_reads_its_keys_so_they_are_not_told(entrypoint: str) -> None:
 
 def test_defaults_written_out_are_not_told() -> None:
     text = (
-        "bind_mounts: []\nslurm: {}\nperform_initial_validation: false\nprofiling: {enabled: false}"
+        "bind_mounts: []\nslurm: {}\nperform_initial_validation: false\n"
+        "profiling: {enabled: false}\n"
+        "checkpoint_policy: best\nscheduling_unit: 100\nmin_validation_period: {batches: 0}\n"
+        "optimizations: {aggregation_frequency: 1, mixed_precision: O0}\nrecords_per_epoch: 0\n"
     )
     assert notes(_SCRIPT + _SINGLE + text) == []
 
@@ -153,3 +157,44 @@ def test_old_log_policies_get_a_name_and_a_plain_action() -> None:
 def test_old_name_gpu_of_variables_is_told() -> None:
     (note,) = notes(_SCRIPT + _SINGLE + "environment: {environment_variables: {gpu: [A=1]}}")
     assert note.endswith("environment.environment_variables.gpu: old name; write `cuda`")
+
+
+def test_old_log_policies_of_one_pattern_get_names_of_their_own() -> None:
+    policies = "- pattern: OOM\n  action: {type: cancel_retries}\n"
+    _, effective = loaded(_SCRIPT + _SINGLE + "log_policies:\n" + policies * 2)
+    assert [policy["name"] for policy in effective["log_policies"][:2]] == ["OOM", "OOM (2)"]
+
+
+def test_unknown_type_is_no_range_to_draw_from() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        loaded(_SCRIPT + _SINGLE + "hyperparameters: {model: {type: resnet}}")
+    assert [problem.severity for problem in caught.value.problems] == ["error"]
+
+
+def test_trial_class_in_a_block_of_text_is_one() -> None:
+    searcher = "searcher: {name: single, metric: m, max_length: 5}\n"
+    told, effective = loaded("entrypoint: |\n  model:Trial\n" + searcher)
+    assert effective["entrypoint"] == "model:Trial"
+    assert "entrypoint: old form" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("1_024", "1024"), ("yes", "true"), ("Off", "false"), ("-1_0.5", "-10.5")],
+)
+def test_hyperparameter_that_older_yaml_reads_otherwise_is_told(text: str, meant: str) -> None:
+    told, effective = loaded(_SCRIPT + _SINGLE + f"hyperparameters: {{a: [{text}, '{text}']}}")
+    assert effective["hyperparameters"]["a"] == [text, text]
+    (note,) = told
+    assert note == (
+        f"3:23: note: hyperparameters.a[0]: in YAML 1.2 this is text; write {meant}, or quote it"
+    )
+
+
+@pytest.mark.parametrize("launcher", ["horovod", "deepspeed", "tensorflow"])
+def test_launcher_that_is_not_there_is_told(launcher: str) -> None:
+    entrypoint = f"entrypoint: python3 -m determined.launch.{launcher} python3 train.py\n"
+    (note,) = notes(entrypoint + _SINGLE)
+    assert note.startswith("1:13: note: entrypoint: ")
+    assert f"determined.launch.{launcher} is not part of this library" in note
+    assert "determined.launch.torch_distributed" in note

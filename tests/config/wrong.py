@@ -6,6 +6,28 @@ from __future__ import annotations
 
 # Lines after an entrypoint and a searcher, so they start in line 3.
 AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
+    (
+        "batches_per_step: 100",
+        ["3:1: batches_per_step: unknown key (its name is scheduling_unit now)"],
+    ),
+    (
+        "checkpoint_storage: {type: hdfs, hdfs_url: x, hdfs_path: /y}",
+        [
+            "3:28: checkpoint_storage.type: expected shared_fs, directory, s3, gcs or azure, got 'hdfs' (it was removed; mount it and use shared_fs)"
+        ],
+    ),
+    (
+        "hyperparameters:\n  model: {type: resnet, depth: 3}",
+        [
+            "4:17: hyperparameters.model.type: expected const, int, double, log or categorical, got 'resnet' (a group cannot have a hyperparameter called `type`)"
+        ],
+    ),
+    (
+        "environment: {environment_variables: {WANDB_MODE: offline}}",
+        [
+            '3:39: environment.environment_variables.WANDB_MODE: unknown key (write a list: ["WANDB_MODE=..."])'
+        ],
+    ),
     ("name: 2024", ['3:7: name: expected text, got 2024 (quote it: "2024")']),
     ("name: [a]", ["3:7: name: expected text, got a list"]),
     ("descripton: typo", ["3:1: descripton: unknown key (did you mean description?)"]),
@@ -324,7 +346,7 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     (
         "max_restarts: 1_000",
         [
-            "3:15: max_restarts: expected a whole number >= 0, got '1_000' (it is text; write digits without quotes)"
+            "3:15: max_restarts: expected a whole number >= 0, got '1_000' (in YAML 1.2 this is text; write 1000)"
         ],
     ),
     (
@@ -870,7 +892,34 @@ SEARCHERS: list[tuple[str, list[str]]] = [
             "2:18: searcher.name: `sync_halving` was removed and is not valid for new experiments (use async_halving)"
         ],
     ),
-    ("searcher: {name: custom, metric: loss}", ["2:1: searcher.class: missing; expected text"]),
+    (
+        "searcher: {name: custom, metric: loss, unit: batches}",
+        ["2:1: searcher.class: missing; expected a class as `module:Class`"],
+    ),
+    (
+        "searcher: {name: pbt, metric: loss, population_size: 40, num_rounds: 10}",
+        [
+            "2:18: searcher.name: `pbt` was removed and is not valid for new experiments (use adaptive_asha)"
+        ],
+    ),
+    (
+        "searcher: {name: single, metric: loss, max_steps: 5}",
+        [
+            "2:40: searcher.max_steps: unknown key (a step was 100 batches; write `max_length: {batches: n}`)"
+        ],
+    ),
+    (
+        "searcher: {name: random, metric: loss, max_trials: 1_000}",
+        [
+            "2:52: searcher.max_trials: expected a whole number >= 1, got '1_000' (in YAML 1.2 this is text; write 1000)"
+        ],
+    ),
+    (
+        "searcher: {name: single, metric: loss, max_length: {batches: 10_000}}",
+        [
+            "2:52: searcher.max_length: expected exactly one of {batches: n}, {records: n} or {epochs: n}, with n a whole number >= 0, got {batches: '10_000'}"
+        ],
+    ),
     (
         "searcher: {name: custom, metric: loss, class: Method}",
         ["2:47: searcher.class: expected a class as `module:Class`, got 'Method'"],
@@ -878,12 +927,6 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {name: custom, metric: loss, class: 'a b:C'}",
         ["2:47: searcher.class: expected a class as `module:Class`, got 'a b:C'"],
-    ),
-    (
-        "searcher: {name: pbt, metric: loss}",
-        [
-            "2:18: searcher.name: expected single, random, grid, async_halving, adaptive_asha or custom, got 'pbt'"
-        ],
     ),
 ]
 
@@ -958,7 +1001,15 @@ WHOLE_FILES: list[tuple[str, list[str]]] = [
     ),
     (
         "entrypoint: [python3, 5]\nsearcher: {name: single, metric: m}",
-        ["1:13: entrypoint: expected a command: text, or a list of its words, got a list"],
+        ['1:23: entrypoint[1]: expected a word of the command, got 5 (quote it: "5")'],
+    ),
+    (
+        "entrypoint: [python3, ' ', true, [x]]\nsearcher: {name: single, metric: m}",
+        ["1:23: entrypoint[1]: expected a word of the command, got ' '"],
+    ),
+    (
+        "entrypoint: [python3, [x]]\nsearcher: {name: single, metric: m}",
+        ["1:23: entrypoint[1]: expected a word of the command, got a list"],
     ),
     (
         "entrypoint: {a: b}\nsearcher: {name: single, metric: m}",

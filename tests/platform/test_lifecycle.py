@@ -61,10 +61,17 @@ def test_the_same_error_twice_without_progress_ends_a_trial() -> None:
 
 
 def test_a_failure_after_a_new_checkpoint_does_not_count() -> None:
-    trial = TrialFacts(State.ACTIVE, restarts=0, max_restarts=0, last_error="ValueError: no")
+    trial = TrialFacts(State.ACTIVE, restarts=1, max_restarts=1, last_error="ValueError: no")
     verdict = after_run(trial, RunEnd(1, brought_checkpoint=True, error="ValueError: no"))
-    assert (verdict.state, verdict.restarts, verdict.waits_seconds) == (State.ACTIVE, 0, 0)
+    assert (verdict.state, verdict.restarts, verdict.waits_seconds) == (State.ACTIVE, 1, 0)
     assert verdict.last_error == ""
+
+
+def test_no_restarts_means_none_whatever_was_saved() -> None:
+    trial = TrialFacts(State.ACTIVE, restarts=0, max_restarts=0)
+    verdict = after_run(trial, RunEnd(1, brought_checkpoint=True, error="ValueError: no"))
+    assert verdict.state is State.ERROR
+    assert verdict.reason == "failed with status 1: ValueError: no; max_restarts is 0"
 
 
 def test_the_search_is_told_why_a_trial_ended_early() -> None:

@@ -12,10 +12,10 @@ import re
 from pathlib import Path
 
 _PAGE = Path(__file__).parents[2] / "docs" / "messages.md"
-_HEAD = """# What it says, and when
+_HEAD = """# Messages
 
-What the library tells about common mistakes and surprises. The tests make each of these happen and
-compare the words; names, numbers and paths vary, shown as `…` where they do.
+What the library says about common mistakes and surprises. The tests cause each of these situations
+and compare the text; names, numbers and paths that vary are shown as `…`.
 
 | what happened | what it says |
 |---|---|

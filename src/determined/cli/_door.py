@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import click
+
 from determined.errors import DeterminedError
 
 if TYPE_CHECKING:
@@ -20,11 +22,26 @@ def platform(*, wake: bool = True) -> Iterator[Service]:
 
     service = Service(Home.find())
     try:
+        warn_if_full(service)
         if wake:
-            with contextlib.suppress(
-                OSError, DeterminedError
-            ):  # where nothing can be written, look all the same
-                service.wake_if_needed()
+            _wake(service)
         yield service
     finally:
         service.close()
+
+
+def _wake(service: Service) -> None:
+    """Start a supervisor if need be; where none can be started, look all the same."""
+    with contextlib.suppress(OSError, DeterminedError):
+        service.wake_if_needed()
+
+
+def warn_if_full(service: Service) -> bool:
+    """Say why nothing goes on, where nobody could write it down; whether it was said."""
+    is_full = service.home.is_full
+    if is_full:
+        click.echo(
+            f"note: the disk of {service.home.path} is full: experiments wait until there is room.",
+            err=True,
+        )
+    return is_full

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from determined.cli._door import warn_if_full
 from determined.cli._errors import INTERRUPTED, complain
 from determined.cli._log_output import LogPrinter, ProgressLine
 from determined.cli._tables import hparams_text, percent, printable
@@ -33,6 +34,7 @@ class Follower:
         self._id = experiment_id
         self._line = ProgressLine()
         self._next_wake = 0.0
+        self._warns_of_full_disk = not service.home.is_full  # else it was told already
         self._next_progress = 0.0
 
     def logs(self, wanted: LogFilter, printer: LogPrinter, trial_id: int | None = None) -> None:
@@ -97,6 +99,7 @@ class Follower:
         if now >= self._next_wake:
             self._next_wake = now + _WAKE_SECONDS
             self._service.wake_if_needed()
+            self._warns_of_full_disk = self._warns_of_full_disk and not warn_if_full(self._service)
         if now >= self._next_progress:
             self._next_progress = now + _PROGRESS_SECONDS
             self._line.show(progress_text(self._service, self._id))

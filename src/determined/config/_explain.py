@@ -16,6 +16,7 @@ from determined.config._problems import Path, Problem, listed, nearest, shown
 from determined.config._searcher import REMOVED, SEARCHERS
 from determined.config._storage import STORAGES
 from determined.config._types import Section
+from determined.config._yaml import in_older_yaml
 
 _KINDS: dict[str, type[Section]] = {
     **SEARCHERS,
@@ -32,6 +33,14 @@ _UNKNOWN = "unknown key"
 _KNOWN_MISTAKES = {
     ("resources", "slots"): "must not be set; write `slots_per_trial`",
 }
+_STEPS = "a step was 100 batches; write `max_length: {batches: n}`"
+_OLD_NAMES: dict[Path, str] = {
+    ("batches_per_step",): "its name is scheduling_unit now",
+    ("searcher", "max_steps"): _STEPS,
+    ("searcher", "target_trial_steps"): _STEPS,
+    ("searcher", "step_budget"): "write `max_trials: n`",
+}
+_OLD_STORAGES = {"hdfs": "it was removed; mount it and use shared_fs"}
 
 
 def explain_all(errors: Iterable[ErrorDetails]) -> list[Problem]:
@@ -60,6 +69,8 @@ def explain(error: ErrorDetails) -> Problem | None:
         return Problem(words, path=path, points_at="key")
     if kind == "expected":
         wanted = str(error["ctx"]["expected"])
+        if (item := error["ctx"].get("item")) is not None:
+            path, value = (*path, item), value[item]
     else:
         wanted = expected(field, item=is_item) if field else str(error["msg"])
     if is_secret(path):
@@ -109,9 +120,18 @@ def _unknown_key(path: Path, model: type[Section] | None) -> Problem:
     own = model.known_keys() if model else frozenset()
     if (owners := _relatives_with(key, model)) is not None:
         return Problem(f"does not belong here; {owners} takes it", path=path, points_at="key")
-    near = nearest(key, sorted(own))
-    hint = f"did you mean {near}?" if near else _elsewhere(key, path)
-    return Problem(_UNKNOWN, path=path, hint=hint, points_at="key")
+    return Problem(_UNKNOWN, path=path, hint=_meant(path, key, own), points_at="key")
+
+
+def _meant(path: Path, key: str, known: frozenset[str]) -> str | None:
+    """Say what to write instead of a key that nobody knows."""
+    if path in _OLD_NAMES:
+        return _OLD_NAMES[path]
+    if (near := nearest(key, sorted(known))) is not None:
+        return f"did you mean {near}?"
+    if path[:-1] == ("environment", "environment_variables"):
+        return f'write a list: ["{key}=..."]'
+    return _elsewhere(key, path)
 
 
 def _relatives_with(key: str, model: type[Section] | None) -> str | None:
@@ -155,18 +175,22 @@ def _unknown_kind(path: Path, value: Any) -> Problem | None:
     if key == "name" and isinstance(given, str) and given in REMOVED:
         return None
     hint = f"did you mean {near}?" if (near := nearest(str(given), known)) else None
-    if path[0] == "hyperparameters" and not isinstance(given, str):
+    if path[0] == "checkpoint_storage":
+        hint = _OLD_STORAGES.get(str(given), hint)
+    if path[0] == "hyperparameters" and hint is None:
         hint = "a group cannot have a hyperparameter called `type`"
     return Problem(f"expected {listed(known)}, got {shown(given)}", path=here, hint=hint)
 
 
 def _hint(kind: str, value: Any, error: ErrorDetails) -> str | None:
-    if kind == "bool_type" and str(value).lower() in ("yes", "no", "on", "off", "y", "n"):
-        meant = "true" if str(value).lower() in ("yes", "on", "y") else "false"
-        return f"in YAML 1.2 this is text; write {meant}"
+    if kind in ("bool_type", "int_type", "float_type") and isinstance(value, str):
+        meant = in_older_yaml(value)
+        if meant is not None and isinstance(meant, bool) == (kind == "bool_type"):
+            return f"in YAML 1.2 this is text; write {shown(meant)}"
     if kind == "bool_type" and value in ("true", "false"):
         return "it is text; remove the quotes"
-    if kind == "string_type" and isinstance(value, (int, float)) and not isinstance(value, bool):
+    is_text_wanted = kind == "string_type" or (kind == "expected" and error["ctx"].get("item"))
+    if is_text_wanted and isinstance(value, (int, float)) and not isinstance(value, bool):
         return f'quote it: "{value}"'
     if kind == "string_type" and isinstance(value, dict) and len(value) == 1:
         (name, content), *_ = value.items()

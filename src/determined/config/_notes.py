@@ -27,7 +27,16 @@ _HARNESS_ONLY: dict[Path, str] = {
     ("optimizations", "average_aggregated_gradients"): "the divided loss to backward",
     ("optimizations", "gradient_compression"): "the model through a DDP communication hook",
 }
-_ON_BY_DEFAULT = (("optimizations", "average_aggregated_gradients"),)
+_OTHER_LAUNCHERS = ("horovod", "deepspeed", "tensorflow")
+_RANGES = ("int", "double", "log", "categorical")
+_LENGTHS = ("min_validation_period", "min_checkpoint_period")
+_DEFAULTS: dict[Path, Any] = {
+    ("checkpoint_policy",): "best",
+    ("scheduling_unit",): 100,
+    ("optimizations", "aggregation_frequency"): 1,
+    ("optimizations", "average_aggregated_gradients"): True,
+    ("optimizations", "mixed_precision"): "O0",
+}
 _NO_LONGER: dict[Path, str] = {
     ("records_per_epoch",): "an epoch is one pass over the data loader",
     ("optimizations", "mixed_precision"): "use torch.autocast and context.wrap_scaler",
@@ -46,9 +55,23 @@ def notes(config: dict[str, Any]) -> Iterator[Problem]:
     for path, reason in _NO_LONGER.items():
         if _is_set(config, path):
             yield _note(f"no effect: {reason}", path)
+    yield from _launcher(config.get("entrypoint"))
     searcher = config.get("searcher")
     if isinstance(searcher, dict) and searcher.get("name") == "single":
         yield from _drawn(config.get("hyperparameters"), ("hyperparameters",))
+
+
+def _launcher(entrypoint: Any) -> Iterator[Problem]:
+    """Tell of launchers that would not be found."""
+    words = entrypoint.split() if isinstance(entrypoint, str) else entrypoint
+    for name in _OTHER_LAUNCHERS:
+        if isinstance(words, list) and f"determined.launch.{name}" in words:
+            yield Problem(
+                f"determined.launch.{name} is not part of this library, so trials will fail; "
+                "PyTorch trials start with determined.launch.torch_distributed",
+                path=("entrypoint",),
+                severity="note",
+            )
 
 
 def _note(message: str, path: Path) -> Problem:
@@ -60,7 +83,11 @@ def _is_set(config: Any, path: Path) -> bool:
     value = config
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
-    return value is False if path in _ON_BY_DEFAULT else bool(value)
+    if isinstance(value, dict) and path[-1] in _LENGTHS and not any(value.values()):
+        return False  # {batches: 0}
+    if path in _DEFAULTS:
+        return value is not None and bool(value != _DEFAULTS[path])
+    return bool(value)
 
 
 def _drawn(entry: Any, path: Path) -> Iterator[Problem]:
@@ -68,7 +95,7 @@ def _drawn(entry: Any, path: Path) -> Iterator[Problem]:
     if not isinstance(entry, dict):
         return
     if len(path) > 1 and "type" in entry:
-        if entry["type"] != "const":
+        if entry["type"] in _RANGES:
             yield _note("`single` draws one value from this range", path)
         return
     for name, value in entry.items():

@@ -25,7 +25,7 @@ class Modern:
 
 def is_trial_class(entrypoint: Any) -> bool:
     """Whether the entrypoint is the old form `module:Class`."""
-    return isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint) is not None
+    return isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint.strip()) is not None
 
 
 def uses_harness(entrypoint: Any) -> bool:
@@ -54,6 +54,7 @@ def _note(message: str, path: Path) -> Problem:
 
 def _entrypoint(new: Modern) -> None:
     if is_trial_class(new.config.get("entrypoint")):
+        new.config["entrypoint"] = new.config["entrypoint"].strip()
         new.notes.append(
             _note(
                 "old form; write a script that calls pytorch.init and Trainer.fit, and start it: "
@@ -149,7 +150,21 @@ def _environment_variables(new: Modern) -> None:
 def _log_policies(new: Modern) -> None:
     policies = new.config.get("log_policies")
     if isinstance(policies, list):
-        new.config["log_policies"] = [_log_policy(new, p, i) for i, p in enumerate(policies)]
+        told = [_log_policy(new, policy, index) for index, policy in enumerate(policies)]
+        new.config["log_policies"] = _named_apart(told, policies)
+
+
+def _named_apart(policies: list[Any], written: list[Any]) -> list[Any]:
+    """Number the names that old policies got from one and the same pattern."""
+    seen: dict[str, int] = {}
+    apart = []
+    for policy, old in zip(policies, written, strict=True):
+        if isinstance(policy, dict) and isinstance(old, dict) and old.get("name") is None:
+            name = str(policy.get("name"))
+            seen[name] = seen.get(name, 0) + 1
+            policy = policy if seen[name] == 1 else {**policy, "name": f"{name} ({seen[name]})"}
+        apart.append(policy)
+    return apart
 
 
 def _log_policy(new: Modern, policy: Any, index: int) -> Any:

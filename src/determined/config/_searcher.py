@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 from determined.config._types import (
     AtLeast0,
     AtLeast1,
+    Expected,
     Flag,
     Items,
     MaxLength,
@@ -131,6 +132,7 @@ class Custom(Searcher):
         matching(
             re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*").fullmatch, "a class as `module:Class`"
         ),
+        Expected("a class as `module:Class`"),
     ] = Field(alias="class", description="Where the method is: `module:Class` in the model code.")
 
 
@@ -146,6 +148,7 @@ REMOVED = {
     "adaptive": "adaptive_asha",
     "adaptive_simple": "adaptive_asha",
     "sync_halving": "async_halving",
+    "pbt": "adaptive_asha",
 }
 
 

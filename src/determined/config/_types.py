@@ -53,9 +53,12 @@ class Section(BaseModel):
         return frozenset(field.alias or name for name, field in cls.model_fields.items())
 
 
-def wrong(expected: str) -> PydanticCustomError:
-    """Build the error of a check of ours: what was expected; what came is added later."""
-    return PydanticCustomError("expected", "{expected}", {"expected": expected})
+def wrong(expected: str, item: int | None = None) -> PydanticCustomError:
+    """Build the error of a check of ours: what was expected; what came is added later.
+
+    With `item` it is about that item of a list.
+    """
+    return PydanticCustomError("expected", "{expected}", {"expected": expected, "item": item})
 
 
 def _whole(value: Any) -> Any:
@@ -82,7 +85,10 @@ Items = Annotated[tuple[_Item, ...], Expected("a list")]
 
 def _command(value: Any) -> Any:
     words = value if isinstance(value, (list, tuple)) else [value]
-    if not words or not all(isinstance(word, str) and word.strip() for word in words):
+    bad = [i for i, word in enumerate(words) if not isinstance(word, str) or not word.strip()]
+    if bad and words is value:
+        raise wrong("a word of the command", item=bad[0])
+    if bad or not words:
         raise wrong("a command: text, or a list of its words")
     return value
 

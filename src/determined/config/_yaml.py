@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from determined.config._problems import Path, Place, Problem
+from determined.config._problems import Path, Place, Problem, shown
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 64
@@ -28,6 +28,8 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
 _NAN = re.compile(r"\.(nan|NaN|NAN)")
 _MERGE = "<<"
+_OLDER_BOOL = {"yes": True, "on": True, "y": True, "no": False, "off": False, "n": False}
+_OLDER_NUMBER = re.compile(r"[-+]?[0-9]+(_[0-9]+)+(\.[0-9]+)?")
 
 
 class Marks(NamedTuple):
@@ -62,6 +64,14 @@ def plain_scalar(text: str) -> Any:
     if _INFINITY.fullmatch(text):
         return float(text.replace(".", "").lower())
     return float("nan") if _NAN.fullmatch(text) else text
+
+
+def in_older_yaml(text: str) -> bool | int | float | None:
+    """Return what text meant under YAML 1.1, if that was a truth value or a number."""
+    if _OLDER_NUMBER.fullmatch(text):
+        number: int | float = plain_scalar(text.replace("_", ""))
+        return number
+    return _OLDER_BOOL.get(text.lower())
 
 
 def read(data: bytes | str, source: str) -> Document:
@@ -211,6 +221,7 @@ class _Reader:
             self._note_problem("a whole number with too many digits", event, path)
             return 0
         if tag is None:
+            self._tell_older_meaning(text, event, path)
             return value
         wanted = tag.removeprefix(_PREFIX)
         if wanted == "float" and isinstance(value, int) and not isinstance(value, bool):
@@ -219,6 +230,16 @@ class _Reader:
         if names.get(type(value)) != wanted:
             self._refuse_tag(event, path)
         return value
+
+    def _tell_older_meaning(self, text: str, event: Any, path: Path) -> None:
+        """No schema tells that a hyperparameter became text, so we do."""
+        meant = in_older_yaml(text) if path[:1] == ("hyperparameters",) else None
+        if meant is not None and len(text) > 1:  # `y` and `n` are names
+            words = f"in YAML 1.2 this is text; write {shown(meant)}, or quote it"
+            place = self._at(event)
+            self.problems.append(
+                Problem(words, path=path, source=self._source, place=place, severity="note")
+            )
 
     def _refuse_tag(self, event: Any, path: Path) -> None:
         tag = event.tag.replace(_PREFIX, "!!")

@@ -85,6 +85,7 @@ class CheckpointContext:
         self._distributed = distributed
         self._given_storage = storage_manager
         self._backend = backend
+        self._elsewhere: dict[str, StorageManager] = {}
         self._ranks = Ranks(distributed)
         self._local_ranks = Ranks(distributed, local=True)
 
@@ -92,6 +93,13 @@ class CheckpointContext:
     def _storage(self) -> StorageManager:
         """The storage; the default one is built when it is first needed."""
         return self._given_storage or _build_storage(None)
+
+    def _read_elsewhere(self, storage_id: str, storage: Mapping[str, Any]) -> None:
+        """Read this one checkpoint, which a trial starts from, where it was saved."""
+        self._elsewhere[storage_id] = build(storage)
+
+    def _storage_of(self, storage_id: str) -> StorageManager:
+        return self._elsewhere.get(storage_id) or self._storage
 
     @functools.cached_property
     def _shards(self) -> ShardedSaver:
@@ -246,12 +254,13 @@ class CheckpointContext:
         In the default mode all ranks call in step, and the first rank of each machine downloads
         what any rank of that machine selects.
         """
+        storage = self._storage_of(storage_id)
         if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
-            self._storage.download(storage_id, ckpt_dir, selector, verify=verify)
+            storage.download(storage_id, ckpt_dir, selector, verify=verify)
             return
         joint = self._joint_selector(storage_id, selector)
         self._local_ranks.on_first(
-            lambda: self._storage.download(storage_id, ckpt_dir, joint, verify=verify)
+            lambda: storage.download(storage_id, ckpt_dir, joint, verify=verify)
         )
 
     @contextlib.contextmanager
@@ -268,13 +277,14 @@ class CheckpointContext:
         In the default mode all ranks enter and leave in step; the ranks of a machine get the same
         path. A local storage also takes the absolute path of a checkpoint folder.
         """
+        storage = self._storage_of(storage_id)
         if DownloadMode(download_mode) is DownloadMode.NoSharedDownload:
-            with self._storage.restore_path(storage_id, selector, verify=verify) as path:
+            with storage.restore_path(storage_id, selector, verify=verify) as path:
                 yield path
             return
         joint = self._joint_selector(storage_id, selector)
         with contextlib.ExitStack() as stack:
-            restored = self._storage.restore_path(storage_id, joint, verify=verify)
+            restored = storage.restore_path(storage_id, joint, verify=verify)
             path = self._local_ranks.on_first(lambda: stack.enter_context(restored))
             with self._local_ranks.leaving_together():
                 yield path
@@ -314,7 +324,8 @@ class CheckpointContext:
         """Select what any rank of this machine selects; None if no rank is choosy."""
         if not any(self._local_ranks.on_all(lambda: selector is not None)):
             return None
-        names = self._local_ranks.on_first(lambda: list(self._storage.resources(storage_id)))
+        storage = self._storage_of(storage_id)
+        names = self._local_ranks.on_first(lambda: list(storage.resources(storage_id)))
         wanted = self._local_ranks.on_all(
             lambda: [name for name in names if selector is None or selector(name)]
         )
@@ -322,11 +333,11 @@ class CheckpointContext:
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata that was saved with a checkpoint, `{}` if there was none."""
-        return self._storage.get_metadata(storage_id)
+        return self._storage_of(storage_id).get_metadata(storage_id)
 
     def verify(self, storage_id: str) -> bool:
         """Check every byte of a checkpoint; False if it carries nothing to check against."""
-        return self._storage.verify(storage_id)
+        return self._storage_of(storage_id).verify(storage_id)
 
     def resolve(
         self,

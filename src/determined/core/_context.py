@@ -10,7 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from determined._info import ClusterInfo, TrialInfo, get_cluster_info, trial_of
+from determined._info import (
+    ClusterInfo,
+    TrialInfo,
+    checkpoint_elsewhere,
+    get_cluster_info,
+    trial_of,
+)
 from determined._keeper_watch import end_with_keeper
 from determined.core._backend import Backend, LocalBackend
 from determined.core._checkpoint import CheckpointContext, build_local
@@ -220,6 +226,8 @@ def build_context(
         if storage is None and trial is not None:
             storage = trial._config.get("checkpoint_storage")
         checkpoint = build_local(distributed, storage, backend)
+        if trial is not None and (elsewhere := checkpoint_elsewhere()) is not None:
+            checkpoint._read_elsewhere(*elsewhere)
         if backend.restarts_trials and distributed.rank == 0:
             checkpoint.check_object_store()
         directory = _agree_on_tensorboard_path(tensorboard_path, checkpoint, trial, distributed)

@@ -20,6 +20,8 @@ from pathlib import Path
 from determined._home import HOME_VARIABLE, home_path
 from determined.errors import DeterminedError
 
+_LEAST_FREE_BYTES = 1 << 16
+
 
 class Home:
     """Paths below one folder; nothing is created by looking."""
@@ -44,9 +46,32 @@ class Home:
     def run(self, experiment_id: int, trial_id: int, run_id: int) -> Path:
         return self.experiment(experiment_id) / "trials" / str(trial_id) / str(run_id)
 
+    def make(self) -> None:
+        """Make the folder, for its owner only; nothing below it is made first."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its disk has no room left, so that runs and the supervisor wait."""
+        try:
+            disk = os.statvfs(self.path)
+        except OSError:
+            return False
+        return disk.f_bavail * disk.f_frsize < _LEAST_FREE_BYTES
+
     @classmethod
     def find(cls) -> Home:
         """The home that `DET_HOME` names, else the one in the user's data directory."""
+        home = cls._named()
+        if home.path.is_dir() and not os.access(home.path, os.R_OK | os.X_OK):
+            raise DeterminedError(
+                f"The home {home.path} is not yours to read: set {HOME_VARIABLE} to a folder of "
+                "yours."
+            )
+        return home
+
+    @classmethod
+    def _named(cls) -> Home:
         named = os.environ.get(HOME_VARIABLE)
         home = cls(home_path())
         if named and not home.path.parent.is_dir():  # never make it where a disk should be mounted

@@ -36,7 +36,7 @@ class RunEnd:
     """It said that it stops because it was asked to."""
     is_invalid_hp: bool = False
     brought_checkpoint: bool = False
-    """It saved a newer checkpoint than the one it started from."""
+    """It saved a checkpoint that is further than the one it started from."""
     was_killed_by_us: bool = False
     cancels_retries: bool = False
     """A log policy matched that rules out another try."""
@@ -114,7 +114,7 @@ def _after_failure(trial: TrialFacts, end: RunEnd) -> Verdict:
     if end.cancels_retries:
         reason = f"{what}; a log policy rules out another try"
         return _closed(trial, State.ERROR, reason, EarlyExit.ERRORED)
-    if end.brought_checkpoint:
+    if end.brought_checkpoint and trial.max_restarts > 0:
         return _again(trial, f"{what}; goes on at once from its new checkpoint")
     restarts = trial.restarts + 1
     if restarts > trial.max_restarts:

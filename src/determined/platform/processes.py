@@ -11,11 +11,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 _PROC = Path("/proc")
+_CHUNK_BYTES = 1 << 16
 _SHORTEST_PAUSE_SECONDS = 0.005
 _LONGEST_PAUSE_SECONDS = 0.2
 _STUBBORN_AFTER_SECONDS = 10.0
@@ -51,9 +52,8 @@ def find(pid: int) -> Process | None:
     """Return the process that has this pid now."""
     if sys.platform != "linux":
         return _find_by_psutil(pid)
-    try:
-        line = (_PROC / str(pid) / "stat").read_bytes()
-    except OSError:
+    line = _read(pid, "stat")
+    if not line:
         return None
     # The name may hold anything, spaces and parentheses too; what follows its end may not.
     fields = line[line.rindex(b")") + 2 :].split()
@@ -120,11 +120,13 @@ def send(process: Process, number: int) -> bool:
     return True
 
 
-def descendants(pid: int) -> list[Process]:
-    """Return the living children of a process, their children, and so on."""
-    processes = table()
+def descendants(pid: int, processes: Mapping[int, Process] | None = None) -> list[Process]:
+    """Return the living children of a process, their children, and so on.
+
+    Whoever asks several questions at once takes the `table` once, and hands it to each.
+    """
     children: dict[int, list[Process]] = {}
-    for process in processes.values():
+    for process in (table() if processes is None else processes).values():
         children.setdefault(process.parent, []).append(process)
     found, queue = [], [pid]
     while queue:
@@ -141,12 +143,14 @@ def has_variable(pid: int, name: str) -> bool:
     return process is not None and any(e.startswith(start) for e in _environment(process))
 
 
-def with_variable(name: str, value: str) -> list[Process]:
+def with_variable(
+    name: str, value: str, processes: Mapping[int, Process] | None = None
+) -> list[Process]:
     """Return the living processes that were started with an environment variable, but not us."""
     wanted = f"{name}={value}".encode()
     return [
         process
-        for process in table().values()
+        for process in (table() if processes is None else processes).values()
         if process.pid != os.getpid() and not process.is_gone and wanted in _environment(process)
     ]
 
@@ -212,10 +216,24 @@ def _environment(process: Process) -> list[bytes]:
             items = psutil.Process(process.pid).environ().items()
             return [f"{name}={value}".encode() for name, value in items]
         return []
+    return _read(process.pid, "environ").split(b"\0")
+
+
+def _read(pid: int, name: str) -> bytes:
+    """Read a file of a process; nothing if it is gone, or another user's.
+
+    Without `Path` and `open`, which cost more than the kernel: there may be thousands.
+    """
     try:
-        return (_PROC / str(process.pid) / "environ").read_bytes().split(b"\0")
-    except OSError:  # it is gone, or another user's
-        return []
+        descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, _CHUNK_BYTES), b""))
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def _find_by_psutil(pid: int) -> Process | None:

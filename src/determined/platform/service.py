@@ -153,6 +153,7 @@ class Service(DeletingVerbs):
         from determined.platform.snapshot import create_snapshot
 
         try:
+            self.home.make()
             return create_snapshot(self.home.snapshots, model_dir, includes)
         except ValueError as error:
             raise RefusedError(str(error)) from error
@@ -204,6 +205,7 @@ class Service(DeletingVerbs):
         """A folder for what an experiment starts with; gone if the experiment is refused."""
         folder = self.home.creations / creation
         try:
+            self.home.make()
             folder.mkdir(mode=0o700, parents=True)
             yield folder
         except BaseException as error:
@@ -303,8 +305,9 @@ class Service(DeletingVerbs):
 
     def label(self, experiment_id: int, label: str, *, remove: bool = False) -> None:
         """Give an experiment a label, or take it away; either may be so already."""
-        labels = [text for text in self.experiment(experiment_id).labels if text != label]
-        self.change(experiment_id, labels=labels if remove else [*labels, label])
+        self.experiment(experiment_id)
+        arguments = {"experiment_id": experiment_id, "label": label, "remove": remove}
+        self.ask("label", arguments)
 
     def write_code(self, experiment_id: int, target: Path) -> None:
         """Write the code of an experiment to an archive; nothing half-written stays behind."""

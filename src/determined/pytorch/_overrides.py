@@ -1,16 +1,20 @@
 """What somebody else than the script decides about its `init` and `fit`.
 
 A tool that runs a user's script as it is, such as `verify_resume`, installs its own decisions with
-`overriding` around it; `init` and `Trainer.fit` ask for them.
+`overriding` around it; `init` and `Trainer.fit` ask for them. `DET_TEST_MODE=1` does the same from
+outside the process, for the platform's test mode.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
+import os
 from collections.abc import Iterator
 from typing import Any
 
+from determined._info import TEST_MODE_VARIABLE
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._plan import FitPlan
@@ -36,13 +40,20 @@ class Overrides:
         """Run when a `fit` came to its end, or stopped as it was asked to."""
 
 
+class _TestMode(Overrides):
+    """Whatever its length, a `fit` trains one batch, validates one and saves."""
+
+    def fit(self, plan: FitPlan) -> FitPlan:
+        return dataclasses.replace(plan, test_mode=True)
+
+
 _current: contextvars.ContextVar[Overrides] = contextvars.ContextVar("overrides")
-_NONE = Overrides()
 
 
 def current_overrides() -> Overrides:
     """Return what is in force here."""
-    return _current.get(_NONE)
+    is_test = os.environ.get(TEST_MODE_VARIABLE) == "1"
+    return _current.get(_TestMode() if is_test else Overrides())
 
 
 @contextlib.contextmanager

@@ -165,6 +165,8 @@ def as_store_error(error: sqlite3.Error, path: Path) -> StoreError:
             f"{path} cannot be written: {text}. Is it on a read-only disk, or somebody else's? Set "
             "DET_HOME to a folder of yours."
         )
+    if "disk is full" in text:
+        return StoreError(f"{path} cannot be written: its disk is full. Make room, and try again.")
     return StoreError(f"{path}: {text}.")
 
 

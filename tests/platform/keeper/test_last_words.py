@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from determined.platform.keeper._last_words import find_traceback, last_lines, read_end
+from determined.platform.run_folder import CONFIGURATION_MARK
 
 
 def traceback(message: str, prefix: str = "") -> str:
@@ -78,3 +79,9 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
     assert text.startswith("0123456789\n")
     assert text.endswith("�end\n")
     assert read_end(tmp_path / "absent") == ""
+
+
+def test_the_line_that_shows_the_configuration_is_no_last_word() -> None:
+    text = f"{CONFIGURATION_MARK}{{}}\nhalf of\nit\n"
+    assert last_lines(text) == ("half of", "it")
+    assert last_lines(f"{CONFIGURATION_MARK}{{}}\n") == ()

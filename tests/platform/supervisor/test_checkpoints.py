@@ -149,6 +149,35 @@ print("starts with", info.latest_checkpoint, info.trial._steps_completed)
         assert f"starts with {wanted.uuid} 0" in lab.log(run)
 
 
+def test_a_warm_start_reads_the_storage_that_has_its_checkpoint(lab: Lab, tmp_path: Path) -> None:
+    source = lab.create(SAVES_FIVE)
+    collected(lab, [source])
+    script = """
+import determined as det
+from determined import core
+with core.init() as ctx:
+    uuid = det.get_cluster_info().latest_checkpoint
+    with ctx.checkpoint.restore_path(uuid) as path:
+        print("has", (path / "state").read_text())
+    print("of", ctx.checkpoint.get_metadata(uuid)["steps_completed"])
+    ctx.checkpoint.download(uuid, "copy")
+    with ctx.checkpoint.store_path({"steps_completed": 1}) as (path, own):
+        (path / "state").write_text("mine")
+    with ctx.checkpoint.restore_path(own) as path:
+        print("and", (path / "state").read_text())
+"""
+    other = {"type": "shared_fs", "host_path": str(tmp_path / "other")}
+    searcher = {"name": "single", "metric": "loss", "source_trial_id": lab.trials(source)[0].id}
+    started = lab.wait(lab.create(script, searcher=searcher, checkpoint_storage=other))
+    (run,) = lab.runs(started.id)
+    assert started.state == "COMPLETED", lab.log(run)
+    assert "has 5\n" in lab.log(run)
+    assert "of 5\n" in lab.log(run)
+    assert "and mine\n" in lab.log(run)
+    (own,) = lab.checkpoints(started.id)
+    assert (tmp_path / "other" / own.uuid).is_dir()
+
+
 def test_a_warm_start_from_nothing_is_refused(lab: Lab) -> None:
     single = {"name": "single", "metric": "loss"}
     empty = lab.wait(lab.create("pass"))

@@ -121,6 +121,25 @@ def test_the_same_error_twice_is_enough(lab: Lab) -> None:
     assert "same error twice" in lab.trials(ended.id)[0].reason
 
 
+SAVES_AND_FAILS = """
+import os
+from determined import core
+with core.init() as ctx:
+    with ctx.checkpoint.store_path({"steps_completed": 1}) as (path, _):
+        (path / "state").write_text("x")
+raise ValueError("in run " + os.environ["DET_TRIAL_RUN_ID"])
+"""
+
+
+@pytest.mark.parametrize(("max_restarts", "runs"), [(0, 1), (1, 3)])
+def test_a_checkpoint_at_the_same_step_again_is_no_progress(
+    lab: Lab, max_restarts: int, runs: int
+) -> None:
+    ended = lab.wait(lab.create(SAVES_AND_FAILS, max_restarts=max_restarts))
+    assert ended.state == "ERROR"
+    assert len(lab.runs(ended.id)) == runs  # the first one's checkpoint is progress
+
+
 def test_a_run_whose_keeper_is_lost_goes_on_from_its_checkpoint(lab: Lab) -> None:
     experiment_id = lab.create(STEADY)
     lab.until(lambda: lab.trials(experiment_id)[0].total_batches >= 5)

@@ -39,6 +39,15 @@ if TYPE_CHECKING:
 @click.option("-f", "--follow-first-trial", is_flag=True, help="Follow the first trial's log.")
 @click.option("--paused", is_flag=True, help="Do not start it yet.")
 @click.option("-p", "--publish", multiple=True, hidden=True, expose_value=False)  # ports are open
+@click.option(
+    "-t",
+    "--test-mode",
+    "--test",
+    "test_mode",
+    is_flag=True,
+    help="Try one batch of it, and keep nothing.",
+)
+@click.option("--local", is_flag=True, help="Try it in this process; with -t and `module:Class`.")
 def create(
     config_file: str,
     model_dir: Path | None,
@@ -48,24 +57,38 @@ def create(
     project_id: int | None,
     follow_first_trial: bool,
     paused: bool,
+    test_mode: bool,
+    local: bool,
 ) -> int:
     """Create an experiment and start it.
 
     CONFIG is a YAML file, or `-` for standard input. MODEL_DIR is the folder with the code: what is
     in it now is stored with the experiment, except for what `.detignore` names.
-    """
-    from determined.cli.experiment.configuration import load_config
 
-    if paused and follow_first_trial:
-        raise click.UsageError("--paused and --follow-first-trial exclude each other.")
-    given = None if template is None else template.read_text(encoding="utf-8")
-    loaded = load_config(config_file, overrides, given)
-    for note in loaded.notes:
-        click.echo(note.render(), err=True)
+    With --test-mode one trial trains, validates and saves on one batch, through the same steps
+    as a real one but in a home of its own, of which nothing stays. The exit code tells how it went.
+    """
+    if sum((paused, follow_first_trial, test_mode)) > 1:
+        raise click.UsageError("--paused, --follow-first-trial and --test-mode exclude each other.")
+    if local and not test_mode:
+        raise click.UsageError("--local needs --test-mode: every experiment runs on this machine.")
+
+    def load() -> Loaded:
+        return _load(config_file, overrides, template)
+
+    if test_mode:
+        from determined.cli.experiment._test_mode import run_test, run_test_here
+
+        return run_test_here(load(), model_dir) if local else run_test(load, model_dir, includes)
+    from determined.platform import logout
+
+    loaded = load()
     with platform() as service:
         if project_id is not None:
             _set_project(service, loaded, project_id)
         experiment_id = _create(service, loaded, model_dir, includes, config_file, paused)
+        if logout.will_end_us():
+            click.echo(f"note: {logout.HINT}", err=True)
         if follow_first_trial:
             return _follow(service, experiment_id)
         if paused:
@@ -73,6 +96,16 @@ def create(
         elif sys.stdout.isatty():
             click.echo(f"`det experiment logs -f {experiment_id}` follows it.")
     return OK
+
+
+def _load(config_file: str, overrides: tuple[str, ...], template: Path | None) -> Loaded:
+    from determined.cli.experiment.configuration import load_config
+
+    given = None if template is None else template.read_text(encoding="utf-8")
+    loaded = load_config(config_file, overrides, given)
+    for note in loaded.notes:
+        click.echo(note.render(), err=True)
+    return loaded
 
 
 def _create(

@@ -143,8 +143,11 @@ class Keeper:
 
         def find_them() -> list[processes.Process]:
             processes.reap()
-            found = {process.pid: process for process in processes.descendants(os.getpid())}
-            for process in processes.with_variable(RUN_VARIABLE, str(self._folder.path)):
+            all_of_them = processes.table()
+            mine = processes.descendants(os.getpid(), all_of_them)
+            found = {process.pid: process for process in mine}
+            folder = str(self._folder.path)
+            for process in processes.with_variable(RUN_VARIABLE, folder, all_of_them):
                 found.setdefault(process.pid, process)
             return list(found.values())
 

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from determined.platform.run_folder import Traceback
+from determined.platform.run_folder import CONFIGURATION_MARK, Traceback
 
 _SEARCHED_BYTES = 8 << 20
 _KEPT_LINES = 40
@@ -44,7 +44,9 @@ def last_lines(text: str) -> tuple[str, ...]:
     """Return the last lines of a log, without the many states of a progress bar."""
     lines = text.rstrip("\n").split("\n")[-_KEPT_LINES:]
     return tuple(
-        line.rstrip("\r").rpartition("\r")[2][-_KEPT_LINE_CHARACTERS:] for line in lines if line
+        line.rstrip("\r").rpartition("\r")[2][-_KEPT_LINE_CHARACTERS:]
+        for line in lines
+        if line and not line.startswith(CONFIGURATION_MARK)
     )
 
 

@@ -20,7 +20,9 @@ from determined.platform.supervisor._detached import begin_unmanaged, refuse_if_
 from determined.platform.supervisor._moving import move
 from determined.platform.supervisor._projects import project_id
 from determined.platform.supervisor._registry import REGISTRY_VERBS
-from determined.store import Command, NewExperiment, Transaction
+from determined.store import Checkpoint, Command, NewExperiment, Transaction
+
+_RETENTION = {"save_experiment_best", "save_trial_best", "save_trial_latest", "gc"}
 
 Answer = dict[str, Any]
 _Verb = Callable[[Decisions, Transaction, dict[str, Any]], Answer]
@@ -46,7 +48,7 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
 
 def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
     config = arguments["config"]
-    warm_start = _warm_start(transaction, config["searcher"])
+    source = _warm_start(transaction, config["searcher"])
     record = decisions.create(
         NewExperiment(
             config=config,
@@ -59,7 +61,11 @@ def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str,
             project_id=project_id(transaction, config, arguments["owner"]),
             parent_id=arguments.get("parent_id"),
             snapshot_id=arguments.get("snapshot"),
-            environment={"creation": arguments["creation"], "warm_start": warm_start},
+            environment={
+                "creation": arguments["creation"],
+                "warm_start": None if source is None else source.uuid,
+                "warm_start_storage": _storage_elsewhere(transaction, source, config),
+            },
             searcher_metric=config["searcher"]["metric"],
             smaller_is_better=config["searcher"]["smaller_is_better"],
             priority=config["resources"]["priority"],
@@ -70,21 +76,36 @@ def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str,
     return {"experiment_id": record.id}
 
 
-def _warm_start(transaction: Transaction, searcher: dict[str, Any]) -> str | None:
+def _warm_start(transaction: Transaction, searcher: dict[str, Any]) -> Checkpoint | None:
     """The checkpoint that all trials start from, if the configuration names one."""
     uuid, trial_id = searcher["source_checkpoint_uuid"], searcher["source_trial_id"]
     if trial_id is not None:
         latest = transaction.latest_checkpoint(transaction.trial(trial_id).id)
         if latest is None:
             raise Refused(f"searcher.source_trial_id: trial {trial_id} has no checkpoint.")
-        return latest.uuid
-    if uuid is not None:
-        found = transaction.checkpoint(uuid)
-        if found is None:
-            raise Refused(f"searcher.source_checkpoint_uuid: there is no checkpoint {uuid}.")
-        if found.state != "COMPLETED":
-            raise Refused(f"searcher.source_checkpoint_uuid: {uuid} is {found.state}.")
-    return None if uuid is None else str(uuid)
+        return latest
+    if uuid is None:
+        return None
+    found = transaction.checkpoint(uuid)
+    if found is None:
+        raise Refused(f"searcher.source_checkpoint_uuid: there is no checkpoint {uuid}.")
+    if found.state != "COMPLETED":
+        raise Refused(f"searcher.source_checkpoint_uuid: {uuid} is {found.state}.")
+    return found
+
+
+def _storage_elsewhere(
+    transaction: Transaction, source: Checkpoint | None, config: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The storage of the checkpoint that trials start from, if it is not their own."""
+    if source is None:
+        return None
+    storage = source.storage
+    if not storage and source.experiment_id is not None:
+        storage = transaction.experiment(source.experiment_id).config["checkpoint_storage"]
+    own = config["checkpoint_storage"]
+    is_same = all(storage.get(key) == own.get(key) for key in {*storage, *own} - _RETENTION)
+    return None if is_same or not storage else storage
 
 
 def _on_experiment(verb: Callable[[Decisions, int], None]) -> _Verb:
@@ -127,6 +148,18 @@ def _set(decisions: Decisions, transaction: Transaction, arguments: dict[str, An
     return {}
 
 
+def _label(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
+    """Add or remove one label, whatever others do to the others."""
+    record, label = transaction.experiment(arguments["experiment_id"]), arguments["label"]
+    if arguments["remove"]:
+        labels = [other for other in record.labels if other != label]
+    else:
+        labels = list(dict.fromkeys([*record.labels, label]))
+    transaction.update_experiment(record.id, labels=labels)
+    decisions.refresh(record.id)
+    return {"labels": labels}
+
+
 _VERBS: dict[str, _Verb] = {
     "create": _create,
     "continue": continue_experiment,
@@ -144,4 +177,5 @@ _VERBS: dict[str, _Verb] = {
     "collect": collect,
     "move": move,
     "begin_unmanaged": begin_unmanaged,
+    "label": _label,
 }

@@ -148,13 +148,19 @@ class Decisions:
 
     # Runs
 
+    def _has_come_further(self, run: LiveRun) -> bool:
+        """Whether a run saved more than it started from; the same once more is no progress."""
+        latest = self._transaction.latest_checkpoint(run.trial_id)
+        if latest is None or latest.run_id != run.run_id:
+            return False
+        return run.from_checkpoint is None or latest.steps_completed > run.steps_completed
+
     def run_ended(self, run: LiveRun, end: RunExit) -> None:
         """All that a run had to say was read, and its processes are gone."""
         live = self._board.experiments[run.experiment_id]
         self._adopt(live, run)
         trial = self._transaction.trial(run.trial_id)
         recorded = self._transaction.run(run.trial_id, run.run_id)
-        checkpoint = self._transaction.latest_checkpoint(trial.id)
         error = run.fault or _error_of(end, run)
         facts = TrialFacts(
             State(trial.state),
@@ -168,7 +174,7 @@ class Decisions:
                 exit_code=_exit_code(end, run),
                 is_acknowledged=recorded.acknowledged,
                 is_invalid_hp=is_invalid_hp(trial),
-                brought_checkpoint=checkpoint is not None and checkpoint.run_id == run.run_id,
+                brought_checkpoint=self._has_come_further(run),
                 was_killed_by_us=end.stopped_by is not None and not run.fault,
                 lasted_seconds=self._now - run.created,
                 cancels_retries=any(match.action == "cancel_retries" for match in end.matches),

@@ -15,6 +15,7 @@ import shutil
 import time
 from typing import Any
 
+from determined._info import ELSEWHERE_FILE
 from determined.config import masked
 from determined.journal import Control
 from determined.platform.entrypoint import command_for, configuration_line
@@ -156,7 +157,7 @@ class Runs:
             prologue=configuration_line(masked(config)) + "\n",
             stop_grace_seconds=_STOP_GRACE_SECONDS,
         )
-        run.folder.create(spec, environment, info)
+        run.folder.create(spec, environment, info | _elsewhere(run, live))
         self._write_control(run, control)
 
     def _info(
@@ -274,3 +275,13 @@ class Runs:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("an act on a run failed", exc_info=error)
             self._changed.set()
+
+
+def _elsewhere(run: LiveRun, live: LiveExperiment) -> dict[str, dict[str, Any]]:
+    """What tells a run where the checkpoint is that it starts from, if not in its own storage."""
+    recorded = live.record.environment
+    storage = recorded.get("warm_start_storage")
+    if storage is None or run.from_checkpoint != recorded["warm_start"]:
+        return {}
+    name = ELSEWHERE_FILE.removesuffix(".json")
+    return {name: {"uuid": run.from_checkpoint, "storage": storage}}

@@ -62,7 +62,7 @@ class Presence:
 
     @classmethod
     def _try(cls, home: Home) -> Presence | None:
-        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.make()
         lock = os.open(home.supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,7 +142,7 @@ def start(home: Home) -> subprocess.Popen[bytes]:
     """Start a supervisor that outlives this process; it leaves at once if there is one."""
     from determined.platform.environment import inherited
 
-    home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.make()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     log = os.open(home.supervisor_log, flags, 0o600)
     try:
