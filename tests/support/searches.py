@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from determined.platform.search import events as e
+from determined.platform.search.plain_json import dump
 from determined.platform.search.searcher import Searcher
 from determined.store import Trial
 from tests.support.lab import Lab
@@ -94,10 +95,10 @@ def check_replay(lab: Lab, experiment_id: int) -> Searcher:
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))
     for step in steps:
         made = replayed.replay(step.event)
-        assert e.dump([e.to_json(action) for action in made.actions]) == e.dump(step.actions)
+        assert dump([e.to_json(action) for action in made.actions]) == dump(step.actions)
     if record.state == "COMPLETED":
         state = lab.service.reader.searcher_state(experiment_id)
-        assert e.dump(replayed.snapshot()) == e.dump(state)
+        assert dump(replayed.snapshot()) == dump(state)
     return replayed
 
 

@@ -13,7 +13,7 @@ from determined.platform.states import State
 
 # Signals that stop a whole machine or session, as a shell reports them: HUP, INT, TERM.
 _INTERRUPTED = (129, 130, 143)
-# SIGKILL from outside: another process, or a machine short of memory. It says nothing of the script.
+# SIGKILL by another process, or by a machine short of memory: it says nothing of the script.
 _KILLED = 137
 _LONGEST_WAIT_SECONDS = 60
 _LONG_ENOUGH_SECONDS = 60.0

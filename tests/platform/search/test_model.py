@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from determined.platform.search import events as e
+from determined.platform.search.plain_json import dump, load
 from determined.platform.search.proposals import Proposals
 from determined.platform.search.results import ENOUGH, MOST_BEST, MOST_NEWEST, Level, Results
 from determined.platform.search.searcher import Searcher
@@ -95,9 +96,9 @@ def test_a_search_with_a_model_is_repeated_without_asking_it(
         raise AssertionError("a replay asked the model")
 
     monkeypatch.setattr(Proposals, "_propose", refuse)
-    records = [e.load(e.dump(step.record)) for step in steps]
+    records = [load(dump(step.record)) for step in steps]
     again = Searcher.restore(config, SPACE, 1, records=records)
-    assert e.dump(again.snapshot()) == e.dump(searcher.snapshot())
+    assert dump(again.snapshot()) == dump(searcher.snapshot())
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "qmc"])
@@ -106,9 +107,9 @@ def test_a_model_proposes_the_same_after_a_restart(sampler: str) -> None:
     searcher = Searcher(config, SPACE, 1)
     steps = play(searcher).steps
     for cut in range(20, len(steps), 29):
-        records = [e.load(e.dump(step.record)) for step in steps[:cut]]
+        records = [load(dump(step.record)) for step in steps[:cut]]
         before = Searcher.restore(config, SPACE, 1, records=records)
-        restored = Searcher.restore(config, SPACE, 1, e.load(e.dump(before.snapshot())))
+        restored = Searcher.restore(config, SPACE, 1, load(dump(before.snapshot())))
         for step in steps[cut : cut + 12]:
             live = restored.handle(e.event_from_json(step.record["event"]))  # asks the model
             assert live.actions == step.actions
@@ -169,4 +170,4 @@ def test_a_model_that_fails_is_replaced_by_chance(monkeypatch: pytest.MonkeyPatc
     assert len(reasons) == 60
     assert any("because tpe failed: FloatingPointError('singular')" in reason for reason in reasons)
     again = Searcher.restore(search("tpe"), SPACE, 1, records=[step.record for step in steps])
-    assert e.dump(again.snapshot()) == e.dump(searcher.snapshot())
+    assert dump(again.snapshot()) == dump(searcher.snapshot())
