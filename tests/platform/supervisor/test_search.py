@@ -213,6 +213,25 @@ def test_a_model_proposes_and_is_asked_in_a_process_of_its_own(lab: Lab) -> None
     lab.until(lambda: not _helpers("model_child"))
 
 
+@pytest.mark.parametrize(
+    ("sampler", "max_trials", "told"),
+    [("gp", 14, "by gp from"), ("cmaes", 14, "by cmaes from"), ("qmc", 3, "point 3 of a qmc")],
+)
+def test_every_sampler_runs_on_the_platform(
+    lab: Lab, sampler: str, max_trials: int, told: str
+) -> None:
+    pytest.importorskip("optuna")
+    settings = searcher("random", max_trials=max_trials, max_concurrent_trials=2, sampler=sampler)
+    space = {**SPACE, "width": {"type": "int", "minval": 1, "maxval": 64}}
+    ended = lab.wait(lab.create(curve(epochs=1), searcher=settings, hyperparameters=space))
+    reasons = [action["reason"] for action in actions(lab, ended.id, "create")]
+    assert (ended.state, len(reasons)) == ("COMPLETED", max_trials)
+    assert any(told in reason for reason in reasons), reasons
+    assert not any("failed" in reason for reason in reasons), reasons
+    check_replay(lab, ended.id)
+    lab.until(lambda: not _helpers("model_child"))
+
+
 def _helpers(name: str) -> list[psutil.Process]:
     """Processes of models or methods whose supervisor is one of this test process's children."""
     found = []
