@@ -193,8 +193,13 @@ class Shutdown(Action):
 
 def to_json(item: Event | Action) -> dict[str, Any]:
     """Return an event or action as a dictionary that `event_from_json` understands."""
-    return {"kind": item.kind, **{entry.name: getattr(item, entry.name) for entry in fields(item)}}
+    names = _FIELDS.get(item.kind)
+    if names is None:
+        names = _FIELDS[item.kind] = tuple(entry.name for entry in fields(item))
+    return {"kind": item.kind, **{name: getattr(item, name) for name in names}}
 
+
+_FIELDS: dict[str, tuple[str, ...]] = {}
 
 _EVENTS: dict[str, type[Event]] = {
     kind.kind: kind
