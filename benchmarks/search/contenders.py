@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from benchmarks.search.space import SPACE
 from benchmarks.search.tasks import EPOCHS
@@ -52,20 +52,28 @@ class _Timed(Searcher):
         return step
 
 
+AnySearcher = TypeVar("AnySearcher", bound=Searcher)
+
+
+def our_searcher(kind: type[AnySearcher], seed: int, budget: int, **settings: Any) -> AnySearcher:
+    """Return a search with the rungs and workers of the race."""
+    config = {
+        "metric": "loss",
+        "max_trials": 100_000 if settings["name"] != "adaptive_asha" else budget // 6,
+        "max_concurrent_trials": WORKERS,
+        "max_time": EPOCHS,
+        "time_metric": "epochs",
+        "divisor": DIVISOR,
+        "num_rungs": 3,
+        "max_rungs": 3,
+        **settings,
+    }
+    return kind(config, SPACE, seed)
+
+
 def _ours(**settings: Any) -> Callable[[Any, int, int], Run]:
     def play(task: Any, seed: int, budget: int) -> Run:
-        config = {
-            "metric": "loss",
-            "max_trials": 100_000 if settings["name"] != "adaptive_asha" else budget // 6,
-            "max_concurrent_trials": WORKERS,
-            "max_time": EPOCHS,
-            "time_metric": "epochs",
-            "divisor": DIVISOR,
-            "num_rungs": 3,
-            "max_rungs": 3,
-            **settings,
-        }
-        searcher = _Timed(config, SPACE, seed)
+        searcher = our_searcher(_Timed, seed, budget, **settings)
         searcher.run = Run()
         outcome = simulate(searcher, task, WORKERS, range(1, EPOCHS + 1), max_units=budget)
         searcher.run.best, searcher.run.num_trials = outcome.best, outcome.num_trials
@@ -171,7 +179,7 @@ class _Optuna:
             self._study.tell(trial, state=states.PRUNED)
 
 
-class _RayAsha:
+class RayAsha:
     """Ray Tune's asynchronous halving on our samples: only its decisions differ."""
 
     def __init__(self, seed: int) -> None:
@@ -188,10 +196,14 @@ class _RayAsha:
 
     def new(self) -> tuple[Any, dict[str, Any]]:
         hparams = self._space.values(self._space.draw(self._stream))
-        trial = _RayTrial(self._stream.request_id())
+        trial = self.add(self._stream.request_id())
         self._stream.trial_seed()
-        self._scheduler.on_trial_add(None, trial)
         return trial, hparams
+
+    def add(self, trial_id: str) -> RayTrial:
+        trial = RayTrial(trial_id)
+        self._scheduler.on_trial_add(None, trial)
+        return trial
 
     def go_on(self, trial: Any, epoch: int, loss: float) -> bool:
         result = {"epochs": epoch, "loss": loss}
@@ -201,7 +213,9 @@ class _RayAsha:
         self._scheduler.on_trial_complete(None, trial, {"epochs": EPOCHS, "loss": loss})
 
 
-class _RayTrial:
+class RayTrial:
+    """What Ray's schedulers want to know of a trial."""
+
     def __init__(self, trial_id: str) -> None:
         self.trial_id = trial_id
 
@@ -267,7 +281,7 @@ def contenders() -> dict[str, Callable[[Any, int, int], Run]]:
                 if (sampler, pruner) != ("random", "none"):
                     found[f"optuna, {sampler} + {pruner}"] = _optuna(sampler, pruner)
     if importlib.util.find_spec("ray"):
-        found["ray, ASHA"] = _peer(_RayAsha)
+        found["ray, ASHA"] = _peer(RayAsha)
     if importlib.util.find_spec("syne_tune"):
         found["syne-tune, ASHA"] = _peer(_SyneAsha)
     return found

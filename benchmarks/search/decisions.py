@@ -16,6 +16,7 @@ from determined.platform.search.searcher import Searcher, Step
 from determined.platform.search.simulator import simulate
 
 _RUNGS = [1, 4, 16, 64]
+_ROUNDS = 3
 
 
 class _Timed(Searcher):
@@ -30,18 +31,25 @@ class _Timed(Searcher):
 
 
 def measure(search: dict[str, Any], max_trials: int, live: int) -> str:
-    """Return median and 99th percentile of the processor time of events that led to actions."""
+    """Return median and 99th percentile of the processor time of events that led to actions.
+
+    The same search runs some times, and each decision counts with its fastest: what a busy machine
+    adds is not the search's.
+    """
     usual = {"metric": "loss", "max_time": 64, "time_metric": "epochs"}
     if search["name"] == "async_halving":
         usual["num_rungs"] = 4
     config = {**usual, "max_trials": max_trials, "max_concurrent_trials": live, **search}
-    searcher = _Timed(config, SPACE, 1)
-    searcher.seconds = []
+    rounds: list[list[float]] = []
     began = time.thread_time()
-    simulate(searcher, SyntheticCurves(), live, _RUNGS)
-    whole = time.thread_time() - began
-    last = sorted(searcher.seconds[-1000:])  # when all but the last trials are finished
-    median, late = statistics.median(last), last[int(0.99 * len(last))]
+    for _ in range(_ROUNDS):
+        searcher = _Timed(config, SPACE, 1)
+        searcher.seconds = []
+        simulate(searcher, SyntheticCurves(), live, _RUNGS)
+        rounds.append(searcher.seconds[-1000:])  # when all but the last trials are finished
+    whole = (time.thread_time() - began) / _ROUNDS
+    best = sorted(min(turns) for turns in zip(*rounds, strict=True))
+    median, late = statistics.median(best), best[int(0.99 * len(best))]
     return f"{1e6 * median:8.1f} us median, {1e6 * late:8.1f} us 99th, simulated in {whole:.1f} s"
 
 

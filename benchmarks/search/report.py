@@ -115,7 +115,6 @@ def draw(results: Mapping[str, Any], path: pathlib.Path) -> bool:
         axes.set_title(task)
         axes.set_xlabel("epochs trained in all")
         axes.set_ylabel("best validation loss, median")
-        axes.set_yscale("log")
     panels.flat[0].legend(fontsize=7)
     figure.savefig(path, dpi=110)
     return True

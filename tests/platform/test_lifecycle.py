@@ -23,6 +23,8 @@ ACTIVE = TrialFacts(State.ACTIVE, restarts=0, max_restarts=5)
         (State.STOPPING_COMPLETED, RunEnd(0, is_acknowledged=True), State.COMPLETED),
         (State.STOPPING_COMPLETED, RunEnd(0), State.COMPLETED),
         (State.STOPPING_COMPLETED, RunEnd(7), State.ERROR),
+        (State.STOPPING_COMPLETED, RunEnd(137), State.COMPLETED),
+        (State.STOPPING_CANCELED, RunEnd(137), State.CANCELED),
         (State.STOPPING_ERROR, RunEnd(0), State.ERROR),
         (State.ACTIVE, RunEnd(0, is_acknowledged=True), State.ACTIVE),
         (State.PAUSED, RunEnd(0, is_acknowledged=True), State.PAUSED),
@@ -58,6 +60,17 @@ def test_the_same_error_twice_without_progress_ends_a_trial() -> None:
     second = after_run(again, RunEnd(1, error="ValueError: no"))
     assert second.state is State.ERROR
     assert "same error twice" in second.reason
+
+
+def test_a_kill_from_outside_is_no_error_that_repeats() -> None:
+    trial, waits = TrialFacts(State.ACTIVE, 0, 3, last_error="ValueError: no"), []
+    for _ in range(3):
+        verdict = after_run(trial, RunEnd(137, error="the last line"))
+        waits.append((verdict.state, verdict.restarts, verdict.waits_seconds))
+        trial = TrialFacts(verdict.state, verdict.restarts, 3, verdict.last_error)
+    assert waits == [(State.ACTIVE, n, 2 ** (n - 1)) for n in (1, 2, 3)]
+    assert after_run(trial, RunEnd(1, error="ValueError: no")).state is State.ERROR
+    assert after_run(trial, RunEnd(137)).state is State.ERROR  # as often as `max_restarts` allows
 
 
 def test_a_failure_after_a_new_checkpoint_does_not_count() -> None:

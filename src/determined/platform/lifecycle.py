@@ -13,6 +13,8 @@ from determined.platform.states import State
 
 # Signals that stop a whole machine or session, as a shell reports them: HUP, INT, TERM.
 _INTERRUPTED = (129, 130, 143)
+# SIGKILL by another process, or by a machine short of memory: it says nothing of the script.
+_KILLED = 137
 _LONGEST_WAIT_SECONDS = 60
 _LONG_ENOUGH_SECONDS = 60.0
 _WAIT_AFTER_LOSS_SECONDS = 2.0
@@ -95,7 +97,7 @@ def _after_loss(trial: TrialFacts, end: RunEnd) -> Verdict:
 
 def _after_stopping(trial: TrialFacts, end: RunEnd) -> Verdict:
     outcome = trial.state.outcome
-    failed = end.exit_code not in (None, 0) and not end.was_killed_by_us
+    failed = end.exit_code not in (None, 0, _KILLED) and not end.was_killed_by_us
     if failed and not (end.is_acknowledged and end.exit_code in _INTERRUPTED):
         reason = f"failed while it was stopping (status {end.exit_code}): {end.error}"
         return _closed(trial, State.ERROR, reason.rstrip(": "), EarlyExit.ERRORED)
@@ -120,12 +122,13 @@ def _after_failure(trial: TrialFacts, end: RunEnd) -> Verdict:
     if restarts > trial.max_restarts:
         tries = f"{what}; max_restarts is {trial.max_restarts}"
         return _closed(trial, State.ERROR, tries, EarlyExit.ERRORED)
-    if end.error and end.error == trial.last_error:
+    error = trial.last_error if end.exit_code == _KILLED else end.error
+    if end.exit_code != _KILLED and error and error == trial.last_error:
         reason = f"{what}; the same error twice without a new checkpoint in between"
         return _closed(trial, State.ERROR, reason, EarlyExit.ERRORED)
     wait = float(min(2 ** (restarts - 1), _LONGEST_WAIT_SECONDS))
     reason = f"{what}; restart {restarts} of {trial.max_restarts} in {wait:.0f} s"
-    return Verdict(trial.state, reason, restarts, None, wait, end.error)
+    return Verdict(trial.state, reason, restarts, None, wait, error)
 
 
 def _again(trial: TrialFacts, reason: str) -> Verdict:

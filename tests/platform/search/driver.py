@@ -15,8 +15,16 @@ class Driver:
     It checks what a platform relies on: no order contradicts an earlier one.
     """
 
-    def __init__(self, searcher: Searcher, seed: int, failures: float = 0.1, length: int = 64):
+    def __init__(
+        self,
+        searcher: Searcher,
+        seed: int,
+        failures: float = 0.1,
+        length: int = 64,
+        reasons: list[str] | None = None,
+    ) -> None:
         self.searcher = searcher
+        self.reasons = reasons or [e.ERRORED, e.USER_CANCELED, e.INVALID_HP, "done"]
         self.random = random.Random(seed)
         self.failures = failures
         self.length = length
@@ -81,8 +89,8 @@ class Driver:
 
     def _train(self, request_id: str) -> None:
         if self.random.random() < self.failures:
-            early = (e.ERRORED, e.USER_CANCELED, e.INVALID_HP, None)
-            self._end(request_id, self.random.choice(early))
+            reason = self.random.choice(self.reasons)
+            self._end(request_id, None if reason == "done" else reason)
             return
         self.epochs[request_id] += self.random.choice((1, 1, 2, 5, 20))
         self._report(request_id)

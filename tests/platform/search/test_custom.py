@@ -12,6 +12,7 @@ import pytest
 
 from determined.platform.search import events as e
 from determined.platform.search.custom_process import CustomProcess
+from determined.platform.search.plain_json import dump, load
 from determined.platform.search.searcher import Searcher
 from tests.platform.search.climbing import METHOD, config
 from tests.platform.search.scripted import SPACE, Script
@@ -60,13 +61,13 @@ def test_a_killed_process_is_restored_by_its_records(start: Callable[..., Custom
     search.validate(1, 1, 0.5)
     search.exit(1)
     os.kill(first.pid, signal.SIGKILL)
-    records = [e.load(e.dump(record)) for record in search.records]
+    records = [load(dump(record)) for record in search.records]
     search.searcher = Searcher.restore(config(), SPACE, 42, records=records, oracle=start())
     search.validate(2, 1, 0.25)
     search.exit(2)
     assert len(search.created) == 4
     without_process = Searcher.restore(config(), SPACE, 42, records=search.records)
-    assert e.dump(without_process.snapshot()) == e.dump(search.searcher.snapshot())
+    assert dump(without_process.snapshot()) == dump(search.searcher.snapshot())
 
 
 def test_an_exception_ends_the_experiment_with_its_traceback(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from determined.platform.search import events as e
+from determined.platform.search.plain_json import dump, load
 from determined.platform.search.searcher import Searcher
 from tests.platform.search.driver import Driver
 from tests.platform.search.scripted import SPACE
@@ -61,13 +62,13 @@ def test_every_search_ends_within_its_budget(
 def test_records_replayed_from_zero_give_the_same_bytes(search: dict[str, Any], seed: int) -> None:
     driver = Driver(Searcher(search, SPACE, seed), seed)
     driver.play()
-    records = [e.load(e.dump(step.record)) for step in driver.steps]
+    records = [load(dump(step.record)) for step in driver.steps]
     again = Searcher(search, SPACE, seed)
     for step, record in zip(driver.steps, records, strict=True):
         repeated = again.replay(record)
         assert repeated.actions == step.actions
-        assert e.dump(repeated.record) == e.dump(step.record)
-    assert e.dump(again.snapshot()) == e.dump(driver.searcher.snapshot())
+        assert dump(repeated.record) == dump(step.record)
+    assert dump(again.snapshot()) == dump(driver.searcher.snapshot())
 
 
 @settings(max_examples=40)
@@ -81,9 +82,9 @@ def test_a_continued_search_ends_within_its_new_budget(
     total = search["max_trials"] + more
     driver.play(e.LimitsRaised(max_trials=total, max_time=200, rerun_failed=True))
     assert len(driver.state) == total + driver.num_invalid
-    records = [e.load(e.dump(step.record)) for step in driver.steps]
+    records = [load(dump(step.record)) for step in driver.steps]
     again = Searcher.restore(search, SPACE, seed, records=records)
-    assert e.dump(again.snapshot()) == e.dump(searcher.snapshot())
+    assert dump(again.snapshot()) == dump(searcher.snapshot())
 
 
 @pytest.mark.parametrize("stop_once", [True, False])
@@ -98,20 +99,20 @@ def test_a_search_cut_after_any_event_continues_identically(stop_once: bool) -> 
     }
     driver = Driver(Searcher(search, SPACE, 3), seed=5)
     driver.play()
-    end = e.dump(driver.searcher.snapshot())
+    end = dump(driver.searcher.snapshot())
     running = Searcher(search, SPACE, 3)
     for index, step in enumerate(driver.steps):
-        snapshot = e.load(e.dump(running.snapshot()))
+        snapshot = load(dump(running.snapshot()))
         cut = Searcher.restore(search, SPACE, 3, snapshot)
-        assert e.dump(cut.snapshot()) == e.dump(snapshot)
+        assert dump(cut.snapshot()) == dump(snapshot)
         for later in driver.steps[index : index + 25]:
             assert cut.replay(later.record).actions == later.actions
         running.replay(step.record)
         if index % 40 == 0:
             rest = [later.record for later in driver.steps[index:]]
             whole = Searcher.restore(search, SPACE, 3, snapshot, rest)
-            assert e.dump(whole.snapshot()) == end
-    assert e.dump(running.snapshot()) == end
+            assert dump(whole.snapshot()) == end
+    assert dump(running.snapshot()) == end
 
 
 def test_sample_k_depends_on_the_seed_and_k_alone() -> None:
@@ -136,8 +137,8 @@ def test_a_snapshot_of_another_format_is_refused() -> None:
 
 def test_infinite_and_missing_numbers_survive_a_record() -> None:
     event = e.ValidationCompleted("x", {"loss": float("inf"), "more": [float("-inf")]}, 3)
-    text = e.dump(e.to_json(event))
-    assert e.event_from_json(e.load(text)) == event
+    text = dump(e.to_json(event))
+    assert e.event_from_json(load(text)) == event
     assert "Infinity" not in text
 
 

@@ -326,6 +326,11 @@ def test_halving_progress() -> None:
         ({"max_trials": 0}, "searcher.max_trials"),
         ({"max_trials": True}, "searcher.max_trials"),
         ({"max_time": None}, "searcher.max_time: this key is missing"),
+        ({"num_rungs": 600}, "searcher.num_rungs: 600 rungs, .* Take 504 or fewer"),
+        (
+            {"name": "adaptive_asha", "bracket_rungs": [2, 700]},
+            "searcher.bracket_rungs: 700 rungs",
+        ),
         ({"sampler": "best"}, "searcher.sampler: expected one of"),
         ({"name": "grid", "sampler": "tpe"}, "searcher.sampler: a grid search"),
     ],

@@ -40,6 +40,25 @@ def test_a_trial_is_resumed_only_after_its_checkpoint_is_there() -> None:
     assert search.paused(1) == ["resume T1"]
 
 
+def test_no_more_are_promoted_than_a_rung_allows_while_new_trials_come() -> None:
+    search = Script(
+        halving(stop_once=False, max_concurrent_trials=1, divisor=2, num_rungs=2, max_trials=40)
+    )
+    search.start()
+    search.validate(1, 8, 0.9)
+    search.paused(1)
+    for trial, loss in enumerate((0.8, 0.7, 0.6, 0.5, 0.65), start=2):  # each among the best so far
+        assert search.validate(trial, 8, loss) == [f"continue T{trial}"]
+        search.validate(trial, 16, loss)
+    assert search.validate(7, 8, 0.66)[0] == "pause T7"
+    search.paused(7)
+    for trial in (8, 9, 10, 11):  # it is the fourth of eight, but five have gone on
+        assert search.validate(trial, 8, 1.0) == [f"pause T{trial}", f"create T{trial + 1}"]
+        search.paused(trial)
+    assert search.validate(12, 8, 1.0) == ["pause T12", "resume T7"]
+    assert search.reasons[1] == "promoted from 8 epochs: rank 4 of 12, the best 6 go on"
+
+
 def test_promotion_ends_with_as_many_full_trials_as_stopping_or_fewer() -> None:
     found = {}
     for stop_once in (True, False):

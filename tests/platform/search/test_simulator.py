@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from determined.platform.search import events as e
 from determined.platform.search.curves import RecordedCurves, SyntheticCurves
+from determined.platform.search.plain_json import dump
 from determined.platform.search.searcher import Searcher
 from determined.platform.search.simulator import simulate
 from tests.platform.search.scripted import SPACE, halving
@@ -69,4 +69,4 @@ def test_ten_thousand_trials_on_a_thousand_slots(stop_once: bool) -> None:
     assert outcome.is_over
     assert outcome.num_trials == 10_000
     assert 300 <= outcome.num_full < 1500
-    e.dump(searcher.snapshot())
+    dump(searcher.snapshot())

@@ -104,10 +104,10 @@ def test_promotion_on_one_slot_survives_the_loss_of_everything(
     settings = searcher(
         "async_halving", max_trials=6, num_rungs=2, stop_once=False, max_concurrent_trials=1
     )
-    # The first is paused, and soon too bad to be promoted.
+    # The first is paused, and soon too bad to be promoted; the second goes on at once.
     metrics = '{"loss": [5, 1, 2, 6, 3, 4][info.trial.trial_id - 1], "epochs": epoch}'
     experiment_id = lab.create(
-        curve(metrics=metrics, each=UNTIL_ASKED),
+        curve(metrics=metrics, each=UNTIL_ASKED % 2),
         searcher=settings,
         hyperparameters=SPACE,
         checkpoint_storage={"save_trial_best": 0, "save_trial_latest": 0},
@@ -119,19 +119,18 @@ def test_promotion_on_one_slot_survives_the_loss_of_everything(
     trials = {trial.request_id: trial for trial in lab.trials(experiment_id)}
     assert (ended.state, len(trials)) == ("COMPLETED", 6)
     promoted = [action["request_id"] for action in actions(lab, experiment_id, "resume")]
-    assert promoted
+    assert [trials[request_id].id for request_id in promoted] == [3, 5]
     for request_id in promoted:
         runs = lab.service.reader.runs(trials[request_id].id)
         assert runs[-1].steps_completed == 2  # resumed where the rung is
         assert trials[request_id].total_batches == 4
-    assert trials[paused].state == "COMPLETED"
+    assert states(lab.trials(experiment_id)) == ["COMPLETED"] * 6
     replayed = check_replay(lab, experiment_id)
     assert all(trial.exited for trial in replayed.desk.trials)
-    freed = actions(lab, experiment_id, "free_checkpoints")
-    assert freed
-    for action in freed:
-        reason = trials[action["request_id"]].reason
-        assert reason.startswith("no longer to be promoted from 2 epochs: rank "), reason
+    (freed,) = actions(lab, experiment_id, "free_checkpoints")
+    assert freed["request_id"] == paused
+    rank = "rank 4 of 5, and at most 3 can go on"
+    assert trials[paused].reason == f"no longer to be promoted from 2 epochs: {rank}"
     lab.until(lambda: not any(c.state == "COMPLETED" for c in lab.checkpoints(experiment_id)))
 
 
@@ -211,6 +210,25 @@ def test_a_model_proposes_and_is_asked_in_a_process_of_its_own(lab: Lab) -> None
     assert any("proposed by tpe" in action["reason"] for action in created)
     assert not any("failed" in action["reason"] for action in created)
     check_replay(lab, experiment_id)
+    lab.until(lambda: not _helpers("model_child"))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "max_trials", "told"),
+    [("gp", 14, "by gp from"), ("cmaes", 14, "by cmaes from"), ("qmc", 3, "point 3 of a qmc")],
+)
+def test_every_sampler_runs_on_the_platform(
+    lab: Lab, sampler: str, max_trials: int, told: str
+) -> None:
+    pytest.importorskip("optuna")
+    settings = searcher("random", max_trials=max_trials, max_concurrent_trials=2, sampler=sampler)
+    space = {**SPACE, "width": {"type": "int", "minval": 1, "maxval": 64}}
+    ended = lab.wait(lab.create(curve(epochs=1), searcher=settings, hyperparameters=space))
+    reasons = [action["reason"] for action in actions(lab, ended.id, "create")]
+    assert (ended.state, len(reasons)) == ("COMPLETED", max_trials)
+    assert any(told in reason for reason in reasons), reasons
+    assert not any("failed" in reason for reason in reasons), reasons
+    check_replay(lab, ended.id)
     lab.until(lambda: not _helpers("model_child"))
 
 

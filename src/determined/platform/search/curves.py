@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from determined.platform.search.events import dump
+from determined.platform.search.plain_json import dump
 
 
 class SyntheticCurves:

@@ -23,12 +23,37 @@ class Oracle(Protocol):
 class Custom:
     """Carries out what the user's method ordered; trials are known by their number."""
 
-    def __init__(self) -> None:
+    def __init__(self, oracle: Oracle | None) -> None:
+        self._oracle = oracle
         self._progress = 0.0
 
-    def carry_out(self, desk: Desk, orders: list[dict[str, Any]]) -> None:
+    def consult(
+        self, desk: Desk, message: dict[str, Any], recorded: list[dict[str, Any]] | None
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Carry out what the method orders, or ordered before; return it, and how it failed."""
+        orders = self._ask(message) if recorded is None else recorded
+        is_failure = any(order.get("order") == "fail" for order in orders)
+        if recorded is not None and self._oracle is not None and not is_failure:
+            self._oracle.repeat(message, recorded)
+        try:
+            self._carry_out(desk, orders)
+        except CustomMethodError as error:
+            return orders, str(error)
+        return orders, ""
+
+    def _ask(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        if self._oracle is None:
+            raise ValueError("A custom search needs an `oracle`, where its method runs.")
+        try:
+            return self._oracle.ask(message)
+        except CustomMethodError as error:
+            return [{"order": "fail", "reason": str(error)}]
+
+    def _carry_out(self, desk: Desk, orders: list[dict[str, Any]]) -> None:
         for order in orders:
             kind = order.get("order")
+            if kind == "fail":
+                raise CustomMethodError(order["reason"])
             if kind == "create":
                 hparams = order.get("hparams")
                 if not isinstance(hparams, dict):

@@ -14,7 +14,7 @@ import traceback
 from typing import Any, TextIO
 
 from determined.platform.search.child import end_with_parent
-from determined.platform.search.events import load
+from determined.platform.search.plain_json import load
 
 
 class Search:

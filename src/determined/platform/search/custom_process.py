@@ -14,7 +14,7 @@ from typing import Any
 
 from determined.platform.search.child import Child, ChildLost
 from determined.platform.search.custom import CustomMethodError
-from determined.platform.search.events import dump
+from determined.platform.search.plain_json import dump
 
 
 class MethodLostError(CustomMethodError):

@@ -116,10 +116,12 @@ class Bracket:
     def _promote(self, desk: Desk) -> bool:
         """Let the best trial that waits at the highest rung go on, if its rank allows it."""
         for r in reversed(range(len(self.rungs) - 1)):
-            rung = self.rungs[r]
+            rung, above = self.rungs[r], self.rungs[r + 1]
             if not rung.waiting:
                 continue
             keep = self._keep(rung)
+            if self.budget > 0 and len(above.values) + above.heading >= keep:
+                continue  # enough went on, some of them by early luck; a new trial is worth more
             for value, number in rung.waiting:
                 place = rung.place(value)
                 if place >= keep:
@@ -128,12 +130,11 @@ class Bracket:
                 if trial.status == t.PAUSED or trial.exited:
                     rung.forget(value, number)
                     trial.rung = r + 1
-                    self.rungs[r + 1].heading += 1
+                    above.heading += 1
                     self.live += 1
                     self.completed -= trial.exited
-                    desk.resume(
-                        trial, f"promoted from {rung.units} {self.unit}: {_rank(place, rung, keep)}"
-                    )
+                    rank = _rank(place, rung, keep)
+                    desk.resume(trial, f"promoted from {rung.units} {self.unit}: {rank}")
                     return True
         return False
 

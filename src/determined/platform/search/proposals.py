@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from determined.platform.search.questions import Model, Question
+from determined.platform.search.repeats import apart
 from determined.platform.search.results import Results
 from determined.platform.search.space import Point, Space
 from determined.platform.search.trials import Trial
 
 _RANDOM_EVERY = 4  # a model alone may never leave a bad region
 _MOST_PENDING = 16
+_MOST_TRIED = 200  # the newest trials that a proposal must not repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Proposals:
             answer = self._recorded.pop(0)
         else:
             try:
-                answer = self._ask(number, live)
+                answer = self._ask(number, drawn, live)
             except Exception as error:  # the search is worth more than a proposal
                 answer = [drawn, f"a random sample, because {self.sampler} failed: {error!r}"]
         self.made.append(answer)
@@ -67,7 +69,7 @@ class Proposals:
         self.points[number] = choice.point
         return choice
 
-    def _ask(self, number: int, live: Mapping[int, Trial]) -> list[Any] | None:
+    def _ask(self, number: int, drawn: Point, live: Mapping[int, Trial]) -> list[Any] | None:
         seed = zlib.crc32(f"{self._seed}:{number}".encode())
         if self.sampler == "qmc":
             question = Question(self._seed % 2**32, number, [], [])
@@ -81,7 +83,11 @@ class Proposals:
         pending = [(n, self.points[n]) for n, _ in zip(newest, range(_MOST_PENDING), strict=False)]
         where = f" at {units} {self._unit}" if units else ""
         reason = f"proposed by {self.sampler} from {len(observed)} results{where}"
-        return [self._propose(Question(seed, number, observed, pending)), reason]
+        proposed = self._propose(Question(seed, number, observed, pending))
+        known = {*level.chosen(), *range(max(number - _MOST_TRIED, 0), number)}
+        tried = [self.points[n] for n in known]
+        point = apart(self._space.searched, proposed, drawn, tried, number)
+        return [point, reason if point == proposed else f"{reason}, away from earlier trials"]
 
     def _propose(self, question: Question) -> Point:
         return self._built_model().propose(question)

@@ -12,7 +12,8 @@ class Rung:
     """Results in ascending order (smaller is better), found and inserted by bisection.
 
     `waiting` are paused trials that may be promoted, `left` those that ended here and may be
-    promoted only after limits were raised; both hold (result, trial number), best first.
+    promoted only after limits were raised; both hold (result, trial number), best first. `heading`
+    counts the trials in training on their way to this rung.
     """
 
     __slots__ = ("heading", "left", "units", "values", "waiting")
@@ -22,23 +23,19 @@ class Rung:
         self.values: list[float] = []
         self.waiting: Waiting = []
         self.left: Waiting = []
-        self.heading = (
-            0  # trials in training that have not reached this rung but passed the one below
-        )
+        self.heading = 0
 
     def enter(self, value: float) -> int:
         """Insert a result before equal ones and return its place, 0 for the best."""
-        place = bisect_left(self.values, value)
+        place = self.place(value)
         self.values.insert(place, value)
         return place
 
-    def remove(self, value: float) -> None:
-        place = bisect_left(self.values, value)
-        if place < len(self.values) and self.values[place] == value:
-            del self.values[place]
-
     def place(self, value: float) -> int:
         return bisect_left(self.values, value)
+
+    def remove(self, value: float) -> None:
+        _take_out(self.values, value)
 
     def wait(self, value: float, number: int) -> None:
         insort(self.waiting, (value, number))
@@ -48,10 +45,8 @@ class Rung:
 
     def forget(self, value: float, number: int) -> None:
         """Take a trial off both lists, if it is on one."""
-        for entries in (self.waiting, self.left):
-            place = bisect_left(entries, (value, number))
-            if place < len(entries) and entries[place] == (value, number):
-                del entries[place]
+        _take_out(self.waiting, (value, number))
+        _take_out(self.left, (value, number))
 
     def reopen(self) -> None:
         """Let those who ended here be promoted."""
@@ -70,6 +65,12 @@ class Rung:
         rung.left = [(value, number) for value, number in row[3]]
         rung.heading = row[4]
         return rung
+
+
+def _take_out(entries: list[Any], entry: Any) -> None:
+    place = bisect_left(entries, entry)
+    if place < len(entries) and entries[place] == entry:
+        del entries[place]
 
 
 def rung_units(num_rungs: int, divisor: float, max_time: int) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from determined.platform.search import events as e
 from determined.platform.search import trials as t
 from determined.platform.search.adaptive import Halving
-from determined.platform.search.custom import Custom, CustomMethodError, Oracle
+from determined.platform.search.custom import Custom, Oracle
 from determined.platform.search.desk import Desk
 from determined.platform.search.failures import Streak
 from determined.platform.search.plain import Plain
@@ -27,11 +27,7 @@ from determined.platform.search.space import Space
 from determined.platform.search.trials import Trial
 
 _VERSION = 1
-_STATUS = {
-    e.ERRORED: t.ERRORED,
-    e.USER_CANCELED: t.CANCELED,
-    e.INVALID_HP: t.INVALID,
-}
+_STATUS = {e.ERRORED: t.ERRORED, e.USER_CANCELED: t.CANCELED, e.INVALID_HP: t.INVALID}
 
 
 class Method(Protocol):
@@ -82,14 +78,13 @@ class Searcher:
         self.desk = Desk(space, Stream(seed), proposals)
         self.is_over = False
         self.num_events = 0
-        self._oracle = oracle
         self._streak = Streak()
         self._events_at_snapshot = 0
         self._method: Method
         if self.settings.is_halving:
             self._method = Halving(self.settings)
         elif self.settings.name == "custom":
-            self._method = Custom()
+            self._method = Custom(oracle)
         else:
             self._method = Plain(self.settings, self.desk)
 
@@ -115,7 +110,8 @@ class Searcher:
         if not self.is_over or isinstance(event, e.LimitsRaised):
             heard = self._dispatch(event)
             if heard and isinstance(self._method, Custom):
-                made["orders"] = self._consult(self._method, event, record)
+                recorded = None if record is None else record["orders"]
+                made["orders"] = self._consult(self._method, event, recorded)
             self._conclude(event)
         if desk.proposals.made:
             made["proposed"] = desk.proposals.made
@@ -123,8 +119,8 @@ class Searcher:
 
     def _dispatch(self, event: e.Event) -> bool:
         """Bring an event to the method; return False for one that comes too late to matter."""
-        if isinstance(event, e.ValidationCompleted):
-            return self._validated(event)
+        if isinstance(event, e.TrialEvent):
+            return self._of_trial(event, self._trial(event.request_id))
         if isinstance(event, e.InitialTrials):
             self._method.initial(self.desk)
         elif isinstance(event, e.LimitsRaised):
@@ -132,11 +128,11 @@ class Searcher:
             self._method.raised(self.desk, event)
         elif isinstance(event, e.Stopping):
             self.desk.is_closing = True
-        else:
-            return self._of_trial(event, self._trial(event.request_id))  # type: ignore[attr-defined]
         return True
 
-    def _of_trial(self, event: e.Event, trial: Trial) -> bool:
+    def _of_trial(self, event: e.TrialEvent, trial: Trial) -> bool:
+        if isinstance(event, e.ValidationCompleted):
+            return self._validated(trial, event)
         if isinstance(event, e.TrialExited):
             return self._exited(trial)
         if isinstance(event, e.TrialExitedEarly):
@@ -158,26 +154,23 @@ class Searcher:
                 "search: its state and its trials do not belong together."
             ) from None
 
-    def _validated(self, event: e.ValidationCompleted) -> bool:
-        trial = self._trial(event.request_id)
+    def _validated(self, trial: Trial, event: e.ValidationCompleted) -> bool:
         if trial.status != t.RUNNING:  # decided already; what it still reports changes nothing
             return False
         self._streak.ended_well()
+        is_halving, time = self.settings.is_halving, 0
         try:
             value = read_value(self.settings, event.metrics, event.steps)
             if trial.best is None or value < trial.best:
                 trial.best = value
-            time = read_time(self.settings, event.metrics, event.steps) if self._by_metric else 0
+            if is_halving:
+                time = read_time(self.settings, event.metrics, event.steps)
         except UnreadableMetricError as error:
-            if self._by_metric:
+            if is_halving:  # others decide nothing by it
                 self.desk.fail(trial, str(error))
             return True
         self._method.validated(self.desk, trial, value, time)
         return True
-
-    @property
-    def _by_metric(self) -> bool:
-        return self.settings.is_halving
 
     def _exited_early(self, trial: Trial, event: e.TrialExitedEarly) -> bool:
         if trial.exited or trial.status in (*t.FAILED, t.INVALID):
@@ -203,35 +196,16 @@ class Searcher:
         return True
 
     def _consult(
-        self, method: Custom, event: e.Event, record: dict[str, Any] | None
+        self, method: Custom, event: e.Event, recorded: list[dict[str, Any]] | None
     ) -> list[dict[str, Any]]:
-        """Ask the user's method and carry out its orders; its failure ends the search."""
-        orders: list[dict[str, Any]]
-        if record is not None:
-            orders = record["orders"]
-            if self._oracle is not None and not _is_failure(orders):
-                self._oracle.repeat(self._message(event), orders)
-        else:
-            if self._oracle is None:
-                raise ValueError("A custom search needs an `oracle`, where its method runs.")
-            try:
-                orders = self._oracle.ask(self._message(event))
-            except CustomMethodError as error:
-                orders = [{"order": "fail", "reason": str(error)}]
-        try:
-            if _is_failure(orders):
-                raise CustomMethodError(orders[0]["reason"])
-            method.carry_out(self.desk, orders)
-        except CustomMethodError as error:
-            self._end(e.Shutdown(failure=True, reason=f"The search method failed: {error}"))
-        return orders
-
-    def _message(self, event: e.Event) -> dict[str, Any]:
-        """Return an event for a user's method, which knows trials by number."""
+        """Let the user's method, which knows trials by number, decide; its failure is the end."""
         message = e.to_json(event)
-        if "request_id" in message:
+        if isinstance(event, e.TrialEvent):
             message["trial"] = self._trial(message.pop("request_id")).number
-        return message
+        orders, failure = method.consult(self.desk, message, recorded)
+        if failure:
+            self._end(e.Shutdown(failure=True, reason=f"The search method failed: {failure}"))
+        return orders
 
     def _conclude(self, event: e.Event) -> None:
         """End the search when every trial that was asked for has exited."""
@@ -308,7 +282,3 @@ class Searcher:
         self.desk.load(snapshot["desk"])
         self._method.load(snapshot["method"])
         self._method.load_results(self.desk)
-
-
-def _is_failure(orders: list[dict[str, Any]]) -> bool:
-    return bool(orders) and orders[0].get("order") == "fail"

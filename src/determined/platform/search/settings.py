@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 NAMES = ("single", "random", "grid", "async_halving", "adaptive_asha", "custom")
 SAMPLERS = ("random", "tpe", "gp", "cmaes", "qmc")
 MODES = ("aggressive", "standard", "conservative")
+_LARGEST_LOG = 700.0  # of a float
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Settings:
             _at_least("bracket_rungs", number, 1)
         if not self.divisor > 1:
             raise ValueError(f"searcher.divisor: expected a number above 1, got {self.divisor!r}.")
+        _few_enough("num_rungs", self.num_rungs, self.divisor)
+        _few_enough("bracket_rungs", max(self.bracket_rungs, default=1), self.divisor)
         if self.sampler != "random" and self.name in ("single", "grid", "custom"):
             raise ValueError(
                 f"searcher.sampler: a {self.name} search draws no samples from a model; remove "
@@ -79,3 +83,13 @@ def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
 def _at_least(key: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"searcher.{key}: expected a whole number >= {least}, got {value!r}.")
+
+
+def _few_enough(key: str, rungs: int, divisor: float) -> None:
+    """Refuse rungs whose lengths no float can hold."""
+    most = int(_LARGEST_LOG / math.log(divisor))
+    if rungs > most:
+        raise ValueError(
+            f"searcher.{key}: {rungs} rungs, each {divisor} times as long as the last, are too "
+            f"many. Take {most} or fewer."
+        )
