@@ -30,6 +30,7 @@ _LINES = (
     "platform",
     "launch",
     "exec experimental horovod",
+    "dashboard",
     "cli",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")

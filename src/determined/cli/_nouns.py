@@ -34,6 +34,7 @@ _NOUNS = (
         "determined.cli.store",
         "Measure, clean, back up and check the home of the platform.",
     ),
+    Lazy("dashboard", "determined.cli.dashboard", "Look at experiments in a browser, live."),
     Lazy("version", "determined.cli.version", "Show the versions of what `det` runs with."),
 )
 

@@ -5,8 +5,10 @@
 Logs, code and checkpoints are files elsewhere.
 """
 
+from determined.store._curves import Curve, CurveKey
 from determined.store._garbage import Candidate, Retention, garbage, kept
 from determined.store._ingest import Heard, is_decisive
+from determined.store._listing import ExperimentRow, Slice, TableFilter, Tables, TrialPoint
 from determined.store._maintenance import backup, check
 from determined.store._pages import (
     CheckpointFilter,
@@ -51,9 +53,12 @@ __all__ = [
     "CheckpointFilter",
     "Command",
     "Cursor",
+    "Curve",
+    "CurveKey",
     "Event",
     "Experiment",
     "ExperimentFilter",
+    "ExperimentRow",
     "Heard",
     "JournalPosition",
     "Model",
@@ -71,10 +76,14 @@ __all__ = [
     "Run",
     "Samples",
     "SearchStep",
+    "Slice",
     "Summary",
+    "TableFilter",
+    "Tables",
     "Transaction",
     "Trial",
     "TrialFilter",
+    "TrialPoint",
     "Workspace",
     "Writer",
     "backup",

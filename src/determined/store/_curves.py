@@ -75,7 +75,7 @@ class _Chunk(NamedTuple):
 def read_curve(
     connection: sqlite3.Connection,
     key: CurveKey,
-    x: str = "steps",
+    x: str | tuple[str, str] = "steps",
     low: float | None = None,
     high: float | None = None,
     pixels: int = 2000,
@@ -219,13 +219,18 @@ def _seen(points: Points, bounds: _Bounds) -> Points:
 
 
 def _values_at(
-    connection: sqlite3.Connection, key: CurveKey, name: str, steps: np.ndarray, pixels: int
+    connection: sqlite3.Connection,
+    key: CurveKey,
+    x: str | tuple[str, str],
+    steps: np.ndarray,
+    pixels: int,
 ) -> np.ndarray:
     """The value that another metric of the trial had at `steps`, interpolated between reports."""
     import numpy as np
 
+    group, name = (key.group, x) if isinstance(x, str) else x
     for per_batch in (key.per_batch, not key.per_batch):
-        other = CurveKey(key.trial_id, key.group, name, per_batch)
+        other = CurveKey(key.trial_id, group, name, per_batch)
         found = _read(connection, other, False, -np.inf, np.inf, 4 * pixels)
         known = np.isfinite(found.lasts)
         if known.any():

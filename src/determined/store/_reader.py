@@ -14,6 +14,7 @@ from determined.errors import StoreError, StoreVersionError
 from determined.journal import BatchColumns
 from determined.store._connection import FILE_NAME, is_outdated, open_read_only
 from determined.store._garbage import Candidate, Retention, garbage
+from determined.store._listing import Tables
 from determined.store._pages import (
     CHECKPOINT_ORDERS,
     EXPERIMENT_ORDERS,
@@ -109,6 +110,11 @@ class Reader:
             yield
         finally:
             self._connection.execute("ROLLBACK")
+
+    @property
+    def tables(self) -> Tables:
+        """Lists with totals, any column to sort by and pages by number."""
+        return Tables(self._connection)
 
     # Experiments, trials, runs
 
@@ -220,7 +226,7 @@ class Reader:
     def curves(
         self,
         keys: Sequence[CurveKey],
-        x: str = "steps",
+        x: str | tuple[str, str] = "steps",
         low: float | None = None,
         high: float | None = None,
         pixels: int = 2000,
@@ -230,7 +236,7 @@ class Reader:
         Args:
             keys: which metrics of which trials.
             x: `steps`, `time`, `relative` (seconds since the trial started), or the name of a
-                metric of the same group, such as `epochs`.
+                metric of the same group, such as `epochs`, or the group and name of any metric.
             low: only what has at least this x.
             high: only what has at most this x.
             pixels: about how many buckets to return; fewer points than that come exactly.
