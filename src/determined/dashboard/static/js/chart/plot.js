@@ -85,11 +85,11 @@ export class Plot {
     const top = this.y.title ? 24 : 10;
     const bottom = height - (this.x.title ? 38 : 24);
     const yScale = makeScale(this.y.kind, yRange, [bottom, top]);
-    const yTicks = ticks(yScale, Math.max(2, (bottom - top) / 48));
+    const yTicks = marks(this.y, yScale, (bottom - top) / 48);
     const left = 14 + Math.max(20, ...yTicks.map((one) => ink.measureText(one.text).width));
     const right = width - 16;
     const xScale = makeScale(this.x.kind, xRange, [left, right]);
-    Object.assign(this, { xScale, yScale, yTicks, xTicks: ticks(xScale, Math.max(2, (right - left) / 96)), box: { left, right, top, bottom } });
+    Object.assign(this, { xScale, yScale, yTicks, xTicks: marks(this.x, xScale, (right - left) / 96), box: { left, right, top, bottom } });
   }
 
   #extent(columns, kind, within, air) {
@@ -234,6 +234,10 @@ export class Plot {
     ink.fillRect(0, 0, width, height + 28);
     return new Promise((resolve) => canvas.toBlob(resolve));
   }
+}
+
+function marks({ categories }, scale, wanted) {
+  return categories ? categories.map((text, value) => ({ value, text })) : ticks(scale, Math.max(2, wanted));
 }
 
 function search(sorted, value) {

@@ -1,0 +1,55 @@
+// Every metric of a trial, each in its chart.
+
+import { curveControls, curveOptions } from "../../chart/controls.js";
+import { h, hold } from "../../dom.js";
+import { count } from "../../format.js";
+import { want } from "../../live.js";
+import { Page } from "../../page.js";
+import { setQuery } from "../../router.js";
+import { ChartGrid } from "../../widgets/chart_grid.js";
+import { empty } from "../../widgets/parts.js";
+
+class Metrics extends Page {
+  constructor(place, owner) {
+    super(place);
+    this.owner = owner;
+    this.grid = new ChartGrid({});
+  }
+
+  close() {
+    super.close();
+    this.grid.close();
+    want({});
+  }
+
+  moved(place) {
+    this.place = place;
+    this.draw();
+  }
+
+  points(points) {
+    this.grid.grow(points);
+  }
+
+  view() {
+    const { id, trial } = this.owner;
+    const metrics = trial.metrics ?? [];
+    if (!metrics.length) return empty("No metrics yet.", "Curves appear with the first report.");
+    const wanted = (this.query.find ?? "").toLowerCase();
+    const found = metrics.filter(({ group, name }) => `${group} ${name}`.toLowerCase().includes(wanted));
+    this.grid.set(found.map(({ group, name }) => ({ name: `${group} ${name}`, lines: [{ key: `${id}:${group}:${name}`, name: `${group} ${name}`, at: group === "validation" ? 1 : 0 }] })), curveOptions(this.query));
+    want({ series: found.slice(0, 50).map(({ group, name }) => `${id}:${group}:${name}`).join(",") });
+    return [
+      h("div.bar", {},
+        h("input.field.search", { type: "search", placeholder: "Find a metric", "aria-label": "Find a metric", value: this.query.find ?? "", oninput: (event) => setQuery({ find: event.target.value }, { replace: true }) }),
+        curveControls(this.query, metrics), h("span.muted", {}, found.length === metrics.length ? count(metrics.length, "metric") : `${found.length} of ${count(metrics.length, "metric")}`)),
+      found.length ? hold(this.grid.node) : empty("No metric has that name."),
+    ];
+  }
+
+  keys() {
+    return [{ key: "/", what: "Search", run: () => this.node.querySelector(".search")?.focus() }];
+  }
+}
+
+export const open = (place, owner) => new Metrics(place, owner).begin();
