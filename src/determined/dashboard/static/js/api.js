@@ -42,6 +42,9 @@ export async function getSession(signal) {
   return session;
 }
 
+// `delete` is not everywhere: only verbs that the server names get a button.
+export const hasVerb = (name) => session?.verbs?.includes(name) ?? name !== "delete";
+
 export async function send(method, url, body = undefined) {
   if (!session) await getSession();
   const options = { method, headers: { "X-Det-Token": session.csrf } };

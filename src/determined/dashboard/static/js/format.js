@@ -25,6 +25,15 @@ export function count(n, one, many = `${one}s`) {
   return `${(n ?? 0).toLocaleString("en-US")} ${n === 1 ? one : many}`;
 }
 
+// Bookkeeping that is reported like a metric comes after what was measured.
+export const measuredFirst = (metrics) => {
+  const isCount = ({ name }) => name === "batches" || name === "epochs";
+  return [...metrics.filter((one) => !isCount(one)), ...metrics.filter(isCount)];
+};
+
+// A metric's name with its group, unless the name says it already.
+export const metricTitle = ({ group, name }) => (name.startsWith(group) ? name : `${group} ${name}`);
+
 export function percent(share) {
   if (share === null || share === undefined) return "–";
   const whole = Math.floor(share * 100 + 1e-9);

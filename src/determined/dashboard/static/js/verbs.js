@@ -1,18 +1,18 @@
 // What one can do to experiments, and the watch on what became of it: a click is not an effect.
 
-import { get, path, send } from "./api.js";
+import { get, hasVerb, path, send } from "./api.js";
 import { h } from "./dom.js";
 import { count } from "./format.js";
 import { listen } from "./live.js";
 import { confirm } from "./widgets/dialog.js";
-import { button, isOver } from "./widgets/parts.js";
+import { button, isActive, isOver } from "./widgets/parts.js";
 import { toast } from "./widgets/toast.js";
 
 const VERBS = {
-  pause: { text: "Pause", doing: "Pausing", fits: (row) => row.state === "ACTIVE" },
+  pause: { text: "Pause", doing: "Pausing", fits: (row) => isActive(row.state) },
   activate: { text: "Activate", doing: "Activating", fits: (row) => row.state === "PAUSED" },
   cancel: {
-    text: "Cancel", doing: "Canceling", fits: (row) => ["ACTIVE", "PAUSED"].includes(row.state),
+    text: "Cancel", doing: "Canceling", fits: (row) => isActive(row.state) || row.state === "PAUSED",
     warn: "Each running trial saves a checkpoint and ends. A canceled experiment cannot be activated again.",
   },
   kill: {
@@ -30,6 +30,7 @@ const VERBS = {
 export function verbButtons(rows, done = () => {}) {
   const managed = rows.filter((row) => !row.unmanaged);
   return Object.entries(VERBS)
+    .filter(([name]) => hasVerb(name))
     .map(([name, verb]) => [name, verb, (["archive", "unarchive", "delete"].includes(name) ? rows : managed).filter(verb.fits)])
     .filter(([, , fitting]) => fitting.length)
     .map(([name, verb, fitting]) => button(rows.length > 1 ? `${verb.text} ${fitting.length}` : verb.text, () => act(name, fitting, done), { kind: verb.danger ? "danger" : "" }));
@@ -63,7 +64,7 @@ async function ask(name, rows) {
 }
 
 const REACHED = {
-  pause: "PAUSED", activate: "ACTIVE", cancel: "CANCELED", kill: "CANCELED",
+  pause: (row, running) => row.state === "PAUSED" && !running, activate: (row) => isActive(row.state), cancel: (row) => isOver(row.state), kill: (row) => isOver(row.state),
 };
 
 // Waits for the effect: the state, and for a pause also that no process is left.
@@ -81,7 +82,7 @@ function watch(name, rows, said) {
       const running = new Set((await get("/api/queue")).running.map((one) => one.experiment_id));
       for (const id of [...waiting]) {
         const row = await get(path("experiments", id));
-        if (isOver(row.state) || (row.state === REACHED[name] && (name === "activate" || !running.has(id)))) {
+        if (isOver(row.state) || REACHED[name](row, running.has(id))) {
           waiting.delete(id);
           said.say(await effect(row), "good");
         }
@@ -97,7 +98,7 @@ function watch(name, rows, said) {
 }
 
 export async function effect(row) {
-  const words = { PAUSED: "Paused", ACTIVE: "Active again", CANCELED: "Canceled", COMPLETED: "Completed", ERROR: "Ended with an error" };
+  const words = { PAUSED: "Paused", ACTIVE: "Active", RUNNING: "Running", QUEUED: "Queued", CANCELED: "Canceled", COMPLETED: "Completed", ERROR: "Ended with an error" };
   const start = `${words[row.state] ?? row.state}: experiment ${row.id}`;
   if (row.state !== "PAUSED" && row.state !== "CANCELED") return `${start}.`;
   const { total, rows } = await get(path("experiments", row.id, "trials"), { sort: "steps", order: "desc", limit: 1 });

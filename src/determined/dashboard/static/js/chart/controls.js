@@ -1,6 +1,7 @@
 // The switches of learning curves. Their state is in the address.
 
 import { h } from "../dom.js";
+import { metricTitle } from "../format.js";
 import { setQuery } from "../router.js";
 import { button, select } from "../widgets/parts.js";
 import { X_AXES } from "./curves.js";
@@ -14,7 +15,7 @@ export function curveOptions(query) {
 
 export function curveControls(query, metrics = [], { many = false } = {}) {
   const options = curveOptions(query);
-  const axes = [...X_AXES, ...metrics.map(({ group, name }) => ({ value: `metric:${group}.${name}`, text: `${group} ${name}` }))];
+  const axes = [...X_AXES, ...metrics.map(({ group, name }) => ({ value: `metric:${group}.${name}`, text: metricTitle({ group, name }) }))];
   const toggle = (name, text, title) => button(text, () => setQuery({ [name]: !options[name] }), { pressed: options[name], title });
   return [
     select("Over", axes, options.x, (x) => setQuery({ x: x === "steps" ? "" : x, from: "", to: "" })),

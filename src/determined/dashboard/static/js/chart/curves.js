@@ -15,7 +15,7 @@ export const X_AXES = [
 export class CurveChart {
   // lines: [{key: "TRIAL:GROUP:NAME", name, about: {hparam: value}, at: place in the palette}]
   constructor({ title, height = 320, legend = true, onzoom = null, onpick = null }) {
-    Object.assign(this, { title, legend, onzoom, lines: [], options: {}, series: [], total: 0 });
+    Object.assign(this, { small: height < 250, title, legend, onzoom, lines: [], options: {}, series: [], total: 0 });
     this.plot = new Plot({
       label: title, height, onpick: onpick && ((series) => onpick(series.line)),
       describe: (series, at) => this.#describe(series, at),
@@ -105,7 +105,7 @@ export class CurveChart {
     const range = from || to ? [Number(from), Number(to)] : null;
     this.plot.set({
       series: drawn,
-      x: { kind, title: xTitle(x), range },
+      x: { kind, title: this.small ? "" : xTitle(x), range },
       y: { kind: logy ? "log" : "linear", title: "", range: range ? this.plot.y.range : null },
     });
     this.#frame();

@@ -15,12 +15,17 @@ export function token(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-// From poor to good: a scale of blue to yellow (after cividis), safe for the colour-blind.
-const RAMP = [[0, 34, 78], [53, 69, 108], [102, 105, 112], [148, 142, 119], [200, 184, 102], [254, 232, 56]];
+// From poor to good: pale to strong on a light ground, dim to bright on a dark one, in steps of
+// lightness, which every eye can tell apart.
+const RAMPS = {
+  light: [[201, 209, 219], [143, 184, 222], [62, 134, 196], [13, 84, 150], [6, 40, 92]],
+  dark: [[62, 68, 78], [92, 96, 105], [140, 133, 106], [201, 180, 88], [255, 232, 90]],
+};
 
 export function ramp(share) {
-  const at = Math.max(0, Math.min(1, share)) * (RAMP.length - 1);
-  const [low, rest] = [Math.min(RAMP.length - 2, Math.floor(at)), at - Math.min(RAMP.length - 2, Math.floor(at))];
-  const mix = RAMP[low].map((part, i) => Math.round(part + (RAMP[low + 1][i] - part) * rest));
+  const steps = RAMPS[isDark() ? "dark" : "light"];
+  const at = Math.max(0, Math.min(1, share)) * (steps.length - 1);
+  const low = Math.min(steps.length - 2, Math.floor(at));
+  const mix = steps[low].map((part, i) => Math.round(part + (steps[low + 1][i] - part) * (at - low)));
   return `rgb(${mix.join(" ")})`;
 }

@@ -46,9 +46,9 @@ export class Parallel {
   }
 
   #measure(width) {
-    const step = (width - 140) / Math.max(1, this.axes.length - 1);
+    const step = (width - 152) / Math.max(1, this.axes.length - 1);
     this.axes.forEach((axis, at) => {
-      axis.px = 56 + at * step;
+      axis.px = 64 + at * step;
       const [top, bottom] = this.flipped.has(axis.name) ? [this.height - FOOT, TOP] : [TOP, this.height - FOOT];
       if (axis.kind === "category") {
         axis.places = axis.values.map((it) => axis.categories.indexOf(String(it)));
@@ -82,7 +82,7 @@ export class Parallel {
     for (const at of shown[0]) this.#line(ink, at, token("line"), 0.7);
     const alpha = shown[1].length > 400 ? 0.35 : 0.75;
     ink.lineWidth = shown[1].length > 200 ? 1 : 1.5;
-    for (const at of shown[1]) this.#line(ink, at, this.goodness[at] === null ? token("line-strong") : ramp(0.15 + 0.85 * this.goodness[at]), alpha);
+    for (const at of shown[1]) this.#line(ink, at, this.goodness[at] === null ? token("line-strong") : ramp(this.goodness[at]), alpha);
     ink.globalAlpha = 1;
     for (const axis of this.axes) this.#axis(ink, axis);
     render(this.titles, this.axes.map((axis, at) => h("button.axis-title", {

@@ -69,7 +69,7 @@ export class Plot {
     drawAxes(ink, this);
     ink.save();
     ink.beginPath();
-    ink.rect(this.box.left, this.box.top - 2, this.box.right - this.box.left, this.box.bottom - this.box.top + 4);
+    ink.rect(this.box.left - 5, this.box.top - 5, this.box.right - this.box.left + 10, this.box.bottom - this.box.top + 7);
     ink.clip();
     const lit = this.lit ?? this.cursor?.series.key ?? null;
     const order = lit === null ? this.series : [...this.series.filter((one) => one.key !== lit), ...this.series.filter((one) => one.key === lit)];

@@ -2,8 +2,9 @@
 
 import { get } from "../api.js";
 import { curveControls, curveOptions } from "../chart/controls.js";
+import { seriesKey } from "../chart/series.js";
 import { h, hold } from "../dom.js";
-import { count, csv, number, real, value } from "../format.js";
+import { count, csv, measuredFirst, metricTitle, number, real, value } from "../format.js";
 import { want } from "../live.js";
 import { Page } from "../page.js";
 import { go, setQuery } from "../router.js";
@@ -57,7 +58,8 @@ class Compare extends Page {
     if (!this.ids.length) return [h("h1", {}, "Compare"), form, empty("Nothing is chosen.", "Select rows with x in any table, then press c.")];
     if (this.error) return [h("h1", {}, "Compare"), form, problem(this.error, () => { this.asked = null; this.load(); })];
     if (!this.found) return [h("h1", {}, "Compare"), form, skeleton(10)];
-    const { trials, metrics } = this.found;
+    const { trials } = this.found;
+    const metrics = measuredFirst(this.found.metrics);
     this.#charts(trials, metrics);
     return [
       h("div.head", {}, h("h1.what", {}, `Compare ${count(trials.length, "trial")}`), form),
@@ -71,10 +73,10 @@ class Compare extends Page {
   #charts(trials, metrics) {
     const shown = metrics.slice(0, 24);
     this.grid.set(shown.map(({ group, name }) => ({
-      name: `${group} ${name}`,
-      lines: trials.map((trial, at) => ({ key: `${trial.id}:${group}:${name}`, name: this.#name(trial), href: `/trials/${trial.id}`, about: trial.hparams, at })),
+      name: metricTitle({ group, name }),
+      lines: trials.map((trial, at) => ({ key: seriesKey(trial.id, group, name), name: this.#name(trial), href: `/trials/${trial.id}`, about: trial.hparams, at })),
     })), curveOptions(this.query));
-    want({ series: trials.flatMap((trial) => shown.slice(0, 8).map(({ group, name }) => `${trial.id}:${group}:${name}`)).slice(0, 100).join(",") });
+    want({ series: trials.flatMap((trial) => shown.slice(0, 8).map(({ group, name }) => seriesKey(trial.id, group, name))).slice(0, 100).join(",") });
   }
 
   #rows() {

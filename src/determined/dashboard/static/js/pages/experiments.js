@@ -37,7 +37,7 @@ class Experiments extends Page {
   }
 
   #filters() {
-    return Object.fromEntries(FILTERS.map((name) => [name, this.query[name]]));
+    return { ...Object.fromEntries(FILTERS.map((name) => [name, this.query[name]])), archived: this.query.archived === "1" ? "" : "0" };
   }
 
   async #fetch(offset, limit) {
@@ -174,7 +174,7 @@ class Experiments extends Page {
     const answer = await dialog(`Label ${count(rows.length, "experiment")}`, [labelField()], { ok: "Add" });
     if (!answer?.label) return;
     try {
-      for (const row of rows) await send("PATCH", `/api/experiments/${row.id}`, { labels: [...new Set([...row.labels, answer.label])] });
+      await send("POST", "/api/experiments/verbs", { verb: "label", ids: rows.map((row) => row.id), label: answer.label });
       toast(`Labelled ${count(rows.length, "experiment")} “${answer.label}”.`, "good");
     } catch (error) {
       toast(error.message, "bad");
@@ -220,13 +220,13 @@ const COLUMNS = (sparks) => [
     cell: (row) => number(real(row.best_validation)),
   },
   { key: "spark", title: "Curve", sort: null, cell: (row) => spark(sparks.get(row.id)?.y, `Curve of ${sparks.get(row.id)?.metric}`), plain: () => "" },
-  { key: "metric", title: "Metric", sort: null, rare: true, cell: (row) => row.searcher?.metric ?? "–", plain: (row) => row.searcher?.metric },
   { key: "trials", title: "Trials", number: true, cell: (row) => number(row.trials), plain: (row) => row.trials, hover: (row) => Object.entries(row.states ?? {}).map(([state, n]) => `${n} ${state.toLowerCase()}`).join(", ") },
+  { key: "created", title: "Created", cell: (row) => ago(row.created), plain: (row) => moment(row.created), hover: (row) => moment(row.created) },
+  { key: "duration", title: "Duration", number: true, cell: (row) => duration(row.duration), plain: (row) => row.duration },
+  { key: "metric", title: "Metric", sort: null, rare: true, cell: (row) => row.searcher?.metric ?? "–", plain: (row) => row.searcher?.metric },
   { key: "searcher", title: "Searcher", sort: null, rare: true, cell: (row) => row.searcher?.name ?? "–", plain: (row) => row.searcher?.name },
   { key: "project", title: "Project", sort: null, rare: true, cell: (row) => row.project?.name ?? "–", plain: (row) => row.project?.name },
   { key: "owner", title: "Owner", sort: null, rare: true, cell: (row) => row.owner ?? "–", plain: (row) => row.owner },
-  { key: "created", title: "Created", cell: (row) => ago(row.created), plain: (row) => moment(row.created), hover: (row) => moment(row.created) },
-  { key: "duration", title: "Duration", number: true, cell: (row) => duration(row.duration), plain: (row) => row.duration },
   { key: "checkpoint_size", title: "Checkpoints", number: true, rare: true, cell: (row) => (row.checkpoint_count ? bytes(row.checkpoint_size) : "–"), plain: (row) => row.checkpoint_size, hover: (row) => count(row.checkpoint_count, "checkpoint") },
 ];
 

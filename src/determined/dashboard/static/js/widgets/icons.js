@@ -23,6 +23,7 @@ export function icon(name) {
 
 const SHAPES = {
   active: "M2 1l7 4-7 4z",
+  queued: "M5 .5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9zM5 2a3 3 0 1 1 0 6 3 3 0 0 1 0-6z",
   paused: "M1.5 1h2.6v8H1.5zM5.9 1h2.6v8H5.9z",
   stopping: "M5 .8L9.2 5 5 9.2.8 5z",
   completed: "M5 .5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9z",

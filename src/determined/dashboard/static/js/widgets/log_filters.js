@@ -21,7 +21,7 @@ export function logFilters(query) {
     }),
     button(".*", () => setQuery({ regex: query.regex !== "1" }), { pressed: query.regex === "1", title: "Search with a regular expression" }),
     select("Level", LEVELS, query.level ?? "", (level) => setQuery({ level }), { hideLabel: true }),
-    h("label.labelled", {}, "Rank", h("input.field", { type: "number", min: 0, size: 3, "aria-label": "Rank", class: "field short", value: query.rank ?? "", onchange: (event) => setQuery({ rank: event.target.value }) })),
+    h("label.labelled", {}, "Rank", h("input.field.tiny", { type: "number", min: 0, "aria-label": "Rank", value: query.rank ?? "", onchange: (event) => setQuery({ rank: event.target.value }) })),
     query.since || query.until || query.times ? [time("since", "From"), time("until", "To")] : button("Time", () => setQuery({ times: "1" }, { replace: true })),
   ];
 }

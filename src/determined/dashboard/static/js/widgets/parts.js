@@ -6,20 +6,25 @@ import { icon, stateShape } from "./icons.js";
 import { toast } from "./toast.js";
 
 export function stateKind(state) {
-  if (state === "ACTIVE") return "active";
+  if (state === "ACTIVE" || state === "RUNNING") return "active";
+  if (state === "QUEUED") return "queued";
   if (state === "PAUSED") return "paused";
   if (state === "COMPLETED") return "completed";
   if (state === "ERROR" || state === "DELETE_FAILED") return "error";
   return state?.startsWith("STOPPING") || state === "DELETING" ? "stopping" : "canceled";
 }
 
+export const isActive = (state) => ["ACTIVE", "RUNNING", "QUEUED"].includes(state);
+
 export const isOver = (state) => ["COMPLETED", "CANCELED", "ERROR", "DELETED"].includes(state);
 
 export function stateBadge(state, title = "") {
   const kind = stateKind(state);
-  const word = kind === "stopping" ? "STOPPING" : state;
-  return h("span.state", { "data-kind": kind, "data-state": state, title: title || state }, stateShape(kind), word);
+  const word = kind === "stopping" ? (state === "DELETING" ? "Deleting" : "Stopping") : sentence(state);
+  return h("span.state", { "data-kind": kind, "data-state": state, title: title || sentence(state) }, stateShape(kind), word);
 }
+
+const sentence = (state) => (state ? state[0] + state.slice(1).toLowerCase().replaceAll("_", " ") : "–");
 
 export function progressBar(share, state, label = "Progress") {
   const known = share !== null && share !== undefined;

@@ -3,8 +3,9 @@
 import { get, path } from "../../api.js";
 import { curveControls, curveOptions, zoomInAddress } from "../../chart/controls.js";
 import { CurveChart } from "../../chart/curves.js";
+import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
-import { real } from "../../format.js";
+import { measuredFirst, metricTitle, real } from "../../format.js";
 import { want } from "../../live.js";
 import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
@@ -26,7 +27,7 @@ class Curves extends Page {
   }
 
   get metrics() {
-    return this.owner.experiment.metrics ?? [];
+    return measuredFirst(this.owner.experiment.metrics ?? []);
   }
 
   get metric() {
@@ -55,11 +56,11 @@ class Curves extends Page {
     const shown = best(this.trials, Number(this.query.top ?? 50), smaller);
     const { ids, hparams } = this.trials;
     const lines = shown.map((at) => ({
-      key: `${ids[at]}:${metric.group}:${metric.name}`, name: `Trial ${ids[at]}`, href: `/trials/${ids[at]}`, at: shown.indexOf(at),
+      key: seriesKey(ids[at], metric.group, metric.name), name: `Trial ${ids[at]}`, href: `/trials/${ids[at]}`, at: shown.indexOf(at),
       about: Object.fromEntries(Object.entries(hparams).filter(([, all]) => new Set(all).size > 1).map(([name, all]) => [name, all[at]])),
     }));
     const note = ids.length > shown.length ? `The ${shown.length} best of ${ids.length.toLocaleString("en-US")} trials.` : "";
-    this.chart.set({ title: `${metric.group} ${metric.name}`, lines, options: { ...curveOptions(this.query), smallerIsBetter: smaller, note } });
+    this.chart.set({ title: metricTitle(metric), lines, options: { ...curveOptions(this.query), smallerIsBetter: smaller, note } });
     want({ series: lines.map((one) => one.key).join(",") });
   }
 
@@ -78,7 +79,7 @@ class Curves extends Page {
     const { metric } = this;
     return [
       h("div.bar", {},
-        select("Metric", this.metrics.map(({ group, name }) => ({ value: `${group}.${name}`, text: `${group} ${name}` })), `${metric.group}.${metric.name}`, (it) => setQuery({ metric: it })),
+        select("Metric", this.metrics.map(({ group, name }) => ({ value: `${group}.${name}`, text: metricTitle({ group, name }) })), `${metric.group}.${metric.name}`, (it) => setQuery({ metric: it })),
         curveControls(this.query, this.metrics, { many: true }),
         select("Trials", TOP.map((n) => ({ value: n, text: `best ${n}` })), this.query.top ?? "50", (top) => setQuery({ top }))),
       hold(this.chart.node),

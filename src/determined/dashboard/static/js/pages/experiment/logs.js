@@ -12,7 +12,7 @@ class ExperimentLogs extends Page {
     super(place);
     this.owner = owner;
     this.next = null;
-    this.lines = new LogView({ newer: () => this.#more(), href: (one) => `/trials/${one.trial_id}/logs?line=${one.line}` });
+    this.lines = new LogView({ many: true, newer: () => this.#more(), href: (one) => `/trials/${one.trial_id}/logs?line=${one.line}` });
     this.lines.following = false;
   }
 

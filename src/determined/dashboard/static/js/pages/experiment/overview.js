@@ -1,6 +1,7 @@
 // What one asks first: how far, how good, with what, at what cost.
 
 import { CurveChart } from "../../chart/curves.js";
+import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
 import { bytes, count, duration, moment, number, real, value } from "../../format.js";
 import { Page } from "../../page.js";
@@ -33,7 +34,7 @@ class Overview extends Page {
     if (!trial || !metric) return;
     this.charted = trial;
     this.chart ??= new CurveChart({ title: metric, height: 240, legend: false, onpick: () => go(`/trials/${trial}`) });
-    const key = `${trial}:validation:${metric}`;
+    const key = seriesKey(trial, "validation", metric);
     this.chart.set({ title: `${metric} of trial ${trial}`, lines: [{ key, name: `Trial ${trial}`, about: experiment.best?.hparams }], options: {} });
     want({ series: key });
   }

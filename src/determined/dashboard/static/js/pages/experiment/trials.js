@@ -2,7 +2,7 @@
 
 import { get, path, query as toQuery } from "../../api.js";
 import { h, hold } from "../../dom.js";
-import { count } from "../../format.js";
+import { count, metricTitle } from "../../format.js";
 import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
 import { openPicker } from "../../widgets/menu.js";
@@ -42,9 +42,9 @@ class Trials extends Page {
   }
 
   #allColumns() {
-    const { hparams = [], searcher, metrics = [] } = this.owner.experiment;
-    return [...trialColumns(hparams, searcher?.metric), ...metrics.map(({ group, name }) => ({
-      key: `metric:${group}.${name}`, title: `${group} ${name}`, kind: "metric", rare: true, number: true,
+    const { hparams = [], searcher, metrics = [], best_trial_id } = this.owner.experiment;
+    return [...trialColumns(hparams, searcher?.metric, best_trial_id), ...metrics.map(({ group, name }) => ({
+      key: `metric:${group}.${name}`, title: metricTitle({ group, name }), kind: "metric", rare: true, number: true,
       cell: (row) => row.columns?.[`metric:${group}.${name}`] ?? "–", plain: (row) => row.columns?.[`metric:${group}.${name}`],
     }))];
   }

@@ -24,40 +24,40 @@ class ParallelView extends Page {
 
   load() {
     return this.ask(async () => {
-      this.points = this.points ?? await fetchPoints(this.owner.id, this.signal);
+      this.all = this.all ?? await fetchPoints(this.owner.id, this.signal);
     });
   }
 
   changed({ experiments }) {
-    if (experiments?.includes(this.owner.id)) this.soon(() => this.ask(async () => { this.points = await fetchPoints(this.owner.id, this.signal); }), 2000);
+    if (experiments?.includes(this.owner.id)) this.soon(() => this.ask(async () => { this.all = await fetchPoints(this.owner.id, this.signal); }), 2000);
   }
 
   view() {
     if (this.error) return problem(this.error, () => this.load());
-    if (!this.points) return skeleton(12);
+    if (!this.all) return skeleton(12);
     const { experiment } = this.owner;
     const metric = experiment.searcher?.metric ?? "best";
     const smaller = experiment.searcher?.smaller_is_better ?? true;
-    const axes = axesOf(this.points, experiment.hparams ?? []);
-    if (!axes.length || this.points.ids.length < 2) return empty("Nothing to compare yet.", "This view shows trials whose hyperparameters differ.");
-    axes.push({ name: "metric", title: metric, kind: "linear", values: this.points.values.map(real) });
+    const axes = axesOf(this.all, experiment.hparams ?? []);
+    if (!axes.length || this.all.ids.length < 2) return empty("Nothing to compare yet.", "This view shows trials whose hyperparameters differ.");
+    axes.push({ name: "metric", title: metric, kind: "linear", values: this.all.values.map(real) });
     const brushes = readBrushes(this.query.brush);
-    this.chart.set({ axes, goodness: goodness(this.points.values, smaller), brushes });
+    this.chart.set({ axes, goodness: goodness(this.all.values, smaller), brushes });
     const rows = this.#rows(axes, brushes, smaller);
     return [
       h("section.card", { "aria-label": "Parallel coordinates" },
-        h("header", {}, h("h2", {}, "Parallel coordinates"), h("span.muted", {}, Object.keys(brushes).length ? brushSentence(axes, brushes) : "Drag along an axis to keep the trials that pass there; yellow is best."),
+        h("header", {}, h("h2", {}, "Parallel coordinates"), h("span.muted", {}, Object.keys(brushes).length ? brushSentence(axes, brushes) : "Drag along an axis to keep the trials that pass there. The stronger the colour, the better."),
           Object.keys(brushes).length ? button("Clear", () => setQuery({ brush: "" }, { replace: true }), { kind: "quiet", picture: "close" }) : null),
         h("div.scroll-x", {}, hold(this.chart.node))),
       h("section.card", { "aria-label": "Trials" },
-        h("div.bar.table-tools", {}, h("span.count", {}, rows.length === this.points.ids.length ? count(rows.length, "trial") : `${rows.length} of ${count(this.points.ids.length, "trial")}`),
+        h("div.bar.table-tools", {}, h("span.count", {}, rows.length === this.all.ids.length ? count(rows.length, "trial") : `${rows.length} of ${count(this.all.ids.length, "trial")}`),
           button("CSV", () => this.table.export(`experiment-${this.owner.id}-brushed`), { kind: "quiet" })),
         hold(this.table.node)),
     ];
   }
 
   #rows(axes, brushes, smaller) {
-    const { ids, states, steps, values, hparams } = this.points;
+    const { ids, states, steps, values, hparams } = this.all;
     const place = (axis, at) => (axis.kind === "category" ? axis.categories.indexOf(String(axis.values[at])) : axis.values[at]);
     const kept = ids.map((_, at) => at).filter((at) => axes.every((axis) => !brushes[axis.name] || (place(axis, at) >= brushes[axis.name][0] && place(axis, at) <= brushes[axis.name][1])));
     const rows = kept.map((at) => ({ id: ids[at], state: states[at], steps: steps[at], best: real(values[at]), hparams: Object.fromEntries(axes.slice(0, -1).map(({ name }) => [name, hparams[name][at]])) }));

@@ -1,8 +1,9 @@
 // Every metric of a trial, each in its chart.
 
 import { curveControls, curveOptions } from "../../chart/controls.js";
+import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
-import { count } from "../../format.js";
+import { count, measuredFirst, metricTitle } from "../../format.js";
 import { want } from "../../live.js";
 import { Page } from "../../page.js";
 import { setQuery } from "../../router.js";
@@ -33,12 +34,12 @@ class Metrics extends Page {
 
   view() {
     const { id, trial } = this.owner;
-    const metrics = trial.metrics ?? [];
+    const metrics = measuredFirst(trial.metrics ?? []);
     if (!metrics.length) return empty("No metrics yet.", "Curves appear with the first report.");
     const wanted = (this.query.find ?? "").toLowerCase();
     const found = metrics.filter(({ group, name }) => `${group} ${name}`.toLowerCase().includes(wanted));
-    this.grid.set(found.map(({ group, name }) => ({ name: `${group} ${name}`, lines: [{ key: `${id}:${group}:${name}`, name: `${group} ${name}`, at: group === "validation" ? 1 : 0 }] })), curveOptions(this.query));
-    want({ series: found.slice(0, 50).map(({ group, name }) => `${id}:${group}:${name}`).join(",") });
+    this.grid.set(found.map(({ group, name }) => ({ name: metricTitle({ group, name }), lines: [{ key: seriesKey(id, group, name), name: metricTitle({ group, name }), at: group === "validation" ? 1 : 0 }] })), curveOptions(this.query));
+    want({ series: found.slice(0, 50).map(({ group, name }) => seriesKey(id, group, name)).join(",") });
     return [
       h("div.bar", {},
         h("input.field.search", { type: "search", placeholder: "Find a metric", "aria-label": "Find a metric", value: this.query.find ?? "", oninput: (event) => setQuery({ find: event.target.value }, { replace: true }) }),

@@ -1,7 +1,7 @@
 // A trial at a glance: its values, its runs and restarts, and what went wrong.
 
 import { h } from "../../dom.js";
-import { duration, moment, number, real, value } from "../../format.js";
+import { duration, measuredFirst, moment, number, real, value } from "../../format.js";
 import { Page } from "../../page.js";
 import { card, copyable, empty, facts, stateBadge } from "../../widgets/parts.js";
 
@@ -41,7 +41,7 @@ class Overview extends Page {
     if (!metrics?.length) return card("Metrics", null, empty("No metrics yet."));
     return card("Metrics", h("a", { href: `/trials/${id}/metrics` }, "Curves"), h("div.scroll-x", {}, h("table.plain", {},
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Metric"), ["Last", "Least", "Greatest", "Points"].map((text) => h("th.number", { scope: "col" }, text)))),
-      h("tbody", {}, metrics.slice(0, 60).map((one) => h("tr", {}, h("td", {}, h("span.muted", {}, `${one.group} `), one.name),
+      h("tbody", {}, measuredFirst(metrics).slice(0, 60).map((one) => h("tr", {}, h("td", {}, h("span.muted", {}, `${one.group} `), one.name),
         [one.last, one.min, one.max].map((it) => h("td.number", {}, number(real(it)))), h("td.number", {}, number(one.count))))))));
   }
 

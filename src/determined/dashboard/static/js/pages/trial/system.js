@@ -4,8 +4,9 @@ import { get, path } from "../../api.js";
 import { CurveChart } from "../../chart/curves.js";
 import { look } from "../../chart/palette.js";
 import { Plot } from "../../chart/plot.js";
+import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
-import { clock, number } from "../../format.js";
+import { clock, metricTitle, number } from "../../format.js";
 import { Page } from "../../page.js";
 import { card, download, button, empty, problem, skeleton } from "../../widgets/parts.js";
 
@@ -36,8 +37,8 @@ class System extends Page {
   #training() {
     const metric = this.owner.trial.metrics?.find((one) => one.group === "training" && one.name === "loss") ?? this.owner.trial.metrics?.[0];
     if (!metric) return;
-    this.training ??= new CurveChart({ title: `${metric.group} ${metric.name}`, height: 200, legend: false });
-    this.training.set({ lines: [{ key: `${this.owner.id}:${metric.group}:${metric.name}`, name: metric.name }], options: { x: "wall" } });
+    this.training ??= new CurveChart({ title: metricTitle(metric), height: 200, legend: false });
+    this.training.set({ lines: [{ key: seriesKey(this.owner.id, metric.group, metric.name), name: metric.name }], options: { x: "wall" } });
   }
 
   view() {
