@@ -2,9 +2,9 @@
 
     python -m benchmarks.dashboard.make_store HOME [--small | --full]
 
-Small: a search with rungs, a running one, failures, NaN curves, long names, several projects, models
-and an unmanaged run, within seconds. Full: that, and what is much: 1,000 experiments, 10,000 trials
-in one of them, 50 trials with a million points each, a trial with 100 metrics, a log of 200 MB.
+Small: a search with rungs, a running one, failures, NaN curves, long names, several projects, a
+model and an unmanaged run, within seconds. Full: that, and what is much: 1,000 experiments, 10,000
+trials in one more, 50 trials with a million points each, a trial with 100 metrics, a log of 200 MB.
 """
 
 from __future__ import annotations

@@ -17,27 +17,42 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from determined.dashboard.api import (
+    checkpoints,
+    code,
+    compare,
+    events,
     experiment,
     experiments,
+    export,
     logs,
+    models,
+    queue,
+    search,
     series,
     session,
+    system,
     trials,
     verbs,
 )
 from determined.dashboard.door import BodyTooLarge, BodyTooSlow, Door, Guard, read_body
+from determined.dashboard.encoding import compressed, dump
 from determined.dashboard.endpoints import Endpoint, answer, problem
+from determined.dashboard.live import MOST_LISTENERS, Listener, Live, read_mark
+from determined.dashboard.schema import openapi
 from determined.dashboard.static_files import FOREVER, StaticFiles, plotly_script
 from determined.dashboard.view import View
 from determined.platform.service import Service
 
 logger = logging.getLogger("determined.dashboard")
 
-_SUBJECTS = (session, experiments, experiment, trials, series, logs, verbs)
+_SUBJECTS = (
+    *(session, experiments, experiment, trials, search, series, logs, checkpoints, code),
+    *(compare, models, queue, system, export, events, verbs),
+)
 _PAGES = re.compile(
     r"/|/experiments/\d+(/[a-z]+)?|/trials/\d+(/[a-z]+)?|/compare|/models(/.+)?|/queue"
 )
@@ -60,9 +75,11 @@ def make_app(service_factory: Callable[[], Service], door: Door) -> Starlette:
         readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
         actors = ThreadPoolExecutor(_ACTORS, thread_name_prefix="actor")
         app.state.view, app.state.readers, app.state.actors = view, readers, actors
+        app.state.live = Live(view)
         try:
             yield
         finally:
+            await app.state.live.close()
             readers.shutdown(cancel_futures=True)
             actors.shutdown(wait=False, cancel_futures=True)
             view.close()
@@ -88,8 +105,13 @@ def make_app(service_factory: Callable[[], Service], door: Door) -> Starlette:
     async def script(request: Request) -> Response:
         return await in_thread(request, files.answer, plotly, request, FOREVER)
 
+    async def description(request: Request) -> Response:
+        accepted = request.headers.get("accept-encoding", "")
+        return compressed(dump(openapi(endpoints())), "application/json", accepted)
+
     routes: list[BaseRoute] = [_route(endpoint) for endpoint in endpoints()]
     routes += [
+        Route("/api/openapi.json", description),
         Route("/plotly.js", script),
         Route("/static/{name:path}", static),
         Route("/{path:path}", page),
@@ -117,9 +139,26 @@ def _route(endpoint: Endpoint) -> Route:
                 return problem(408, "The body did not come in time.")
         pool = state.readers if is_question else state.actors
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(pool, answer, endpoint, state.view, request, body)
+        result = await loop.run_in_executor(pool, answer, endpoint, state.view, request, body)
+        return result if isinstance(result, Response) else _stream(request, result)
 
-    return Route(endpoint.path, handle, methods=[endpoint.method])
+    path = endpoint.path.replace("{name}", "{name:path}")  # a model's name may hold a slash
+    return Route(path, handle, methods=[endpoint.method])
+
+
+def _stream(request: Request, listener: Listener) -> Response:
+    """A stream of changes, from where the listener was if it was here before."""
+    live: Live = request.app.state.live
+    if live.num_listeners >= MOST_LISTENERS:
+        return problem(503, f"There are {MOST_LISTENERS} streams already.", "Close some pages.")
+    mark = request.query_params.get("since") or request.headers.get("last-event-id", "")
+    known = read_mark(mark)
+    since = None
+    if known is not None:
+        since, listener.log_line = known
+    headers = {"X-Accel-Buffering": "no"}
+    messages = live.stream(listener, since)
+    return StreamingResponse(messages, media_type="text/event-stream", headers=headers)
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

@@ -1,8 +1,8 @@
 """Who may come in: the one place that looks at hosts, cookies, tokens, origins and sizes.
 
 A browser comes with the token of the printed address once, and gets a cookie for it. Whoever has
-neither sees nothing. Verbs need a header besides, which a foreign page cannot know. `Host` must be a
-name of this machine or a bare address, so that no foreign name can be pointed at us.
+neither sees nothing. Verbs need a header besides, which a foreign page cannot know. `Host` must be
+a name of this machine or a bare address, so that no foreign name can be pointed at us.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ _LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8">
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:34em;margin:4em auto;padding:0 1em;
 color-scheme:light dark}input{font:inherit;width:100%;box-sizing:border-box;margin:.5em 0}</style>
 <h1>Who are you?</h1><p>Open the address that <code>det dashboard</code> printed: it ends in
-<code>?token=...</code>. Or paste the token, which is in the file <code>dashboard.token</code> of the
-home.</p><form action="PATH" method="get"><label>Token <input name="token" type="password"
+<code>?token=...</code>. Or paste the token, which is in the file <code>dashboard.token</code> of
+the home.</p><form action="PATH" method="get"><label>Token <input name="token" type="password"
 autocomplete="off" required></label><button>Open</button></form></html>
 """
 

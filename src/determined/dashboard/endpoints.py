@@ -3,8 +3,8 @@
     @routes.get("/experiments/{id}", id=ID)
     def experiment(view: View, id: int) -> ExperimentDetail: ...
 
-The same declaration checks every request, and becomes a page of the OpenAPI schema. Functions run in
-threads, so they may wait for the disk; what they raise becomes an error that the page can show.
+The same declaration checks every request, and becomes a page of the OpenAPI schema. Functions run
+in threads, so they may wait for the disk; what they raise becomes an error that a page can show.
 """
 
 from __future__ import annotations
@@ -104,19 +104,19 @@ class Routes:
     endpoints: list[Endpoint] = field(default_factory=list)
 
     def get(
-        self, path: str, *, media_type: str = "application/json", **parameters: Parameter | Kind
+        self, path: str, /, *, media_type: str = "application/json", **parameters: Parameter | Kind
     ) -> Callable[[Function], Function]:
         """Declare a question."""
         return self._declare("GET", path, None, media_type, parameters)
 
     def post(
-        self, path: str, *, body: dict[str, Any] | None = None, **parameters: Parameter | Kind
+        self, path: str, /, *, body: dict[str, Any] | None = None, **parameters: Parameter | Kind
     ) -> Callable[[Function], Function]:
         """Declare a verb."""
         return self._declare("POST", path, body, "application/json", parameters)
 
     def patch(
-        self, path: str, *, body: dict[str, Any], **parameters: Parameter | Kind
+        self, path: str, /, *, body: dict[str, Any], **parameters: Parameter | Kind
     ) -> Callable[[Function], Function]:
         """Declare a change."""
         return self._declare("PATCH", path, body, "application/json", parameters)
@@ -147,8 +147,8 @@ class Routes:
         return keep
 
 
-def answer(endpoint: Endpoint, view: View, request: Request, body: bytes) -> Response:
-    """Run an endpoint for a request; called in a thread."""
+def answer(endpoint: Endpoint, view: View, request: Request, body: bytes) -> Any:
+    """Run an endpoint for a request; called in a thread. A stream's answer is its listener."""
     try:
         arguments = endpoint.arguments(dict(request.path_params), _query(request))
         if endpoint.body is not None:
@@ -164,7 +164,7 @@ def answer(endpoint: Endpoint, view: View, request: Request, body: bytes) -> Res
         return problem(409, str(error))
     except DeterminedError as error:
         return problem(503, str(error))
-    if isinstance(result, Response):
+    if isinstance(result, Response) or endpoint.media_type == "text/event-stream":
         return result
     accepted = request.headers.get("accept-encoding", "")
     body = result if isinstance(result, bytes) else dump(result)

@@ -1,6 +1,6 @@
-"""What a parameter may be: one declaration checks the text that came and describes it in the schema.
+"""What a parameter may be: one declaration checks a text that came, and describes it in the schema.
 
-Every kind is a frozen value with `parse` (text -> value, `BadValue` if it will not do) and `schema`.
+Each kind is a frozen value with `parse` (text -> value, `BadValue` if it will not do) and `schema`.
 """
 
 from __future__ import annotations

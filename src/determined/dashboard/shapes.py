@@ -1,6 +1,6 @@
-"""What the API answers: the types, of which the OpenAPI schema is made, and records turned into them.
+"""What the API answers: types, of which the OpenAPI schema is made, and records turned into them.
 
-Pure. Times are seconds since 1970. A `Number` that is no finite one travels as a string.
+Pure. Times are seconds since 1970. A number that is not finite travels as a string.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The secret of a dashboard: a file in the home that only its owner can read, and what is made of it.
+"""The secret of a dashboard: a file in the home that only its owner can read, and what comes of it.
 
-The token is in the printed address once. The cookie that a browser keeps is derived from it, and the
-value that verbs must carry is derived from the cookie: neither gives the token away.
+The token is in the printed address once. The cookie that a browser keeps is derived from it, and
+the value that verbs must carry is derived from the cookie: neither gives the token away.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ class View:
         self.searches = Searches()
         self._guard = threading.Lock()
         self._reader: Reader | None = None
+        self._version: Callable[[], int] | None = None
         self._remembered: dict[Any, tuple[Any, Any]] = {}
         self._machine: tuple[float, Machine] | None = None
 
@@ -98,14 +99,21 @@ class View:
         return value
 
     def while_unchanged(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` gives, kept until anything is committed to the store."""
-        thread = threading.get_ident()  # the number of a version counts for one connection only
-        return self.remember((key, thread), self.reader.data_version(), make)
+        """What `make` gives, kept until anything is committed to the store.
+
+        Not within a snapshot, which may be older than the version that this looks at.
+        """
+        reader = self.reader
+        with self._guard:
+            if self._version is None:
+                self._version = reader.version_probe()
+            version = self._version()
+        return self.remember(key, version, make)
 
     def close(self) -> None:
         """Close the store."""
         with self._guard:
             if self._reader is not None:
                 self._reader.close()
-                self._reader = None
+                self._reader = self._version = None
         self.service.close()

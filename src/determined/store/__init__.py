@@ -5,6 +5,7 @@
 Logs, code and checkpoints are files elsewhere.
 """
 
+from determined.store._changes import Changed, ChangeWatch, NewPoints, Position
 from determined.store._curves import Curve, CurveKey
 from determined.store._garbage import Candidate, Retention, garbage, kept
 from determined.store._ingest import Heard, is_decisive
@@ -49,6 +50,8 @@ __all__ = [
     "PROFILER_GROUPS",
     "TERMINAL_STATES",
     "Candidate",
+    "ChangeWatch",
+    "Changed",
     "Checkpoint",
     "CheckpointFilter",
     "Command",
@@ -64,9 +67,11 @@ __all__ = [
     "Model",
     "ModelVersion",
     "NewExperiment",
+    "NewPoints",
     "NewTrial",
     "Order",
     "Page",
+    "Position",
     "Project",
     "RatedCheckpoint",
     "Reader",

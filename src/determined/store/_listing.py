@@ -12,10 +12,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from determined.store._pages import EXPERIMENT_ORDERS, TRIAL_ORDERS, ExperimentFilter, Where
-from determined.store._records import EVENTS, TRIALS, Event, Trial
+from determined.store._pages import (
+    EXPERIMENT_ORDERS,
+    TRIAL_ORDERS,
+    CheckpointFilter,
+    ExperimentFilter,
+    Where,
+)
+from determined.store._records import (
+    CHECKPOINTS,
+    EVENTS,
+    RUNS,
+    TRIALS,
+    Checkpoint,
+    Event,
+    Run,
+    Trial,
+)
 from determined.store._rows import Table
-from determined.store._summary import Summary
+from determined.store._summary import Summary, type_of
 from determined.store._trial_tally import read_summaries
 
 RUNNING, QUEUED = "RUNNING", "QUEUED"
@@ -312,6 +327,77 @@ class Tables:
         """What happened to an experiment, newest first."""
         rest = "WHERE experiment_id=? ORDER BY id DESC LIMIT ?"
         return EVENTS.select(self._connection, rest, experiment_id, limit)
+
+    def trial_ids(self, experiment_id: int) -> dict[str, int]:
+        """The ids of the trials of a search, by the search's own names for them."""
+        rows = self._connection.execute(
+            "SELECT request_id, id FROM trial WHERE experiment_id=?", (experiment_id,)
+        )
+        return dict(rows.fetchall())
+
+    def trial_reasons(self, experiment_id: int) -> dict[str, str]:
+        """What was said of the trials of a search last, by the same names."""
+        rows = self._connection.execute(
+            "SELECT request_id, reason FROM trial WHERE experiment_id=? AND reason<>''",
+            (experiment_id,),
+        )
+        return dict(rows.fetchall())
+
+    def last_decisions(
+        self, experiment_id: int, limit: int
+    ) -> list[tuple[int, float, str | None, str]]:
+        """What a search decided last, newest first: number, time, whose event it was, and why."""
+        rows = self._connection.execute(
+            "SELECT number, time, event, sentence FROM search_step "
+            "WHERE experiment_id=? AND sentence<>'' ORDER BY number DESC LIMIT ?",
+            (experiment_id, limit),
+        )
+        return [
+            (number, time, json.loads(text).get("event", {}).get("request_id"), sentence)
+            for number, time, text, sentence in rows
+        ]
+
+    def last_values(self, experiment_id: int, group: str, name: str) -> dict[int, Any]:
+        """The last value of a metric for each trial that has it."""
+        rows = self._connection.execute(
+            "SELECT t.id, s.last FROM trial t JOIN summary s ON s.trial_id=t.id "
+            "AND s.grp=? AND s.name=? WHERE t.experiment_id=?",
+            (group, name, experiment_id),
+        )
+        return {trial_id: json.loads(text) for trial_id, text in rows}
+
+    def checkpoints(
+        self, wanted: CheckpointFilter, limit: int, offset: int
+    ) -> tuple[int, list[tuple[Checkpoint, float | None]]]:
+        """How many checkpoints fit; a page, newest first, each with its searcher's metric."""
+        where = wanted.where()
+        (total,) = self._connection.execute(
+            f"SELECT count(*) FROM checkpoint {where}", where.parameters
+        ).fetchone()
+        rows = self._connection.execute(
+            f"SELECT {CHECKPOINTS.columns} FROM checkpoint {where} "
+            "ORDER BY report_time DESC, uuid DESC LIMIT ? OFFSET ?",
+            [*where.parameters, limit, offset],
+        ).fetchall()
+        found = [CHECKPOINTS.record(row) for row in rows]
+        return total, [(checkpoint, self._rating(checkpoint)) for checkpoint in found]
+
+    def _rating(self, checkpoint: Checkpoint) -> float | None:
+        row = self._connection.execute(
+            "SELECT r.metrics, e.searcher_metric FROM report r, experiment e WHERE e.id=? "
+            "AND r.trial_id=? AND r.grp='validation' AND r.steps=? AND r.archived=0",
+            (checkpoint.experiment_id, checkpoint.trial_id, checkpoint.steps_completed),
+        ).fetchone()
+        value = None if row is None else json.loads(row[0]).get(row[1])
+        return float(value) if type_of(value) == "number" else None
+
+    def runs(self, experiment_id: int) -> list[Run]:
+        """The runs of all trials of an experiment."""
+        rest = (
+            "JOIN trial ON trial.id=run.trial_id WHERE trial.experiment_id=? "
+            "ORDER BY run.trial_id, run.run_id"
+        )
+        return RUNS.select(self._connection, rest, experiment_id)
 
 
 def _sort_key(sort: str, orders: dict[str, str], trial: str) -> tuple[str, list[Any]]:

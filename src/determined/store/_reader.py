@@ -6,12 +6,13 @@ import contextlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from determined.errors import StoreError, StoreVersionError
 from determined.journal import BatchColumns
+from determined.store._changes import Changed, ChangeWatch, NewPoints, Position, new_points, since
 from determined.store._connection import FILE_NAME, is_outdated, open_read_only
 from determined.store._garbage import Candidate, Retention, garbage
 from determined.store._listing import Tables
@@ -102,6 +103,13 @@ class Reader:
         """A number that changes, for this thread, whenever something was committed."""
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
+    def version_probe(self) -> Callable[[], int]:
+        """A question like `data_version` for all threads, of which one at a time may ask it."""
+        connection = open_read_only(self._home)
+        with self._guard:
+            self._all.append(connection)
+        return lambda: int(connection.execute("PRAGMA data_version").fetchone()[0])
+
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
         """All questions of this thread within the `with` block see one state of the store."""
@@ -115,6 +123,20 @@ class Reader:
     def tables(self) -> Tables:
         """Lists with totals, any column to sort by and pages by number."""
         return Tables(self._connection)
+
+    def watch(self) -> ChangeWatch:
+        """Something that tells what changes from now on; for this thread."""
+        return ChangeWatch(self._connection)
+
+    def changed_since(self, position: Position) -> Changed:
+        """Whom the reports, events and commands after a position are about."""
+        return since(self._connection, position)
+
+    def new_points(
+        self, keys: Sequence[CurveKey], after: int, limit: int = 2000
+    ) -> tuple[dict[CurveKey, NewPoints], int]:
+        """What curves got after a report, and the report up to which that is all."""
+        return new_points(self._connection, keys, after, limit)
 
     # Experiments, trials, runs
 

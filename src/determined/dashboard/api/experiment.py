@@ -7,15 +7,16 @@ from typing import Any, TypedDict
 
 from determined.config import masked, to_yaml
 from determined.dashboard.api.experiments import project_names
+from determined.dashboard.api.trials import points_of
 from determined.dashboard.endpoints import Routes
 from determined.dashboard.parameters import ID
 from determined.dashboard.shapes import (
     ExperimentShape,
     MetricName,
     Values,
-    differing,
     experiment_shape,
     flat,
+    same,
 )
 from determined.dashboard.view import View
 from determined.platform.outcome import Outcome, outcome
@@ -144,17 +145,17 @@ def events_of(view: View, experiment_id: int) -> list[EventShape]:
 def hparams_of(view: View, record: Experiment) -> list[HparamShape]:
     """The hyperparameters of a search, and whether its trials differ in them."""
     configured = ranges(record.config.get("hyperparameters") or {})
-    known = view.while_unchanged(
-        ("differing", record.id),
-        lambda: differing(
-            flat(p.hparams) for p in view.reader.tables.trial_points(record.id, 10_000)
-        ),
-    )
+    points = points_of(view, record.id)
+    known = {name: _differs(column) for name, column in points["hparams"].items()}
     found = [
         hparam_shape(name, value, known.get(name, False)) for name, value in configured.items()
     ]
     others = [name for name in known if name not in configured]
     return found + [hparam_shape(name, None, known[name]) for name in others]
+
+
+def _differs(column: list[Any]) -> bool:
+    return any(not same(column[0], value) for value in column)
 
 
 def ranges(section: dict[str, Any], prefix: str = "") -> Values:

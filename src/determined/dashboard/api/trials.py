@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from typing import Any, TypedDict
@@ -22,7 +23,7 @@ from determined.dashboard.shapes import (
     trial_shape,
 )
 from determined.dashboard.view import View
-from determined.platform.outcome import folder_of
+from determined.platform.outcome import folder_of, load_lines
 from determined.platform.run_folder import RunFolder
 from determined.store import CheckpointFilter, Order, Slice, Trial
 
@@ -93,14 +94,19 @@ class PointsShape(TypedDict):
 def points(view: View, id: int) -> PointsShape:
     """All trials in columns, for pictures of the search; at most 10,000."""
     view.experiment(id)
-    return view.while_unchanged(("points", id), lambda: _points(view, id))
+    return points_of(view, id)
+
+
+def points_of(view: View, experiment_id: int) -> PointsShape:
+    """All trials in columns, read once for all pictures of them."""
+    return view.while_unchanged(("points", experiment_id), lambda: _points(view, experiment_id))
 
 
 def _points(view: View, experiment_id: int) -> PointsShape:
     found = view.reader.tables.trial_points(experiment_id, _MOST_POINTS)
     running = {run.trial_id for run in view.reader.unfinished_runs()}
     rows = [flat(point.hparams) for point in found]
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(itertools.chain.from_iterable(rows))
     states = [
         point.state if point.state != "ACTIVE" else "RUNNING" if point.id in running else "QUEUED"
         for point in found
@@ -248,12 +254,4 @@ def _best_checkpoint(view: View, record: Trial) -> tuple[str | None, str]:
     if not found:
         return None, ""
     best = next((c for c in found if c.steps_completed == record.best_validation_steps), found[0])
-    return best.uuid, load_lines(str(folder_of(best, view.experiment(record.experiment_id)) or ""))
-
-
-def load_lines(folder: str) -> str:
-    """The Python that loads the trial of a checkpoint in a folder."""
-    if not folder:
-        return ""
-    load = f"trial = pytorch.load_trial_from_checkpoint_path({folder!r})"
-    return f"from determined import pytorch\n{load}"
+    return best.uuid, load_lines(best, folder_of(best, view.experiment(record.experiment_id)))
