@@ -9,7 +9,7 @@ export function number(value, digits = 4) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e7) return minus(value.toLocaleString("en-US"));
-  if (size < 1e-3 || size >= 1e6) return minus(value.toExponential(digits - 2).replace("e+", "e"));
+  if (size < 1e-3 || size >= 1e6) return minus(Number(value.toPrecision(digits - 1)).toExponential().replace("e+", "e"));
   return minus(String(Number(value.toPrecision(digits))));
 }
 

@@ -3,7 +3,7 @@
 import { getSession } from "./api.js";
 import { h, render } from "./dom.js";
 import { listen } from "./live.js";
-import { button } from "./widgets/parts.js";
+import { button, isActive } from "./widgets/parts.js";
 
 const PLACES = [["/", "Experiments"], ["/models", "Models"], ["/queue", "Queue"]];
 
@@ -56,7 +56,7 @@ function draw() {
     slots ? h("a.slots", { href: "/queue", title: `${slots.used} of ${slots.total} slots work` },
       h("span.slot-marks", { "aria-hidden": "true" }, slots.total <= 16 ? Array.from({ length: slots.total }, (_, at) => h("span", { "data-used": at < slots.used })) : null),
       `${slots.used}/${slots.total}`, h("span.wide", {}, " slots")) : null,
-    h("span.stream", { "data-stream": stream, role: "status" }, stream === "live" ? "Live" : stream === "lost" ? "Reconnecting …" : "Connecting …"),
+    h("span.stream", { "data-stream": stream, role: "status" }, h("span.wide", {}, stream === "live" ? "Live" : stream === "lost" ? "Reconnecting …" : "Connecting …")),
     button("", () => window.switchTheme(), { kind: "quiet", title: "Light or dark", picture: "moon" }),
     button("", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" })), { kind: "quiet", title: "Keys", picture: "help" }));
   render(document.getElementById("banner"), banner());
@@ -64,11 +64,11 @@ function draw() {
 
 function banner() {
   if (stream === "lost") return "The dashboard does not answer; what is shown may be old. Trying again …";
-  if (session && !session.supervisor.alive && hasWork()) return `The supervisor is not running: ${session.supervisor.text || "what is shown will not change until it is back."}`;
+  if (session && !session.supervisor.alive && hasWork()) return session.supervisor.text;
   return null;
 }
 
 // Without work the supervisor ends by itself: that is no news.
 function hasWork() {
-  return Object.entries(session.counts ?? {}).some(([state, n]) => n && (state === "ACTIVE" || state.startsWith("STOPPING") || state === "DELETING"));
+  return Object.entries(session.counts ?? {}).some(([state, n]) => n && (isActive(state) || state.startsWith("STOPPING") || state === "DELETING"));
 }

@@ -5,6 +5,7 @@ import { count, duration, moment, number, value } from "../format.js";
 import { button, download, problem } from "../widgets/parts.js";
 import { look, token } from "./palette.js";
 import { Plot } from "./plot.js";
+import { swatch } from "./swatch.js";
 import { envelope, extended, fetchSeries } from "./series.js";
 
 export const X_AXES = [
@@ -93,7 +94,7 @@ export class CurveChart {
 
   #show() {
     const { x = "steps", from, to, logx, logy, smallerIsBetter } = this.options;
-    const drawn = this.series.map((one) => ({ ...one, ...look(one.at), name: one.line.name }));
+    const drawn = this.series.filter((one) => one.total).map((one) => ({ ...one, ...look(one.at), name: one.line.name }));
     const shown = drawn.reduce((sum, one) => sum + (one.counts ? one.n : one.x.length), 0);
     const total = drawn.reduce((sum, one) => sum + one.total, 0);
     const banded = drawn.some((one) => one.kind === "bands");
@@ -121,7 +122,7 @@ export class CurveChart {
     return drawn.slice(0, 100).map((one) => h("li", {
       key: one.key, onmouseenter: () => this.plot.light(one.key), onmouseleave: () => this.plot.light(null),
     },
-    h("svg.swatch", { viewBox: "0 0 20 8", "aria-hidden": "true" }, h("line", { x1: 0, x2: 20, y1: 4, y2: 4, stroke: one.color, "stroke-dasharray": one.dash.join(" ") })),
+    swatch(one),
     one.line?.href ? h("a.cut", { href: one.line.href, title: one.name }, one.name) : h("span.cut", { title: one.name }, one.name),
     h("span.number", {}, number(last(one)))));
   }
@@ -131,6 +132,7 @@ export class CurveChart {
     const hidden = this.options.logy ? drawn.reduce((sum, one) => sum + one.y.reduce((part, it) => part + (it <= 0), 0), 0) : 0;
     return [
       banded ? h("span", {}, "Bands reach from the least to the greatest value, lines are means. Drag to see every point.") : null,
+      this.lines.length > this.series.filter((one) => one.total).length ? h("span", {}, `${count(this.lines.length - this.series.filter((one) => one.total).length, "trial has", "trials have")} no points yet.`) : null,
       lost.length ? h("span", {}, `× NaN or infinite: ${lost.slice(0, 3).map(([name]) => name).join(", ")}${lost.length > 3 ? ` and ${lost.length - 3} more` : ""}.`) : null,
       hidden ? h("span", {}, `${count(hidden, "value")} at or below 0 cannot stand on a log axis.`) : null,
       this.options.note ? h("span", {}, this.options.note) : null,

@@ -85,7 +85,7 @@ export class Plot {
     const top = this.y.title ? 24 : 10;
     const bottom = height - (this.x.title ? 38 : 24);
     const yScale = makeScale(this.y.kind, yRange, [bottom, top]);
-    const yTicks = marks(this.y, yScale, (bottom - top) / 48);
+    const yTicks = marks(this.y, yScale, (bottom - top) / (height < 250 ? 36 : 48));
     const left = 14 + Math.max(20, ...yTicks.map((one) => ink.measureText(one.text).width));
     const right = width - 16;
     const xScale = makeScale(this.x.kind, xRange, [left, right]);

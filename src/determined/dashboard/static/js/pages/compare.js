@@ -2,6 +2,8 @@
 
 import { get } from "../api.js";
 import { curveControls, curveOptions } from "../chart/controls.js";
+import { look } from "../chart/palette.js";
+import { swatch } from "../chart/swatch.js";
 import { seriesKey } from "../chart/series.js";
 import { h, hold } from "../dom.js";
 import { count, csv, measuredFirst, metricTitle, number, real, value } from "../format.js";
@@ -14,7 +16,7 @@ import { button, card, download, empty, problem, skeleton, stateBadge } from "..
 class Compare extends Page {
   constructor(place) {
     super(place);
-    this.grid = new ChartGrid({ height: 280, legend: true, onpick: (line) => go(line.href) });
+    this.grid = new ChartGrid({ height: 240, onpick: (line) => go(line.href) });
   }
 
   get title() {
@@ -49,7 +51,7 @@ class Compare extends Page {
   }
 
   #name(trial) {
-    return `${trial.experiment_name ?? trial.experiment?.name ?? `Experiment ${trial.experiment_id}`} · ${trial.id}`;
+    return `${trial.experiment_name} · ${trial.id}`;
   }
 
   view() {
@@ -66,6 +68,7 @@ class Compare extends Page {
       this.#table(),
       this.#config(),
       h("div.bar", {}, curveControls(this.query, metrics), metrics.length > 24 ? h("span.muted", {}, `24 of ${metrics.length} metrics`) : null),
+      h("ul.legend-row", { "aria-label": "Trials" }, trials.map((trial, at) => h("li", { key: String(trial.id) }, swatch(look(at)), h("a", { href: `/trials/${trial.id}` }, this.#name(trial))))),
       metrics.length ? hold(this.grid.node) : empty("No metrics yet."),
     ];
   }
@@ -76,7 +79,7 @@ class Compare extends Page {
       name: metricTitle({ group, name }),
       lines: trials.map((trial, at) => ({ key: seriesKey(trial.id, group, name), name: this.#name(trial), href: `/trials/${trial.id}`, about: trial.hparams, at })),
     })), curveOptions(this.query));
-    want({ series: trials.flatMap((trial) => shown.slice(0, 8).map(({ group, name }) => seriesKey(trial.id, group, name))).slice(0, 100).join(",") });
+    want({ series: trials.flatMap((trial) => shown.slice(0, 8).map(({ group, name }) => seriesKey(trial.id, group, name))).slice(0, 100) });
   }
 
   #rows() {
@@ -102,11 +105,11 @@ class Compare extends Page {
 
   #config() {
     const { differs, trials } = this.found;
-    const rows = Array.isArray(differs.config) ? differs.config : [];
+    const rows = Object.entries(differs.config ?? {});
     if (!rows.length) return null;
     return card("Configuration: what differs", null, h("div.scroll-x", {}, h("table.plain.differs", {},
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), trials.map((one) => h("th.number", { scope: "col" }, one.id)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, h("th.mono", { scope: "row" }, row.name ?? row.key), row.values.map((it) => h("td.number.mono", {}, value(it)))))))));
+      h("tbody", {}, rows.map(([name, values]) => h("tr", {}, h("th.mono", { scope: "row" }, name), values.map((it) => h("td.number.mono", { title: value(it) }, value(it)))))))));
   }
 }
 

@@ -86,7 +86,7 @@ class Experiments extends Page {
     }
     const rows = this.paged.rows.filter(Boolean);
     const extras = new Set(this.#defaultExtras());
-    return all.filter((one) => (one.key.includes(":") ? extras.has(one.key) : !one.rare || (rows.length > 1 && new Set(rows.map((row) => JSON.stringify(one.plain(row)))).size > 1)));
+    return all.filter((one) => !one.hidden && (one.key.includes(":") ? extras.has(one.key) : !one.rare || (rows.length > 1 && new Set(rows.map((row) => JSON.stringify(one.plain(row)))).size > 1)));
   }
 
   get title() {
@@ -223,7 +223,7 @@ const COLUMNS = (sparks) => [
   { key: "trials", title: "Trials", number: true, cell: (row) => number(row.trials), plain: (row) => row.trials, hover: (row) => Object.entries(row.states ?? {}).map(([state, n]) => `${n} ${state.toLowerCase()}`).join(", ") },
   { key: "created", title: "Created", cell: (row) => ago(row.created), plain: (row) => moment(row.created), hover: (row) => moment(row.created) },
   { key: "duration", title: "Duration", number: true, cell: (row) => duration(row.duration), plain: (row) => row.duration },
-  { key: "metric", title: "Metric", sort: null, rare: true, cell: (row) => row.searcher?.metric ?? "–", plain: (row) => row.searcher?.metric },
+  { key: "metric", title: "Metric", sort: null, hidden: true, cell: (row) => row.searcher?.metric ?? "–", plain: (row) => row.searcher?.metric },
   { key: "searcher", title: "Searcher", sort: null, rare: true, cell: (row) => row.searcher?.name ?? "–", plain: (row) => row.searcher?.name },
   { key: "project", title: "Project", sort: null, rare: true, cell: (row) => row.project?.name ?? "–", plain: (row) => row.project?.name },
   { key: "owner", title: "Owner", sort: null, rare: true, cell: (row) => row.owner ?? "–", plain: (row) => row.owner },

@@ -2,7 +2,7 @@
 
 import { get, path } from "../api.js";
 import { h, hold } from "../dom.js";
-import { ago, count, moment } from "../format.js";
+import { ago, bytes, count, moment, number } from "../format.js";
 import { Page } from "../page.js";
 import { go } from "../router.js";
 import { card, copyable, empty, facts, problem, skeleton } from "../widgets/parts.js";
@@ -39,13 +39,13 @@ class Models extends Page {
   }
 
   #all() {
-    const rows = this.found.rows ?? this.found.models ?? [];
+    const { rows } = this.found;
     this.table.set({
       rows, total: rows.length,
       columns: [
         { key: "name", title: "Model", sort: null, cell: (row) => h("span.name", {}, h("a", { href: `/models/${encodeURIComponent(row.name)}` }, row.name), (row.labels ?? []).map((label) => h("span.chip", {}, label))), plain: (row) => row.name },
         { key: "description", title: "Description", sort: null, cell: (row) => row.description, plain: (row) => row.description, hover: (row) => row.description },
-        { key: "versions", title: "Versions", number: true, sort: null, cell: (row) => row.versions?.length ?? row.versions ?? row.num_versions ?? 0, plain: (row) => row.versions?.length ?? row.versions },
+        { key: "versions", title: "Versions", number: true, sort: null, cell: (row) => row.num_versions, plain: (row) => row.num_versions },
         { key: "updated", title: "Updated", sort: null, cell: (row) => ago(row.updated ?? row.created), plain: (row) => moment(row.updated ?? row.created), hover: (row) => moment(row.updated ?? row.created) },
       ],
       empty: () => empty("No models registered yet.", "A model is a name for checkpoints that are worth keeping; register one in Python:", h("code", {}, "client.create_model(\"mnist\").register_version(checkpoint_uuid)")),
@@ -54,15 +54,15 @@ class Models extends Page {
   }
 
   #one() {
-    const model = this.found.model ?? this.found;
-    const versions = this.found.versions ?? model.versions ?? [];
+    const model = this.found;
+    const { versions } = model;
     return [
       h("div.head", {}, h("div.what", {}, h("div.crumbs", {}, h("a", { href: "/models" }, "Models"), "/", h("span", {}, model.name)), h("h1", {}, model.name), model.description ? h("p.muted", {}, model.description) : null,
         h("div.under", {}, count(versions.length, "version"), (model.labels ?? []).map((label) => h("span.chip", {}, label))))),
       model.notes ? card("Notes", null, h("div.inside", {}, h("pre", {}, model.notes))) : null,
-      versions.length ? versions.map((one) => card(`Version ${one.version}${one.name ? `: ${one.name}` : ""}`, h("span.muted", { title: moment(one.created) }, ago(one.created)), h("div.inside.stack", {},
-        facts([["Checkpoint", h("span.mono", {}, one.checkpoint_uuid)], ["Trial", one.trial_id && h("a", { href: `/trials/${one.trial_id}` }, one.trial_id)], ["Comment", one.comment], ["Notes", one.notes], ["Labels", (one.labels ?? []).join(", ")]]),
-        one.load ? copyable(one.load) : null))) : empty("No versions yet."),
+      versions.length ? versions.map((one) => card(`Version ${one.number}${one.name ? `: ${one.name}` : ""}`, h("span.muted", { title: moment(one.created) }, ago(one.created)), h("div.inside.stack", {},
+        facts([["Checkpoint", h("span.mono", {}, one.checkpoint_uuid)], ["Trial", one.trial_id && h("a", { href: `/trials/${one.trial_id}` }, `Trial ${one.trial_id} at batch ${number(one.steps)}`)], ["Size", bytes(one.size)], ["Comment", one.comment], ["Notes", one.notes], ["Labels", (one.labels ?? []).join(", ")]]),
+        one.load ? copyable(one.load) : null, one.state === "DELETED" ? null : h("a", { href: `/api/checkpoints/${one.checkpoint_uuid}/download`, download: "" }, "Download")))) : empty("No versions yet."),
     ];
   }
 

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { count, duration } from "../format.js";
+import { ago, count } from "../format.js";
 import { Page } from "../page.js";
 import { card, empty, problem, skeleton } from "../widgets/parts.js";
 
@@ -40,10 +40,10 @@ class Queue extends Page {
     if (!rows.length) return card(title, null, empty(nothing));
     const waiting = title === "Waiting";
     return card(title, h("span.muted", {}, count(rows.length, "trial")), h("div.scroll-x", {}, h("table.plain", {},
-      h("thead", {}, h("tr", {}, h("th.number", { scope: "col" }, "Trial"), h("th", { scope: "col" }, "Experiment"), h("th.number", { scope: "col" }, "Slots"), h("th.number", { scope: "col" }, "Priority"), h("th", { scope: "col" }, waiting ? "Why it waits" : "Since"))),
+      h("thead", {}, h("tr", {}, h("th.number", { scope: "col" }, "Trial"), h("th", { scope: "col" }, "Experiment"), h("th.number", { scope: "col" }, "Slots"), waiting ? h("th.number", { scope: "col" }, "Priority") : null, h("th", { scope: "col" }, waiting ? "Why it waits" : "Started"))),
       h("tbody", {}, rows.slice(0, 500).map((one) => h("tr", { key: `${one.experiment_id}-${one.trial_id}` },
         h("td.number", {}, one.trial_id ? h("a", { href: `/trials/${one.trial_id}` }, one.trial_id) : "–"), h("td", {}, h("a", { href: `/experiments/${one.experiment_id}` }, one.name)),
-        h("td.number", {}, Array.isArray(one.slots) ? one.slots.join(", ") : one.slots ?? "–"), h("td.number", {}, one.priority ?? "–"), h("td", { title: one.why ?? "" }, waiting ? one.why : one.started ? duration(Date.now() / 1000 - one.started) : "–")))))));
+        h("td.number", {}, Array.isArray(one.slots) ? one.slots.join(", ") : one.slots ?? "–"), waiting ? h("td.number", {}, one.priority ?? "–") : null, h("td", { title: one.why ?? "" }, waiting ? one.why : one.since ? ago(one.since) : "–")))))));
   }
 }
 

@@ -18,7 +18,7 @@ export class Table {
     this.sort = null;
     this.cursor = -1;
     this.selected = new Set();
-    this.scroller = h("div.table-scroll", { tabindex: 0, role: "region", "aria-label": label, onscroll: () => this.#later() });
+    this.scroller = h("div.table-scroll", { tabindex: 0, role: "region", "aria-label": `${label}, rows`, onscroll: () => this.#later() });
     if (height) this.scroller.style.maxHeight = height;
     this.node = widget(h("div.table", {}, this.scroller));
     this.pending = 0;

@@ -37,7 +37,7 @@ class Config extends Page {
     const other = this.query.other;
     if (!config && !code.length) return empty(`Experiment ${other} has the same configuration and the same code.`);
     return [
-      config ? card(`Configuration: ${other} → ${this.owner.id}`, null, diffView(config, "Difference of configurations")) : h("div.muted", {}, "The configurations are the same."),
+      config ? card(`Configuration: ${this.owner.id} → ${other}`, null, diffView(config, "Difference of configurations")) : h("div.muted", {}, "The configurations are the same."),
       code.length ? code.map((one) => card(one.path, null, diffView(one.diff, `Difference of ${one.path}`))) : h("div.muted", {}, "The code is the same."),
     ];
   }

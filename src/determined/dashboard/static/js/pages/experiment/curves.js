@@ -61,7 +61,7 @@ class Curves extends Page {
     }));
     const note = ids.length > shown.length ? `The ${shown.length} best of ${ids.length.toLocaleString("en-US")} trials.` : "";
     this.chart.set({ title: metricTitle(metric), lines, options: { ...curveOptions(this.query), smallerIsBetter: smaller, note } });
-    want({ series: lines.map((one) => one.key).join(",") });
+    want({ series: lines.map((one) => one.key) });
   }
 
   changed({ trials }) {

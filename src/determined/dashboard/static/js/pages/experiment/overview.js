@@ -3,7 +3,7 @@
 import { CurveChart } from "../../chart/curves.js";
 import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
-import { bytes, count, duration, moment, number, real, value } from "../../format.js";
+import { bytes, duration, moment, number, real, value } from "../../format.js";
 import { Page } from "../../page.js";
 import { go } from "../../router.js";
 import { card, copyable, empty, facts, stateBadge } from "../../widgets/parts.js";
@@ -36,7 +36,7 @@ class Overview extends Page {
     this.chart ??= new CurveChart({ title: metric, height: 240, legend: false, onpick: () => go(`/trials/${trial}`) });
     const key = seriesKey(trial, "validation", metric);
     this.chart.set({ title: `${metric} of trial ${trial}`, lines: [{ key, name: `Trial ${trial}`, about: experiment.best?.hparams }], options: {} });
-    want({ series: key });
+    want({ series: [key] });
   }
 
   points(points) {
@@ -60,7 +60,7 @@ class Overview extends Page {
 
   #about(it) {
     return card("About", null, h("div.inside", {}, facts([
-      ["Trials", h("span.chips", {}, count(it.trials, "trial"), Object.entries(it.states ?? {}).map(([state, n]) => h("span.nowrap", {}, stateBadge(state), ` ${n}`)))],
+      ["Trials", h("span.bar", {}, Object.entries(it.states ?? {}).map(([state, n]) => h("span.nowrap", {}, `${n} `, stateBadge(state))))],
       ["Searcher", it.searcher ? [it.searcher.name, it.searcher.metric ? `, ${it.searcher.smaller_is_better ? "least" : "greatest"} ${it.searcher.metric}` : ""].join("") : null],
       ["Created", moment(it.created)], ["Started", it.started && moment(it.started)], ["Ended", it.ended && moment(it.ended)],
       ["Duration", duration(it.duration)], ["Slot time", duration(it.slot_seconds)],

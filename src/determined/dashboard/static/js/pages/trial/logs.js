@@ -91,6 +91,11 @@ class Logs extends Page {
     if (id !== undefined && id !== this.owner.id) return;
     if (this.next || !this.about) return; // the end is not in sight yet: it comes by scrolling
     const fresh = came.filter((one) => one.line > (this.last ?? 0));
+    if (fresh.length && this.last !== null && fresh[0].line > this.last + 1) {
+      this.next = this.last + 1; // lines came between the answer and the stream: ask for them
+      this.#newer();
+      return;
+    }
     if (this.filtered) {
       if (fresh.length) this.soon(() => { this.loaded = null; this.load(); }, 2000);
       return;

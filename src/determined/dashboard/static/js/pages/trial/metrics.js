@@ -39,7 +39,7 @@ class Metrics extends Page {
     const wanted = (this.query.find ?? "").toLowerCase();
     const found = metrics.filter(({ group, name }) => `${group} ${name}`.toLowerCase().includes(wanted));
     this.grid.set(found.map(({ group, name }) => ({ name: metricTitle({ group, name }), lines: [{ key: seriesKey(id, group, name), name: metricTitle({ group, name }), at: group === "validation" ? 1 : 0 }] })), curveOptions(this.query));
-    want({ series: found.slice(0, 50).map(({ group, name }) => seriesKey(id, group, name)).join(",") });
+    want({ series: found.slice(0, 50).map(({ group, name }) => seriesKey(id, group, name)) });
     return [
       h("div.bar", {},
         h("input.field.search", { type: "search", placeholder: "Find a metric", "aria-label": "Find a metric", value: this.query.find ?? "", oninput: (event) => setQuery({ find: event.target.value }, { replace: true }) }),
