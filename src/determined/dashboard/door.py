@@ -22,6 +22,8 @@ from determined.dashboard.endpoints import problem
 from determined.dashboard.token import derive, is_same
 
 LONGEST_QUERY = 16_000
+LONGEST_PATH = 2000
+LARGEST_HEAD = 32_000
 LARGEST_BODY = 1 << 20
 BODY_SECONDS = 15.0
 CSRF_HEADER = "x-det-token"
@@ -113,8 +115,12 @@ class Door:
                 "This host name is not one of the dashboard's.",
                 "Open the address that `det dashboard` printed.",
             )
-        if len(scope["query_string"]) > LONGEST_QUERY:
-            return problem(414, f"The query is longer than {LONGEST_QUERY} characters.")
+        if len(scope["query_string"]) > LONGEST_QUERY or len(scope["path"]) > LONGEST_PATH:
+            return problem(
+                414, f"A path has {LONGEST_PATH} characters at most, a query {LONGEST_QUERY}."
+            )
+        if sum(len(name) + len(value) for name, value in headers.raw) > LARGEST_HEAD:
+            return problem(431, f"The headers are larger than {LARGEST_HEAD} bytes.")
         if method not in _METHODS:
             refused = problem(405, f"{method[:20]} is not allowed.")
             refused.headers["Allow"] = ", ".join(_METHODS)

@@ -104,7 +104,7 @@ class Routes:
     endpoints: list[Endpoint] = field(default_factory=list)
 
     def get(
-        self, path: str, /, *, media_type: str = "application/json", **parameters: Parameter | Kind
+        self, path: str, media_type: str = "application/json", /, **parameters: Parameter | Kind
     ) -> Callable[[Function], Function]:
         """Declare a question."""
         return self._declare("GET", path, None, media_type, parameters)

@@ -8,9 +8,11 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from determined.dashboard.app import make_app
 from determined.dashboard.door import Door
+from determined.dashboard.impatience import ImpatientProtocol
 from determined.dashboard.token import load_token
 from determined.errors import DeterminedError
 from determined.platform.home import Home
@@ -67,15 +69,13 @@ def address(host: str, port: int, token: str) -> str:
     return f"http://{f'[{name}]' if ':' in name else name}:{port}/?token={token}"
 
 
-def serve(home: Home, host: str, port: int | None, tell: Callable[[str, Door], None]) -> None:
-    """Serve a home until the process is interrupted; `tell` gets the address when it is open."""
-    door = make_door(home, host)
-    listener = bind(host, port)
-    app = make_app(lambda: Service(home), door)
-    config = uvicorn.Config(
+def settings(app: ASGIApp) -> uvicorn.Config:
+    """How the server behaves: quiet, with limits, and gone at once when it is told to."""
+    return uvicorn.Config(
         app,
+        http=ImpatientProtocol,
         access_log=False,  # addresses may carry the token
-        log_level="warning",
+        log_level="error",
         server_header=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=1,  # open streams end with us
@@ -83,6 +83,13 @@ def serve(home: Home, host: str, port: int | None, tell: Callable[[str, Door], N
         lifespan="on",
         ws="none",
     )
+
+
+def serve(home: Home, host: str, port: int | None, tell: Callable[[str, Door], None]) -> None:
+    """Serve a home until the process is interrupted; `tell` gets the address when it is open."""
+    door = make_door(home, host)
+    listener = bind(host, port)
+    config = settings(make_app(lambda: Service(home), door))
     server = _Server(
         config, lambda: tell(address(host, listener.getsockname()[1], door.token), door)
     )

@@ -31,6 +31,7 @@ _TYPES = {
     ".webmanifest": "application/manifest+json",
 }
 _IMAGES = (".png", ".ico", ".woff2")
+_LONGEST_NAME = 200
 FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -52,7 +53,9 @@ class StaticFiles:
 
     def find(self, name: str) -> Path | None:
         """The file of a name, None if it is no file of the page."""
-        if not _NAME.fullmatch(name) or Path(name).suffix not in _TYPES:
+        if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+            return None
+        if Path(name).suffix not in _TYPES:
             return None
         path = self._folder / name
         return path if path.is_file() and not path.is_symlink() else None

@@ -129,8 +129,8 @@ def since(connection: sqlite3.Connection, position: Position) -> Changed:
         for content in (json.loads(arguments), json.loads(answer or "{}")):
             found.experiments.add(content.get("experiment_id"))
             found.trials.add(content.get("trial_id"))
-    found.experiments.discard(None)  # type: ignore[arg-type]
-    found.trials.discard(None)  # type: ignore[arg-type]
+    for ids in (found.experiments, found.trials):
+        ids.discard(None)  # an event may be about neither
     for trial_id in found.trials:
         row = connection.execute(
             "SELECT experiment_id FROM trial WHERE id=?", (trial_id,)

@@ -287,7 +287,10 @@ class Tables:
             (experiment_id, limit),
         ).fetchall()
         hparams = _parsed(row[4] for row in rows)
-        return [TrialPoint(*row[:4], values) for row, values in zip(rows, hparams, strict=True)]
+        return [
+            TrialPoint(trial_id, state, best, steps, values)
+            for (trial_id, state, best, steps, _), values in zip(rows, hparams, strict=True)
+        ]
 
     def decisions_about(self, experiment_id: int, request_id: str) -> list[tuple[float, str]]:
         """When a search decided something about a trial, and why."""
@@ -388,7 +391,7 @@ class Tables:
             "AND r.trial_id=? AND r.grp='validation' AND r.steps=? AND r.archived=0",
             (checkpoint.experiment_id, checkpoint.trial_id, checkpoint.steps_completed),
         ).fetchone()
-        value = None if row is None else json.loads(row[0]).get(row[1])
+        value: Any = None if row is None else json.loads(row[0]).get(row[1])
         return float(value) if type_of(value) == "number" else None
 
     def runs(self, experiment_id: int) -> list[Run]:

@@ -104,7 +104,7 @@ def checkpoint_shape(
     }
 
 
-@routes.get("/checkpoints/{uuid}/download", media_type="application/x-tar", uuid=UUID)
+@routes.get("/checkpoints/{uuid}/download", "application/x-tar", uuid=UUID)
 def download(view: View, uuid: str) -> Response:
     """A checkpoint as a tar archive."""
     checkpoint = view.reader.checkpoint(uuid) if view.has_store else None

@@ -96,7 +96,7 @@ def file(view: View, id: int, path: str) -> FileContent:
     }
 
 
-@routes.get("/experiments/{id}/code/download", media_type="application/gzip", id=ID)
+@routes.get("/experiments/{id}/code/download", "application/gzip", id=ID)
 def download(view: View, id: int) -> Response:
     """The code of an experiment as a tar.gz archive."""
     snapshot = snapshot_of(view, id)

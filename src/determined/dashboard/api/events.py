@@ -14,7 +14,7 @@ routes = Routes("events")
 
 @routes.get(
     "/events",
-    media_type="text/event-stream",
+    "text/event-stream",
     since=Parameter(Text(80), about="The id of the last message; like the header Last-Event-ID."),
     series=Parameter(Many(SeriesKey(), 500, ";"), [], about="Curves whose new points to send."),
     log=Parameter(ID, about="The trial whose new log lines to send."),

@@ -21,7 +21,7 @@ _MOST_ROWS = 100_000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-@routes.get("/export/experiments.csv", media_type="text/csv", **experiments_api.FILTERS)
+@routes.get("/export/experiments.csv", "text/csv", **experiments_api.FILTERS)
 def experiments(view: View, **wanted: Any) -> Response:
     """The table of experiments."""
     rows: list[dict[str, Any]] = []
@@ -39,7 +39,7 @@ def experiments(view: View, **wanted: Any) -> Response:
 
 @routes.get(
     "/export/trials.csv",
-    media_type="text/csv",
+    "text/csv",
     experiment=Parameter(ID, is_required=True),
     **trials_api.FILTERS,
 )

@@ -220,7 +220,7 @@ def diff(view: View, id: int, other: int, numbers: bool) -> LogDiffShape:
     return {"diff": unified(texts[0], texts[1], f"trial {id}", f"trial {other}"), "note": note}
 
 
-@routes.get("/trials/{id}/logs/download", media_type="text/plain", id=ID)
+@routes.get("/trials/{id}/logs/download", "text/plain", id=ID)
 def download(view: View, id: int) -> Response:
     """The log of a trial as it was written, one run after the other."""
     view.trial(id)

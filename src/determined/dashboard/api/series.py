@@ -17,7 +17,7 @@ _MOST_KEYS = 500
 
 @routes.get(
     "/series",
-    media_type="application/octet-stream",
+    "application/octet-stream",
     keys=Parameter(
         Many(SeriesKey(), _MOST_KEYS, ";", 1),
         is_required=True,
