@@ -37,7 +37,7 @@ class Served:
         assert welcome.status_code == 303
         self.verbs = {CSRF_HEADER: self.json("/api/session")["csrf"]}
 
-    def json(self, path: str, **params: Any) -> Any:
+    def json(self, path: str, /, **params: Any) -> Any:
         """The answer to a question that has one."""
         answer = self.client.get(path, params=params)
         assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text}"

@@ -18,6 +18,8 @@ from determined.store import Run
 
 _MARK = re.compile(r"(-?[0-9.]{1,30}(?:e[+-]?\d{1,3})?)_(\d{1,15})_(\d{1,9})_(\d{1,15})")
 
+_SKEW_SECONDS = 60.0  # lines have the time of the machine they were written on
+
 
 class Place(NamedTuple):
     """Where a line stands among all."""
@@ -60,7 +62,9 @@ def forwards(
     found: list[Entry] = []
     deadline = time.monotonic() + PATIENCE_SECONDS
     while waiting or live:
-        while waiting and (not live or waiting[-1].created <= live[0][0].place.time):
+        while waiting and (
+            not live or waiting[-1].created <= live[0][0].place.time + _SKEW_SECONDS
+        ):
             _push(live, _entries(waiting.pop(), begin, after))
         if not live:
             continue
@@ -82,9 +86,9 @@ def backwards(
     deadline = time.monotonic() + PATIENCE_SECONDS
     for run in order:
         is_full = len(found) >= limit
-        if is_full and run.ended is not None and run.ended < found[0].place.time - 1:
+        if is_full and run.ended is not None and run.ended < found[0].place.time - _SKEW_SECONDS:
             break
-        if before is not None and run.created > before.time + 1:
+        if before is not None and run.created > before.time + _SKEW_SECONDS:
             continue
         found = heapq.nlargest(limit, [*found, *_last(run, before, limit, wanted)])[::-1]
         if time.monotonic() > deadline:
@@ -112,7 +116,8 @@ def _alive_after(runs: Sequence[Run], begin: float, until: float | None) -> list
     return [
         run
         for run in runs
-        if (run.ended is None or run.ended >= begin - 1) and (until is None or run.created <= until)
+        if (run.ended is None or run.ended >= begin - _SKEW_SECONDS)
+        and (until is None or run.created <= until + _SKEW_SECONDS)
     ]
 
 

@@ -122,6 +122,10 @@ class TrialLog:
             if low < high:
                 yield from part.lines(low, high)
 
+    def first_of(self, run_id: int) -> int:
+        """The number of the first line of a run."""
+        return next((part.first for part in self._parts if part.run_id == run_id), 1)
+
     def forwards(self, first: int, limit: int, wanted: Wanted) -> Page:
         """The first lines that fit, from a number on."""
         first = max(1, first, self._first_since(wanted))

@@ -23,6 +23,7 @@ from determined.store import Run
 routes = Routes("logs")
 
 _MOST_COMPARED = 5000
+_TRACEBACK = "Traceback (most recent call last)"
 _PIECE = 1 << 18
 LIMIT = Parameter(Integer(1, 5000), 500, about="How many lines at most.")
 TAIL = Parameter(Flag(), False, about="1: count from the end.")
@@ -125,6 +126,17 @@ def _count(view: View, run: Run) -> int:
     except OSError:
         return 0
     return view.remember(("lines", run.folder), size, reader_of(run).count)
+
+
+def traceback_line(view: View, trial_id: int, run_id: int) -> int | None:
+    """The line at which the first traceback of a run begins; None if it is not found at once."""
+    log = log_of(view, trial_id)
+
+    def find() -> int | None:
+        page = log.forwards(log.first_of(run_id), 1, Wanted(text=_TRACEBACK))
+        return page.lines[0].number if page.lines else None
+
+    return view.remember(("traceback", trial_id, run_id), log.total, find)
 
 
 def line_shape(trial_id: int, numbered: Numbered) -> LineShape:

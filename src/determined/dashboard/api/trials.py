@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from determined.dashboard.api.experiments import column_values
+from determined.dashboard.api.logs import traceback_line
 from determined.dashboard.endpoints import Parameter, Routes
 from determined.dashboard.kinds import Choice
 from determined.dashboard.parameters import COLUMNS, ID, LIMIT, OFFSET, ORDER, STATES
@@ -241,7 +242,8 @@ def error_of(view: View, record: Trial) -> ErrorShape | None:
         if end is None or end.exit_code == 0:
             continue
         if end.traceback is not None:
-            return {"line": None, "text": end.traceback.text}
+            line = traceback_line(view, record.id, run.run_id)
+            return {"line": line, "text": end.traceback.text}
         return {"line": None, "text": "\n".join(end.last_lines) or end.message or run.reason}
     return {"line": None, "text": record.reason} if record.state == "ERROR" else None
 
