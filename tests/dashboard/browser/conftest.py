@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from benchmarks.dashboard.make_store import make_small
-from tests.support.lab import Lab
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -77,9 +76,11 @@ def served(home: Path) -> Iterator[Served]:
         dashboard.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module")  # not longer: while it is open, no other event loop can run
 def browser() -> Iterator[Any]:
-    program = os.environ.get("DET_BROWSER") or next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    program = os.environ.get("DET_BROWSER") or next(
+        filter(None, map(shutil.which, _PROGRAMS)), None
+    )
     if program is None:
         pytest.skip("no Chromium here: install it, or name one in DET_BROWSER")
     with playwright.sync_playwright() as driver:
@@ -88,7 +89,7 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A dashboard of a made store: a bit of everything, nothing of it runs."""
     home = tmp_path_factory.mktemp("made") / "home"
@@ -113,16 +114,13 @@ def opened(browser: Any, dashboard: Served, **options: Any) -> Iterator[Page]:
         assert faults == []
 
 
+def until_address(page: Page, *parts: str) -> None:
+    """Wait until the address holds these parts; the page may change it without loading anything."""
+    holds = "parts => parts.every(part => location.href.includes(part))"
+    page.wait_for_function(holds, arg=list(parts))
+
+
 @pytest.fixture
 def page(browser: Any, made: Served) -> Iterator[Page]:
     with opened(browser, made) as page:
         yield page
-
-
-@pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    monkeypatch.setenv("DET_SUPERVISOR_IDLE_SECONDS", "60")
-    monkeypatch.setenv("DET_SLOTS", "2")
-    made = Lab(tmp_path)
-    yield made
-    made.close()

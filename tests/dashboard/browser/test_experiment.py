@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.dashboard.browser.conftest import Page
+from tests.dashboard.browser.conftest import Page, until_address
 from tests.support.waiting import eventually
 
 
@@ -42,9 +42,9 @@ def test_zoom_is_in_the_address_and_can_be_undone(page: Page) -> None:
     page.mouse.down()
     page.mouse.move(x + width * 0.7, y + height / 2 + 4, steps=4)
     page.mouse.up()
-    eventually(lambda: "from=" in page.url and "to=" in page.url, "the range in the address")
+    until_address(page, "from=", "to=")
     page.get_by_role("button", name="Whole range").click()
-    eventually(lambda: "from=" not in page.url, "the whole range")
+    page.wait_for_function("() => !location.search.includes('from=')")
 
 
 def test_the_switches_of_curves_are_in_the_address(page: Page) -> None:
@@ -55,7 +55,7 @@ def test_the_switches_of_curves_are_in_the_address(page: Page) -> None:
     page.get_by_role("button", name="Best so far").click()
     page.locator(".legend").get_by_text("Best so far").wait_for()
     page.get_by_label("Over").select_option("relative")
-    eventually(lambda: "x=relative" in page.url, "the axis in the address")
+    until_address(page, "x=relative")
 
 
 def test_keys_move_the_cursor_of_a_chart(page: Page) -> None:
@@ -126,7 +126,7 @@ def test_two_configurations_are_compared_line_by_line(page: Page) -> None:
     page.get_by_label("Difference to experiment").fill("2")
     page.get_by_role("button", name="Show").click()
     page.locator(".diff .add").first.wait_for()
-    assert "other=2" in page.url
+    until_address(page, "other=2")
 
 
 def test_an_experiment_that_is_not_there_is_explained(page: Page) -> None:

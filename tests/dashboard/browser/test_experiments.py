@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.dashboard.browser.conftest import Page
+from tests.dashboard.browser.conftest import Page, until_address
 from tests.support.waiting import eventually
 
 
@@ -19,7 +19,7 @@ def test_all_but_archived_experiments_are_listed_newest_first(page: Page) -> Non
     shows(page, "9", "8", "6", "5", "4", "3", "2", "1")
     page.get_by_role("button", name="Archived").click()
     shows(page, "9", "8", "7", "6", "5", "4", "3", "2", "1")
-    assert "archived=1" in page.url
+    until_address(page, "archived=1")
 
 
 def test_names_with_markup_are_shown_as_text(page: Page) -> None:
@@ -34,7 +34,7 @@ def test_a_search_is_in_the_address_and_survives_a_reload(page: Page) -> None:
     page.keyboard.press("/")
     page.keyboard.type("adaptive")
     shows(page, "1")
-    assert "search=adaptive" in page.url
+    until_address(page, "search=adaptive")
     page.reload()
     shows(page, "1")
     assert page.get_by_label("Search experiments").input_value() == "adaptive"
@@ -70,7 +70,7 @@ def test_columns_are_added_at_will(page: Page) -> None:
     page.get_by_label("Find a column").fill("net.units")
     page.get_by_role("checkbox", name="net.units").check()
     page.get_by_role("columnheader", name="net.units").wait_for()
-    assert "net.units" in page.url
+    until_address(page, "net.units")
     page.reload()
     page.get_by_role("columnheader", name="net.units").wait_for()
 

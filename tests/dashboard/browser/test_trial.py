@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.dashboard.browser.conftest import Page
+from tests.dashboard.browser.conftest import Page, until_address
 from tests.support.waiting import eventually
 
 
@@ -19,7 +19,7 @@ def test_a_log_is_searched_and_what_was_found_is_marked(page: Page) -> None:
     page.locator(".log-line").first.wait_for()
     page.keyboard.press("/")
     page.keyboard.type("batch 37")
-    eventually(lambda: "search=batch" in page.url, "the search in the address")
+    until_address(page, "search=batch")
     eventually(lambda: 0 < page.locator(".log-line").count() < 20, "only lines that fit")
     assert set(page.locator("mark").all_inner_texts()) == {"batch 37"}
 
@@ -45,7 +45,7 @@ def test_each_metric_has_a_chart_and_is_found_by_name(page: Page) -> None:
     page.get_by_role("region", name="training loss").wait_for()
     page.get_by_label("Find a metric").fill("accuracy")
     eventually(lambda: page.locator(".chart").count() == 1, "one chart")
-    assert "find=accuracy" in page.url
+    until_address(page, "find=accuracy")
 
 
 def test_a_trial_lists_its_runs_and_restarts(page: Page) -> None:

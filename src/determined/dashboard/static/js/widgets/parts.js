@@ -30,7 +30,7 @@ export function progressBar(share, state, label = "Progress") {
   const known = share !== null && share !== undefined;
   return h("span.progress", {
     role: "progressbar", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100,
-    "aria-valuenow": known ? Math.floor(share * 100) : null, "data-kind": stateKind(state),
+    "aria-valuenow": known ? Math.floor(share * 100 + 1e-9) : null, "data-kind": stateKind(state),
     title: known ? percent(share) : "No progress reported",
   }, h("span", { style: { width: `${(share ?? 0) * 100}%` } }));
 }
