@@ -13,7 +13,10 @@ export function curveOptions(query) {
   };
 }
 
-export function curveControls(query, metrics = [], { many = false } = {}) {
+// Curves of every batch are the whole truth, curves of reports are means over many batches.
+export const everyBatch = (query) => query.reports !== "1";
+
+export function curveControls(query, metrics = [], { many = false, batches = false } = {}) {
   const options = curveOptions(query);
   const axes = [...X_AXES, ...metrics.map(({ group, name }) => ({ value: `metric:${group}.${name}`, text: metricTitle({ group, name }) }))];
   const toggle = (name, text, title) => button(text, () => setQuery({ [name]: !options[name] }), { pressed: options[name], title });
@@ -26,6 +29,7 @@ export function curveControls(query, metrics = [], { many = false } = {}) {
       }), h("output.slider-value", {}, options.smooth ? options.smooth.toFixed(2) : "off")),
     toggle("logy", "Log y", "Logarithmic vertical axis"),
     options.x === "wall" || options.x === "relative" ? null : toggle("logx", "Log x", "Logarithmic horizontal axis"),
+    batches ? button("Every batch", () => setQuery({ reports: everyBatch(query) }), { pressed: everyBatch(query), title: "Values of single batches, or else what was reported: means over many" }) : null,
     many ? toggle("envelope", "Best so far", "The best value any trial had reached by then") : null,
   ];
 }

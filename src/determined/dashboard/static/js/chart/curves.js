@@ -94,7 +94,8 @@ export class CurveChart {
 
   #show() {
     const { x = "steps", from, to, logx, logy, smallerIsBetter } = this.options;
-    const drawn = this.series.filter((one) => one.total).map((one) => ({ ...one, ...look(one.at), name: one.line.name }));
+    const many = this.lines.length;
+    const drawn = this.series.filter((one) => one.total).map((one) => ({ ...one, ...look(one.at, many), width: many > 28 ? 1 : 1.5, name: one.line.name }));
     const shown = drawn.reduce((sum, one) => sum + (one.counts ? one.n : one.x.length), 0);
     const total = drawn.reduce((sum, one) => sum + one.total, 0);
     const banded = drawn.some((one) => one.kind === "bands");
@@ -108,6 +109,7 @@ export class CurveChart {
       series: drawn,
       x: { kind, title: this.small ? "" : xTitle(x), range },
       y: { kind: logy ? "log" : "linear", title: "", range: range ? this.plot.y.range : null },
+      nothing: range ? "No points in this range" : this.request ? "No points yet" : "",
     });
     this.#frame();
     render(this.list, this.#legend(drawn));
@@ -130,9 +132,10 @@ export class CurveChart {
   #notes(drawn, banded) {
     const lost = drawn.map((one) => [one.name, one.y.reduce((sum, it) => sum + !Number.isFinite(it), 0)]).filter(([, n]) => n);
     const hidden = this.options.logy ? drawn.reduce((sum, one) => sum + one.y.reduce((part, it) => part + (it <= 0), 0), 0) : 0;
+    const without = this.lines.length - drawn.filter((one) => !one.mute).length;
     return [
       banded ? h("span", {}, "Bands reach from the least to the greatest value, lines are means. Drag to see every point.") : null,
-      this.lines.length > this.series.filter((one) => one.total).length ? h("span", {}, `${count(this.lines.length - this.series.filter((one) => one.total).length, "trial has", "trials have")} no points yet.`) : null,
+      without && this.lines.length > 1 ? h("span", {}, `${count(without, "curve has", "curves have")} no points ${this.options.from || this.options.to ? "in this range" : "yet"}.`) : null,
       lost.length ? h("span", {}, `× NaN or infinite: ${lost.slice(0, 3).map(([name]) => name).join(", ")}${lost.length > 3 ? ` and ${lost.length - 3} more` : ""}.`) : null,
       hidden ? h("span", {}, `${count(hidden, "value")} at or below 0 cannot stand on a log axis.`) : null,
       this.options.note ? h("span", {}, this.options.note) : null,

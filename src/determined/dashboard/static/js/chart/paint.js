@@ -40,6 +40,13 @@ export function drawAxes(ink, { box, x, y, xScale, yScale, xTicks, yTicks }) {
   }
 }
 
+export function drawNothing(ink, { box, nothing }) {
+  ink.fillStyle = token("muted");
+  ink.textAlign = "center";
+  ink.textBaseline = "middle";
+  ink.fillText(nothing, (box.left + box.right) / 2, (box.top + box.bottom) / 2);
+}
+
 function stroke(ink, x0, y0, x1, y1) {
   ink.beginPath();
   ink.moveTo(x0, y0);
@@ -102,11 +109,11 @@ function drawLost(ink, { xScale, box }, { x, y, color }) {
 }
 
 function drawDots(ink, { xScale, yScale }, { x, y, color, colors, radius = 4 }) {
+  ink.strokeStyle = token("surface");
+  ink.lineWidth = 1;
   for (let at = 0; at < x.length; at += 1) {
     if (!xScale.fits(x[at]) || !yScale.fits(y[at])) continue;
     ink.fillStyle = colors?.[at] ?? color;
-    ink.strokeStyle = token("surface");
-    ink.lineWidth = 1;
     ink.beginPath();
     ink.arc(xScale.pixel(x[at]), yScale.pixel(y[at]), radius, 0, 7);
     ink.fill();

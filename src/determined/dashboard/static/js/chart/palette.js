@@ -6,9 +6,12 @@ const DASHES = [[], [7, 3], [2, 3], [8, 3, 2, 3]];
 
 export const isDark = () => document.documentElement.dataset.theme === "dark";
 
-export function look(at) {
+const MOST_DASHED = LIGHT.length * DASHES.length; // more than that and dashes only flicker: one points at a curve instead
+
+export function look(at, among = 1) {
   const colours = isDark() ? DARK : LIGHT;
-  return { color: colours[at % colours.length], dash: DASHES[Math.floor(at / colours.length) % DASHES.length] };
+  const dash = among > MOST_DASHED ? [] : DASHES[Math.floor(at / colours.length) % DASHES.length];
+  return { color: colours[at % colours.length], dash };
 }
 
 export function token(name) {

@@ -8,6 +8,7 @@ import { makeScale, padded, ticks } from "./scale.js";
 
 const TOP = 52;
 const FOOT = 20;
+const IN_SIGHT = 200; // of thousands, the best ones are drawn clearly and the rest is a haze
 
 export class Parallel {
   // axes: [{name, title, kind: linear|log|category, values: [...], categories}]; brushes: {name: [low, high]}
@@ -79,10 +80,11 @@ export class Parallel {
     for (let at = 0; at < (this.axes[0]?.values.length ?? 0); at += 1) shown[this.kept(at) ? 1 : 0].push(at);
     shown[1].sort((a, b) => (this.goodness[a] ?? -1) - (this.goodness[b] ?? -1)); // the best on top
     ink.lineWidth = 1;
-    for (const at of shown[0]) this.#line(ink, at, token("line"), 0.7);
-    const alpha = shown[1].length > 400 ? 0.35 : 0.75;
-    ink.lineWidth = shown[1].length > 200 ? 1 : 1.5;
-    for (const at of shown[1]) this.#line(ink, at, this.goodness[at] === null ? token("line-strong") : ramp(this.goodness[at]), alpha);
+    this.#lines(ink, shown[0], () => token("line"), 0.5, 200);
+    const haze = shown[1].slice(0, Math.max(0, shown[1].length - IN_SIGHT));
+    this.#lines(ink, haze, (at) => this.#colour(at), 0.05, 100);
+    ink.lineWidth = 1.5;
+    this.#lines(ink, shown[1].slice(haze.length), (at) => this.#colour(at), 0.75, 1);
     ink.globalAlpha = 1;
     for (const axis of this.axes) this.#axis(ink, axis);
     render(this.titles, this.axes.map((axis, at) => h("button.axis-title", {
@@ -94,10 +96,22 @@ export class Parallel {
     }, axis.title, this.flipped.has(axis.name) ? " ↓" : "")));
   }
 
-  #line(ink, at, colour, alpha) {
+  #colour(at) {
+    return this.goodness[at] === null ? token("line-strong") : ramp(this.goodness[at]);
+  }
+
+  // Some neighbours in rank share a stroke: ten thousand strokes take seconds, a hundred do not.
+  #lines(ink, trials, colour, alpha, together) {
     ink.globalAlpha = alpha;
-    ink.strokeStyle = colour;
-    ink.beginPath();
+    for (let from = 0; from < trials.length; from += together) {
+      ink.strokeStyle = colour(trials[from]);
+      ink.beginPath();
+      for (const at of trials.slice(from, from + together)) this.#trace(ink, at);
+      ink.stroke();
+    }
+  }
+
+  #trace(ink, at) {
     let pen = false;
     for (const { px, places, scale } of this.axes) {
       if (!scale.fits(places[at])) {
@@ -108,7 +122,6 @@ export class Parallel {
       else ink.moveTo(px, scale.pixel(places[at]));
       pen = true;
     }
-    ink.stroke();
   }
 
   #axis(ink, { name, px, scale, ticks: marks }) {

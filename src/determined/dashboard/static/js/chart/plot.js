@@ -2,7 +2,7 @@
 
 import { h, render, widget } from "../dom.js";
 import { token } from "./palette.js";
-import { drawAxes, drawCursor, drawSelection, drawSeries } from "./paint.js";
+import { drawAxes, drawCursor, drawNothing, drawSelection, drawSeries } from "./paint.js";
 import { makeScale, padded, ticks } from "./scale.js";
 import { shownY } from "./series.js";
 
@@ -24,8 +24,8 @@ export class Plot {
     this.#listen();
   }
 
-  set({ series = this.series, x = this.x, y = this.y }) {
-    Object.assign(this, { series, x, y });
+  set({ series = this.series, x = this.x, y = this.y, nothing = "" }) {
+    Object.assign(this, { series, x, y, nothing });
     if (this.cursor) {
       const kept = series.find((one) => one.key === this.cursor.series.key);
       this.cursor = kept && this.cursor.at < kept.x.length ? { series: kept, at: this.cursor.at } : null;
@@ -67,6 +67,7 @@ export class Plot {
     ink.font = `11px ${token("font")}`;
     this.#measure(ink, width, height);
     drawAxes(ink, this);
+    if (this.nothing && !this.series.some((one) => one.x.length)) drawNothing(ink, this);
     ink.save();
     ink.beginPath();
     ink.rect(this.box.left - 5, this.box.top - 5, this.box.right - this.box.left + 10, this.box.bottom - this.box.top + 7);

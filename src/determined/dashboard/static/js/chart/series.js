@@ -2,7 +2,9 @@
 
 import { getBytes } from "../api.js";
 
-export const seriesKey = (trial, group, name) => [trial, group, name].map(encodeURIComponent).join(":");
+// The curve of a metric: of its reports, or of every batch where a trial gave those too.
+export const seriesKey = (trial, { group, name }, everyBatch = false) =>
+  [trial, group, name].map(encodeURIComponent).join(":") + (everyBatch ? ":batches" : "");
 
 export async function fetchSeries({ keys, x, from, to, px, smooth }, signal) {
   const buffer = await getBytes("/api/series", {

@@ -1,7 +1,7 @@
 // Any set of trials side by side: curves, what differs, configurations.
 
 import { get } from "../api.js";
-import { curveControls, curveOptions } from "../chart/controls.js";
+import { curveControls, curveOptions, everyBatch } from "../chart/controls.js";
 import { look } from "../chart/palette.js";
 import { swatch } from "../chart/swatch.js";
 import { seriesKey } from "../chart/series.js";
@@ -67,7 +67,7 @@ class Compare extends Page {
       h("div.head", {}, h("h1.what", {}, `Compare ${count(trials.length, "trial")}`), form),
       this.#table(),
       this.#config(),
-      h("div.bar", {}, curveControls(this.query, metrics), metrics.length > 24 ? h("span.muted", {}, `24 of ${metrics.length} metrics`) : null),
+      h("div.bar", {}, curveControls(this.query, metrics, { batches: metrics.some((one) => one.batches) }), metrics.length > 24 ? h("span.muted", {}, `24 of ${metrics.length} metrics`) : null),
       h("ul.legend-row", { "aria-label": "Trials" }, trials.map((trial, at) => h("li", { key: String(trial.id) }, swatch(look(at)), h("a", { href: `/trials/${trial.id}` }, this.#name(trial))))),
       metrics.length ? hold(this.grid.node) : empty("No metrics yet."),
     ];
@@ -75,11 +75,12 @@ class Compare extends Page {
 
   #charts(trials, metrics) {
     const shown = metrics.slice(0, 24);
-    this.grid.set(shown.map(({ group, name }) => ({
-      name: metricTitle({ group, name }),
-      lines: trials.map((trial, at) => ({ key: seriesKey(trial.id, group, name), name: this.#name(trial), href: `/trials/${trial.id}`, about: trial.hparams, at })),
+    const key = (trial, metric) => seriesKey(trial.id, metric, metric.batches && everyBatch(this.query));
+    this.grid.set(shown.map((metric) => ({
+      name: metricTitle(metric),
+      lines: trials.map((trial, at) => ({ key: key(trial, metric), name: this.#name(trial), href: `/trials/${trial.id}`, about: trial.hparams, at })),
     })), curveOptions(this.query));
-    want({ series: trials.flatMap((trial) => shown.slice(0, 8).map(({ group, name }) => seriesKey(trial.id, group, name))).slice(0, 100) });
+    want({ series: trials.flatMap((trial) => shown.slice(0, 8).map((metric) => key(trial, metric))).slice(0, 100) });
   }
 
   #rows() {

@@ -53,6 +53,7 @@ class ExperimentPage extends Page {
   }
 
   async load() {
+    this.tabs.preload(this.place);
     await this.ask(async () => {
       this.experiment = await get(path("experiments", this.id), {}, this.signal);
     });

@@ -57,7 +57,7 @@ class Experiments extends Page {
   }
 
   #defaultExtras() {
-    return this.available.filter((one) => one.differs && one.key.startsWith("hparam:")).slice(0, 3).map((one) => one.key);
+    return this.available.filter((one) => one.differs && one.key.startsWith("hparam:")).slice(0, 12).map((one) => one.key);
   }
 
   load() {
@@ -85,7 +85,7 @@ class Experiments extends Page {
       return all.filter((one) => wanted.has(one.key) || one.always);
     }
     const rows = this.paged.rows.filter(Boolean);
-    const extras = new Set(this.#defaultExtras());
+    const extras = new Set(this.#defaultExtras().filter((key) => mostlyKnown(rows, key)).slice(0, 3));
     return all.filter((one) => !one.hidden && (one.key.includes(":") ? extras.has(one.key) : !one.rare || (rows.length > 1 && new Set(rows.map((row) => JSON.stringify(one.plain(row)))).size > 1)));
   }
 
@@ -201,6 +201,9 @@ class Experiments extends Page {
     ];
   }
 }
+
+// A column of dashes helps nobody.
+const mostlyKnown = (rows, key) => rows.filter((row) => row.columns?.[key] !== null && row.columns?.[key] !== undefined).length > rows.length / 2;
 
 const COLUMNS = (sparks) => [
   { key: "id", title: "ID", always: true, number: true, fit: true, cell: (row) => row.id, plain: (row) => row.id },

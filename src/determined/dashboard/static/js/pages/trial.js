@@ -54,6 +54,7 @@ class TrialPage extends Page {
   }
 
   async load() {
+    this.tabs.preload(this.place);
     await this.#fetch();
     if (this.trial && !this.signal.aborted) this.tabs.show(this.place);
   }

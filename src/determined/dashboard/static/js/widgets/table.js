@@ -96,7 +96,7 @@ export class Table {
     this.onselect ? h("td.pick", {}, h("input", {
       type: "checkbox", checked: chosen, "aria-label": `Select row ${id}`, onclick: (event) => this.toggle(at, event.shiftKey),
     })) : null,
-    this.columns.map((column) => h(column.number ? "td.number" : column.fit ? "td.fit" : "td", { title: column.hover?.(row) ?? null }, column.cell(row))));
+    this.columns.map((column) => h(`td${column.number ? ".number" : ""}${column.fit ? ".fit" : ""}`, { title: column.hover?.(row) ?? null }, column.cell(row))));
   }
 
   #missing(at, width) {

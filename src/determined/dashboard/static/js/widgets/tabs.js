@@ -12,9 +12,17 @@ export class Tabs {
     Object.assign(this, { tabs, owner, name: null, current: null });
   }
 
+  #nameOf(place) {
+    return this.tabs[place.params.tab] ? place.params.tab : Object.keys(this.tabs)[0];
+  }
+
+  // Fetches the code of a tab while the page still asks for its data.
+  preload(place) {
+    this.tabs[this.#nameOf(place)][1]();
+  }
+
   async show(place) {
-    const first = Object.keys(this.tabs)[0];
-    const name = this.tabs[place.params.tab] ? place.params.tab : first;
+    const name = this.#nameOf(place);
     if (name === this.name) {
       this.current?.moved(place);
       return;

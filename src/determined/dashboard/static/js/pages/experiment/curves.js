@@ -1,7 +1,7 @@
 // Learning curves of all trials of an experiment.
 
 import { get, path } from "../../api.js";
-import { curveControls, curveOptions, zoomInAddress } from "../../chart/controls.js";
+import { curveControls, curveOptions, everyBatch, zoomInAddress } from "../../chart/controls.js";
 import { CurveChart } from "../../chart/curves.js";
 import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
@@ -56,7 +56,7 @@ class Curves extends Page {
     const shown = best(this.trials, Number(this.query.top ?? 50), smaller);
     const { ids, hparams } = this.trials;
     const lines = shown.map((at) => ({
-      key: seriesKey(ids[at], metric.group, metric.name), name: `Trial ${ids[at]}`, href: `/trials/${ids[at]}`, at: shown.indexOf(at),
+      key: seriesKey(ids[at], metric, metric.batches && everyBatch(this.query)), name: `Trial ${ids[at]}`, href: `/trials/${ids[at]}`, at: shown.indexOf(at),
       about: Object.fromEntries(Object.entries(hparams).filter(([, all]) => new Set(all).size > 1).map(([name, all]) => [name, all[at]])),
     }));
     const note = ids.length > shown.length ? `The ${shown.length} best of ${ids.length.toLocaleString("en-US")} trials.` : "";
@@ -80,7 +80,7 @@ class Curves extends Page {
     return [
       h("div.bar", {},
         select("Metric", this.metrics.map(({ group, name }) => ({ value: `${group}.${name}`, text: metricTitle({ group, name }) })), `${metric.group}.${metric.name}`, (it) => setQuery({ metric: it })),
-        curveControls(this.query, this.metrics, { many: true }),
+        curveControls(this.query, this.metrics, { many: true, batches: metric.batches }),
         select("Trials", TOP.map((n) => ({ value: n, text: `best ${n}` })), this.query.top ?? "50", (top) => setQuery({ top }))),
       hold(this.chart.node),
     ];

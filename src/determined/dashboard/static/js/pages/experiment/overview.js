@@ -27,14 +27,14 @@ class Overview extends Page {
     this.draw();
   }
 
-  load() {
+  #showCurve() {
     const { experiment } = this.owner;
     const metric = experiment.searcher?.metric;
-    const trial = experiment.best_trial_id ?? experiment.best?.trial_id;
-    if (!trial || !metric) return;
+    const trial = experiment.best_trial_id;
+    if (!trial || !metric || trial === this.charted) return;
     this.charted = trial;
     this.chart ??= new CurveChart({ title: metric, height: 240, legend: false, onpick: () => go(`/trials/${trial}`) });
-    const key = seriesKey(trial, "validation", metric);
+    const key = seriesKey(trial, { group: "validation", name: metric });
     this.chart.set({ title: `${metric} of trial ${trial}`, lines: [{ key, name: `Trial ${trial}`, about: experiment.best?.hparams }], options: {} });
     want({ series: [key] });
   }
@@ -45,7 +45,7 @@ class Overview extends Page {
 
   view() {
     const it = this.owner.experiment;
-    if (it.best_trial_id && it.best_trial_id !== this.charted) this.load();
+    this.#showCurve();
     return [h("div.columns", {}, h("div.stack", {}, this.#best(it), this.chart ? hold(this.chart.node) : null),
       h("div.stack", {}, this.#about(it), this.#events(it)))];
   }

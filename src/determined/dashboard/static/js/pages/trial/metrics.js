@@ -1,6 +1,6 @@
 // Every metric of a trial, each in its chart.
 
-import { curveControls, curveOptions } from "../../chart/controls.js";
+import { curveControls, curveOptions, everyBatch } from "../../chart/controls.js";
 import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
 import { count, measuredFirst, metricTitle } from "../../format.js";
@@ -38,12 +38,13 @@ class Metrics extends Page {
     if (!metrics.length) return empty("No metrics yet.", "Curves appear with the first report.");
     const wanted = (this.query.find ?? "").toLowerCase();
     const found = metrics.filter(({ group, name }) => `${group} ${name}`.toLowerCase().includes(wanted));
-    this.grid.set(found.map(({ group, name }) => ({ name: metricTitle({ group, name }), lines: [{ key: seriesKey(id, group, name), name: metricTitle({ group, name }), at: group === "validation" ? 1 : 0 }] })), curveOptions(this.query));
-    want({ series: found.slice(0, 50).map(({ group, name }) => seriesKey(id, group, name)) });
+    const key = (metric) => seriesKey(id, metric, metric.batches && everyBatch(this.query));
+    this.grid.set(found.map((metric) => ({ name: metricTitle(metric), lines: [{ key: key(metric), name: metricTitle(metric), at: metric.group === "validation" ? 1 : 0 }] })), curveOptions(this.query));
+    want({ series: found.slice(0, 50).map(key) });
     return [
       h("div.bar", {},
         h("input.field.search", { type: "search", placeholder: "Find a metric", "aria-label": "Find a metric", value: this.query.find ?? "", oninput: (event) => setQuery({ find: event.target.value }, { replace: true }) }),
-        curveControls(this.query, metrics), h("span.muted", {}, found.length === metrics.length ? count(metrics.length, "metric") : `${found.length} of ${count(metrics.length, "metric")}`)),
+        curveControls(this.query, metrics, { batches: metrics.some((one) => one.batches) }), h("span.muted", {}, found.length === metrics.length ? count(metrics.length, "metric") : `${found.length} of ${count(metrics.length, "metric")}`)),
       found.length ? hold(this.grid.node) : empty("No metric has that name."),
     ];
   }

@@ -38,7 +38,7 @@ class System extends Page {
     const metric = this.owner.trial.metrics?.find((one) => one.group === "training" && one.name === "loss") ?? this.owner.trial.metrics?.[0];
     if (!metric) return;
     this.training ??= new CurveChart({ title: metricTitle(metric), height: 200, legend: false });
-    this.training.set({ lines: [{ key: seriesKey(this.owner.id, metric.group, metric.name), name: metric.name }], options: { x: "wall" } });
+    this.training.set({ lines: [{ key: seriesKey(this.owner.id, metric, metric.batches), name: metric.name }], options: { x: "wall" } });
   }
 
   view() {
