@@ -19,7 +19,10 @@ from determined.platform.home import Home
 from determined.platform.log_index import Stamper, pack
 from determined.platform.run_folder import EXITED, RunExit, RunFolder, Traceback
 from determined.platform.search.events import (
+    Create,
+    FailTrial,
     InitialTrials,
+    Stop,
     TrialCreated,
     TrialExited,
     TrialExitedEarly,
@@ -276,13 +279,13 @@ class Search:
             step = self.searcher.handle(event)
             self._keep(tx, step)
             for action in step.actions:
-                if action.kind == "create":
+                if isinstance(action, Create):
                     new = NewTrial(
                         self.record.id, action.request_id, action.trial_seed, action.hparams
                     )
                     self.trials[action.request_id] = tx.create_trial(new)
                     created.append(action.request_id)
-                elif action.kind in ("stop", "fail_trial"):
+                elif isinstance(action, (Stop, FailTrial)):
                     self.stopped.add(action.request_id)
                     trial_id = self.trials[action.request_id].id
                     tx.update_trial(trial_id, reason=action.reason)

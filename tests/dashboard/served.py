@@ -16,7 +16,7 @@ import uvicorn
 
 from determined.dashboard.app import make_app
 from determined.dashboard.door import CSRF_HEADER, Door
-from determined.dashboard.serve import settings
+from determined.dashboard.serve import bind, settings
 from determined.platform.home import Home
 from determined.platform.service import Service
 
@@ -91,7 +91,7 @@ def read_series(content: bytes) -> tuple[dict[str, Any], list[dict[str, list[flo
 def served(home: Home) -> Iterator[Served]:
     """Serve a home for as long as the `with` block takes."""
     door = Door(TOKEN, label="test")
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = bind("127.0.0.1", 0)
     server = uvicorn.Server(settings(make_app(lambda: Service(home), door)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

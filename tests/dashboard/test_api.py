@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from determined.dashboard.contour import contour
+from determined.dashboard.contour import Column, contour
 from determined.dashboard.encoding import dump, named, takes_gzip
 from determined.dashboard.importance import importance
 from determined.dashboard.shapes import differing, flat, shown_state
@@ -367,12 +367,14 @@ def test_rows_with_nan_do_not_differ_and_true_is_not_one() -> None:
     ),
     st.integers(2, 8),
     st.booleans(),
+    st.sampled_from(["log", "double", "const"]),
 )
 def test_a_contour_holds_the_best_of_each_cell(
-    rows: list[tuple[float, Any, float | None]], bins: int, smaller: bool
+    rows: list[tuple[float, Any, float | None]], bins: int, smaller: bool, kind: str
 ) -> None:
-    xs, ys, values = ([row[i] for row in rows] for i in range(3))
-    found = contour(xs, ys, values, bins, smaller)
+    x, y = Column([row[0] for row in rows], kind), Column([row[1] for row in rows], "categorical")
+    found = contour(x, y, [row[2] for row in rows], bins, smaller)
+    assert len({row[0] for row in rows}) < 2 or kind == "const" or found["x_is_range"]
     counted = [v for _, y, v in rows if v is not None and y is not None]
     assert sum(map(sum, found["count"])) == len(counted)
     cells = [value for row in found["z"] for value in row if value is not None]
@@ -397,7 +399,12 @@ def test_importance_finds_what_matters() -> None:
         abs(math.log10(rate) + 2) + 0.3 * (kind == "a") + 0.02 * draw.random()
         for rate, kind in zip(rates, kinds, strict=True)
     ]
-    columns = {"units": units, "rate": rates, "kind": kinds, "same": [1] * 300}
+    columns: dict[str, list[Any]] = {
+        "units": units,
+        "rate": rates,
+        "kind": kinds,
+        "same": [1] * 300,
+    }
     shares = importance(columns, losses, smaller_is_better=True)
     assert list(shares) == ["rate", "kind", "units"]
     assert sum(shares.values()) == pytest.approx(1)

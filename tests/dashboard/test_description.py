@@ -72,13 +72,13 @@ def _checks() -> list[Any]:
     ]
 
 
-@_questions.parametrize()
+@_questions.parametrize()  # type: ignore[untyped-decorator]  # made at run time
 @_settings
 def test_any_question_gets_an_answer_as_described(case: Any, shown: Served) -> None:
     _check(case, shown, {})
 
 
-@_verbs.parametrize()
+@_verbs.parametrize()  # type: ignore[untyped-decorator]
 @_settings
 def test_any_verb_gets_an_answer_as_described(case: Any, shown_empty: Served) -> None:
     _check(case, shown_empty, shown_empty.verbs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -365,7 +366,6 @@ def test_a_slow_body_is_given_up(shown: Served, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_client_that_does_not_read_holds_nobody_up(shown: Served) -> None:
-    import socket
 
     cookie = f"{shown.door.cookie_name}={shown.door.cookie}"
     lazy = []
@@ -452,3 +452,11 @@ def test_many_at_once_get_their_own_answers(shown: Served) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_answers_do_not_wait_for_the_clients_receipt() -> None:
+    listener = bind("127.0.0.1", 0)
+    try:
+        assert listener.proto == socket.IPPROTO_TCP  # by this asyncio knows that it is TCP
+    finally:
+        listener.close()

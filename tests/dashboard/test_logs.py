@@ -194,7 +194,8 @@ def test_the_logs_of_an_experiment_can_be_searched(shown_logs: Served) -> None:
 
 
 def test_a_regular_expression_is_looked_for(shown_logs: Served) -> None:
-    found, on = [], 1
+    found: list[str] = []
+    on = 1
     while on is not None:
         page = shown_logs.json("/api/trials/1/logs", search=r"A \d 1[01]$", regex=1, from_line=on)
         found, on = found + _texts(page), page["next"]

@@ -33,11 +33,12 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         values[_SPIKE], values[7], values[9] = 77.0, math.nan, math.inf
         for first in range(0, _POINTS, 1000):
             batches = [{"loss": value} for value in values[first : first + 1000]]
-            epoch = {"epochs": (first + 1000) / 10_000}
-            home.say(run, report(first + 1000, batches=batches, loss=float(first), **epoch))
+            epoch: dict[str, Any] = {"epochs": (first + 1000) / 10_000}
+            home.say(run, report(first + 1000, "training", batches, loss=float(first), **epoch))
             home.say(run, report(first + 1000, "validation", error=1 / (first + 1)))
         few = home.new_run(home.new_trial())
-        home.say(few, *(report(n, "odd group:;", **{"na;me:%": n / 10}) for n in range(1, 20)))
+        odd: list[dict[str, Any]] = [{"na;me:%": n / 10} for n in range(1, 20)]
+        home.say(few, *(report(n, "odd group:;", **m) for n, m in enumerate(odd, start=1)))
         big = home.new_run(home.new_trial())
         home.say(big, *(report(n, loss=1.7e9 + n) for n in range(1, 3000)))
     with served(Home(path)) as shown:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypedDict
+
+_RANGES = ("int", "double", "log")
 
 
 class ContourShape(TypedDict):
@@ -19,18 +22,26 @@ class ContourShape(TypedDict):
     count: list[list[int]]
 
 
+@dataclass(frozen=True)
+class Column:
+    """The values of a hyperparameter, and the type of its range in the configuration."""
+
+    values: Sequence[Any]
+    kind: str = "const"
+
+
 def contour(
-    xs: Sequence[Any],
-    ys: Sequence[Any],
+    x_column: Column,
+    y_column: Column,
     values: Sequence[float | None],
     bins: int,
     smaller_is_better: bool,
 ) -> ContourShape:
     """The best value and the number of trials in each cell."""
-    x_axis, y_axis = _Axis(xs, bins), _Axis(ys, bins)
+    x_axis, y_axis = _Axis(x_column, bins), _Axis(y_column, bins)
     best: list[list[float | None]] = [[None] * x_axis.size for _ in range(y_axis.size)]
     count = [[0] * x_axis.size for _ in range(y_axis.size)]
-    for x, y, value in zip(xs, ys, values, strict=True):
+    for x, y, value in zip(x_column.values, y_column.values, values, strict=True):
         if value is None or not math.isfinite(value):
             continue
         column, row = x_axis.place(x), y_axis.place(y)
@@ -53,17 +64,21 @@ def contour(
 class _Axis:
     """Where the values of one hyperparameter belong."""
 
-    def __init__(self, values: Sequence[Any], bins: int) -> None:
-        known = list(dict.fromkeys(v for v in values if v is not None and not isinstance(v, list)))
+    def __init__(self, column: Column, bins: int) -> None:
+        plain = (v for v in column.values if v is not None and not isinstance(v, (list, dict)))
+        known = list(dict.fromkeys(plain))
         numbers = [v for v in known if type(v) in (int, float) and math.isfinite(v)]
-        self.is_range = len(numbers) == len(known) and len(known) > bins
+        is_numeric = len(numbers) == len(known) > 1
+        self.is_range = is_numeric and (column.kind in _RANGES or len(known) > bins)
         if not self.is_range:
             order = sorted(known) if len(numbers) == len(known) else sorted(known, key=str)
             self.labels: list[Any] = order
             self._places = {(type(v), v): number for number, v in enumerate(order)}
             self.size = len(order)
             return
-        self.labels = _edges(min(numbers), max(numbers), bins)
+        low, high = min(numbers), max(numbers)
+        is_log = low > 0 and (column.kind == "log" or high / low > 1000)
+        self.labels = _edges(low, high, bins, is_log=is_log)
         self.size = bins
 
     def place(self, value: Any) -> int | None:
@@ -77,9 +92,9 @@ class _Axis:
         return min(max(bisect.bisect_right(self.labels, value) - 1, 0), self.size - 1)
 
 
-def _edges(low: float, high: float, bins: int) -> list[float]:
-    """Edges of equal cells; of equal ratios where values differ by orders of magnitude."""
-    if low > 0 and high / low > 30:
+def _edges(low: float, high: float, bins: int, *, is_log: bool) -> list[float]:
+    """Edges of equal cells, or of equal ratios."""
+    if is_log:
         ratio = high / low
         return [low * ratio ** (n / bins) for n in range(bins)] + [high]
     return [low + (high - low) * n / bins for n in range(bins)] + [high]

@@ -46,7 +46,8 @@ def bind(host: str, port: int | None) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     ports = [port] if port is not None else [*range(FIRST_PORT, FIRST_PORT + _TRIES), 0]
     for candidate in ports:
-        listener = socket.socket(family)
+        # Named, or asyncio does not switch off Nagle's algorithm: each answer would take 40 ms.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, candidate))

@@ -6,8 +6,9 @@ import math
 from itertools import compress
 from typing import Any, TypedDict
 
+from determined.dashboard.api.experiment import hparam_shape, ranges
 from determined.dashboard.api.trials import points_of
-from determined.dashboard.contour import ContourShape, contour
+from determined.dashboard.contour import Column, ContourShape, contour
 from determined.dashboard.endpoints import Parameter, Refusal, Routes
 from determined.dashboard.importance import FEWEST, importance
 from determined.dashboard.kinds import Flag, Integer, Text
@@ -45,9 +46,13 @@ class RungsShape(TypedDict):
 def rungs(view: View, id: int) -> RungsShape:
     """Who was stopped where and why, who went on; and the last decisions, newest first."""
     record = view.experiment(id)
+    return view.while_unchanged(("rungs", id), lambda: _rungs(view, record))
+
+
+def _rungs(view: View, record: Experiment) -> RungsShape:
     searcher = view.searches.find(view, record)
-    trials = view.reader.tables.trial_ids(id)
-    reasons = view.reader.tables.trial_reasons(id) if searcher is not None else {}
+    trials = view.reader.tables.trial_ids(record.id)
+    reasons = view.reader.tables.trial_reasons(record.id) if searcher is not None else {}
     section = record.config.get("searcher", {})
     return {
         "method": str(section.get("name", "")),
@@ -62,7 +67,7 @@ def rungs(view: View, id: int) -> RungsShape:
                 "sentence": sentence,
             }
             for number, time, request_id, sentence in view.reader.tables.last_decisions(
-                id, _MOST_STEPS
+                record.id, _MOST_STEPS
             )
         ],
     }
@@ -149,6 +154,9 @@ def contours(view: View, id: int, x: str, y: str, bins: int) -> ContourShape:
     for name in (x, y):
         if columns and name not in columns:
             raise Refusal(404, f"No trial of experiment {id} has a hyperparameter {name[:60]!r}.")
-    nothing: list[Any] = []
-    xs, ys = columns.get(x, nothing), columns.get(y, nothing)
-    return contour(xs, ys, values if columns else [], bins, record.smaller_is_better)
+    configured = ranges(record.config.get("hyperparameters") or {})
+    x_column, y_column = (
+        Column(columns.get(name, []), hparam_shape(name, configured.get(name), True)["type"])
+        for name in (x, y)
+    )
+    return contour(x_column, y_column, values if columns else [], bins, record.smaller_is_better)

@@ -6,6 +6,7 @@ import getpass
 from typing import TypedDict
 
 from determined._version import __version__
+from determined.dashboard.api.verbs import VERBS
 from determined.dashboard.endpoints import Routes
 from determined.dashboard.view import View
 from determined.store import Workspace
@@ -37,6 +38,7 @@ class SessionShape(TypedDict):
     slots: SlotsShape
     counts: dict[str, int]
     plotly: str
+    verbs: list[str]
 
 
 @routes.get("/session")
@@ -53,6 +55,7 @@ def session(view: View) -> SessionShape:
         "slots": {"total": len(view.machine().slots), "used": len(used)},
         "counts": counts,
         "plotly": view.plotly,
+        "verbs": list(VERBS),
     }
 
 

@@ -17,7 +17,7 @@ from determined.platform.service import Service
 
 routes = Routes("verbs")
 
-_ON_EXPERIMENTS: dict[str, Callable[[Service, int], None]] = {
+VERBS: dict[str, Callable[[Service, int], None]] = {
     "pause": Service.pause,
     "activate": Service.activate,
     "cancel": Service.cancel,
@@ -25,7 +25,11 @@ _ON_EXPERIMENTS: dict[str, Callable[[Service, int], None]] = {
     "archive": Service.archive,
     "unarchive": lambda service, number: service.archive(number, archived=False),
 }
+_delete = getattr(Service, "delete_experiments", None)
+if _delete is not None:
+    VERBS["delete"] = lambda service, number: _delete(service, [number])
 _LONGEST = {"name": 128, "description": 10_000, "notes": 500_000}
+_LABELS = ("label", "unlabel")
 _MOST_IDS = 1000
 _LABEL = {"type": "string", "minLength": 1, "maxLength": 128}
 
@@ -43,7 +47,7 @@ _MANY = {
     "required": ["verb", "ids"],
     "additionalProperties": False,
     "properties": {
-        "verb": {"type": "string", "enum": [*_ON_EXPERIMENTS, "label", "unlabel"]},
+        "verb": {"type": "string", "enum": [*VERBS, *_LABELS]},
         "ids": {"type": "array", "items": {"type": "integer", "minimum": 1}, "maxItems": _MOST_IDS},
         "label": _LABEL,
     },
@@ -82,28 +86,28 @@ def many(view: View, body: dict[str, Any]) -> OutcomesShape:
     for number in dict.fromkeys(ids):
         try:
             act(view.service, number)
-            results[str(number)] = {"ok": True, "state": view.experiment(number).state}
+            results[str(number)] = {"ok": True, "state": _state(view, number)}
         except DeterminedError as error:
             results[str(number)] = {"ok": False, "error": str(error)}
     return {"results": results}
 
 
 def _act(verb: Any, label: Any) -> Callable[[Service, int], None]:
-    if isinstance(verb, str) and verb in _ON_EXPERIMENTS:
-        return _ON_EXPERIMENTS[verb]
-    if verb not in ("label", "unlabel"):
-        raise Refusal(422, f"verb: expected one of {', '.join(_ON_EXPERIMENTS)}, label, unlabel.")
+    if isinstance(verb, str) and verb in VERBS:
+        return VERBS[verb]
+    if verb not in _LABELS:
+        raise Refusal(422, f"verb: expected one of {', '.join((*VERBS, *_LABELS))}.")
     if not _is_text(label, 128) or not label:
         raise Refusal(422, "label: expected 1 to 128 characters.")
     return lambda service, number: service.label(number, label, remove=verb == "unlabel")
 
 
-@routes.post("/experiments/{id}/{verb}", id=ID, verb=Choice(tuple(_ON_EXPERIMENTS)))
+@routes.post("/experiments/{id}/{verb}", id=ID, verb=Choice(tuple(VERBS)))
 def one(view: View, id: int, verb: str) -> DoneShape:
     """A verb on an experiment."""
     view.experiment(id)
-    _ON_EXPERIMENTS[verb](view.service, id)
-    return {"ok": True, "state": view.experiment(id).state}
+    VERBS[verb](view.service, id)
+    return {"ok": True, "state": _state(view, id)}
 
 
 @routes.post("/trials/{id}/kill", id=ID)
@@ -133,6 +137,11 @@ def change(view: View, id: int, body: dict[str, Any]) -> DoneShape:
     view.experiment(id)
     view.service.change(id, **body)
     return {"ok": True, "state": view.experiment(id).state}
+
+
+def _state(view: View, experiment_id: int) -> str:
+    found = view.reader.experiment(experiment_id)
+    return "DELETED" if found is None else found.state
 
 
 def _is_id(value: Any) -> bool:
