@@ -32,6 +32,7 @@ _LINES = (
     "launch",
     "exec experimental horovod",
     "common.experimental",
+    "dashboard",
     "cli",
 )
 _MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")

@@ -46,6 +46,7 @@ _NOUNS = (
         "determined.cli.completion",
         "Print what makes a shell complete commands, options, ids and names.",
     ),
+    Lazy("dashboard", "determined.cli.dashboard", "Look at experiments in a browser, live."),
     Lazy("version", "determined.cli.version", "Show the versions of what `det` runs with."),
 )
 

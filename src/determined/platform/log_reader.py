@@ -69,6 +69,19 @@ class LogReader:
         position = bisect.bisect_left(stamps, wanted, key=lambda s: s.microseconds)
         return stamps[position].line if position < len(stamps) else self.count()
 
+    def place(self, number: int) -> tuple[int, int]:
+        """A byte at which a line begins, and that line's number: the last known up to `number`."""
+        stamps = _Stamps(self._times)
+        if not stamps:
+            return 0, 0
+        position = max(bisect.bisect_right(stamps, number, key=lambda s: s.line) - 1, 0)
+        return stamps[position].offset, stamps[position].line
+
+    @property
+    def path(self) -> Path:
+        """The file itself."""
+        return self._log
+
     def _from(self, offset: int) -> Iterator[bytes]:
         """Yield lines from a place where one begins; the memory needed is bounded."""
         try:

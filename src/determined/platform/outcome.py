@@ -33,14 +33,9 @@ class Outcome:
     @property
     def python(self) -> tuple[str, ...]:
         """Lines of Python that load the trial of the checkpoint; none if it is of another kind."""
-        if self.checkpoint is None or self.path is None:
+        if self.checkpoint is None:
             return ()
-        if _LOADABLE not in self.checkpoint.resources:
-            return ()
-        return (
-            "from determined import pytorch",
-            f"trial = pytorch.load_trial_from_checkpoint_path({str(self.path)!r})",
-        )
+        return tuple(load_lines(self.checkpoint, self.path).splitlines())
 
 
 def outcome(reader: Reader, experiment: Experiment) -> Outcome:
@@ -77,6 +72,14 @@ def folder_of(checkpoint: Checkpoint, experiment: Experiment) -> Path | None:
         base = build(section).base_path
         return None if base is None else base / checkpoint.uuid
     return None
+
+
+def load_lines(checkpoint: Checkpoint, folder: Path | None) -> str:
+    """The Python that loads the trial of a checkpoint; empty if it is of another kind."""
+    if folder is None or _LOADABLE not in checkpoint.resources:
+        return ""
+    load = f"trial = pytorch.load_trial_from_checkpoint_path({str(folder)!r})"
+    return f"from determined import pytorch\n{load}"
 
 
 def last_words(reader: Reader, trial: Trial, lines: int = 12) -> list[str]:

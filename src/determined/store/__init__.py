@@ -6,7 +6,10 @@ Logs, code and checkpoints are files elsewhere.
 """
 
 from determined._retention import Retention
+from determined.store._changes import Changed, ChangeWatch, NewPoints, Position
+from determined.store._curves import Curve, CurveKey
 from determined.store._ingest import Heard, is_decisive
+from determined.store._listing import ExperimentRow, Slice, TableFilter, Tables, TrialPoint
 from determined.store._maintenance import backup, check
 from determined.store._pages import (
     CheckpointFilter,
@@ -47,22 +50,29 @@ from determined.store._writer import Writer, send_command
 __all__ = [
     "PROFILER_GROUPS",
     "TERMINAL_STATES",
+    "ChangeWatch",
+    "Changed",
     "Checkpoint",
     "CheckpointFilter",
     "Command",
     "Cursor",
     "Deletion",
+    "Curve",
+    "CurveKey",
     "Event",
     "Experiment",
     "ExperimentFilter",
+    "ExperimentRow",
     "Heard",
     "JournalPosition",
     "Model",
     "ModelVersion",
     "NewExperiment",
+    "NewPoints",
     "NewTrial",
     "Order",
     "Page",
+    "Position",
     "Project",
     "RatedCheckpoint",
     "Reader",
@@ -72,10 +82,14 @@ __all__ = [
     "Run",
     "Samples",
     "SearchStep",
+    "Slice",
     "Summary",
+    "TableFilter",
+    "Tables",
     "Transaction",
     "Trial",
     "TrialFilter",
+    "TrialPoint",
     "Workspace",
     "Writer",
     "backup",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +23,9 @@ from determined.store._points import (
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+_ENOUGH = 0.75  # of a bucket per pixel: better a level with few less than 16 times as many
 
 
 class CurveKey(NamedTuple):
@@ -62,20 +66,23 @@ class _Bounds(NamedTuple):
     high: float
     cut: float
 
+    @property
+    def is_everything(self) -> bool:
+        return self[1:] == (-math.inf, math.inf, math.inf)
 
-class _Chunk(NamedTuple):
-    number: int
+
+class _Chunks(NamedTuple):
+    """The chunks of a run that are seen: how many points, those seen as a whole, and in part."""
+
     num_points: int
-    first_step: int
-    last_step: int
-    first_time: float
-    last_time: float
+    whole: list[int]
+    cut: list[int]
 
 
 def read_curve(
     connection: sqlite3.Connection,
     key: CurveKey,
-    x: str = "steps",
+    x: str | tuple[str, str] = "steps",
     low: float | None = None,
     high: float | None = None,
     pixels: int = 2000,
@@ -150,35 +157,43 @@ def _read(
         for series_id, cut in runs
     ]
     chunks = {series_id: _chunks(connection, series_id, bounds) for series_id, bounds in seen}
-    total = sum(chunk.num_points for found in chunks.values() for chunk in found)
-    level = max((n for n in LEVELS if total / FACTOR**n >= pixels), default=0)
+    total = sum(found.num_points for found in chunks.values())
+    level = max((n for n in LEVELS if total / FACTOR**n >= _ENOUGH * pixels), default=0)
     parts = [_series(connection, s, bounds, chunks[s], level) for s, bounds in seen]
     return join_buckets(parts) if parts else singles(join_points([]))
 
 
-def _chunks(connection: sqlite3.Connection, series_id: int, bounds: _Bounds) -> list[_Chunk]:
+def _chunks(connection: sqlite3.Connection, series_id: int, bounds: _Bounds) -> _Chunks:
+    if bounds.is_everything:
+        count, total = connection.execute(
+            "SELECT count(*), total(count) FROM chunk WHERE series_id=?", (series_id,)
+        ).fetchone()
+        return _Chunks(int(total), list(range(count)), [])
     axis = "time" if bounds.by_time else "step"
     rows = connection.execute(
-        "SELECT number, count, first_step, last_step, first_time, last_time FROM chunk "
+        f"SELECT number, count, first_{axis}>=? AND last_{axis}<=? AND last_step<=? FROM chunk "
         f"WHERE series_id=? AND last_{axis}>=? AND first_{axis}<=? AND first_step<=? "
         "ORDER BY number",
-        (series_id, bounds.low, bounds.high, bounds.cut),
+        (*bounds[1:], series_id, *bounds[1:]),
+    ).fetchall()
+    return _Chunks(
+        sum(count for _, count, _ in rows),
+        [number for number, _, is_whole in rows if is_whole],
+        [number for number, _, is_whole in rows if not is_whole],
     )
-    return [_Chunk(*row) for row in rows]
 
 
 def _series(
     connection: sqlite3.Connection,
     series_id: int,
     bounds: _Bounds,
-    chunks: list[_Chunk],
+    chunks: _Chunks,
     level: int,
 ) -> Buckets:
     """The buckets of one run: whole chunks from the pyramid, the ends and the tail exactly."""
-    whole: list[int] = []
-    exact: list[int] = []
-    for chunk in chunks:
-        (whole if level and _is_inside(chunk, bounds) else exact).append(chunk.number)
+    whole, exact = chunks.whole, chunks.cut
+    if not level:
+        whole, exact = [], sorted(whole + exact)
     points = [
         _seen(unpack_chunk(data), bounds)
         for number in exact
@@ -203,15 +218,6 @@ def _series(
     return join_buckets(parts)
 
 
-def _is_inside(chunk: _Chunk, bounds: _Bounds) -> bool:
-    first, last = chunk.first_step, chunk.last_step
-    if bounds.by_time:
-        return (
-            bounds.low <= chunk.first_time and chunk.last_time <= bounds.high and last <= bounds.cut
-        )
-    return bounds.low <= first and last <= min(bounds.high, bounds.cut)
-
-
 def _seen(points: Points, bounds: _Bounds) -> Points:
     axis = points.times if bounds.by_time else points.steps
     mask = (axis >= bounds.low) & (axis <= bounds.high) & (points.steps <= bounds.cut)
@@ -219,13 +225,18 @@ def _seen(points: Points, bounds: _Bounds) -> Points:
 
 
 def _values_at(
-    connection: sqlite3.Connection, key: CurveKey, name: str, steps: np.ndarray, pixels: int
+    connection: sqlite3.Connection,
+    key: CurveKey,
+    x: str | tuple[str, str],
+    steps: np.ndarray,
+    pixels: int,
 ) -> np.ndarray:
     """The value that another metric of the trial had at `steps`, interpolated between reports."""
     import numpy as np
 
+    group, name = (key.group, x) if isinstance(x, str) else x
     for per_batch in (key.per_batch, not key.per_batch):
-        other = CurveKey(key.trial_id, key.group, name, per_batch)
+        other = CurveKey(key.trial_id, group, name, per_batch)
         found = _read(connection, other, False, -np.inf, np.inf, 4 * pixels)
         known = np.isfinite(found.lasts)
         if known.any():

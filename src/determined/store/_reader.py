@@ -7,14 +7,16 @@ import json
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from determined._retention import Candidate, Retention, kept
 from determined.errors import StoreError, StoreVersionError
 from determined.journal import BatchColumns
+from determined.store._changes import Changed, ChangeWatch, NewPoints, Position, new_points, since
 from determined.store._connection import FILE_NAME, is_outdated, open_read_only
+from determined.store._listing import Tables
 from determined.store._pages import (
     CHECKPOINT_ORDERS,
     EXPERIMENT_ORDERS,
@@ -108,14 +110,23 @@ class Reader:
     def _connection(self) -> sqlite3.Connection:
         held: _Held | None = getattr(self._local, "held", None)
         if held is None:
-            held = self._local.held = _Held(open_read_only(self._home))
-            with self._guard:
-                self._all.add(held)
+            held = self._local.held = self._open()
         return held.connection
+
+    def _open(self) -> _Held:
+        held = _Held(open_read_only(self._home))
+        with self._guard:
+            self._all.add(held)
+        return held
 
     def data_version(self) -> int:
         """A number that changes, for this thread, whenever something was committed."""
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def version_probe(self) -> Callable[[], int]:
+        """A question like `data_version` for all threads, of which one at a time may ask it."""
+        held = self._open()
+        return lambda: int(held.connection.execute("PRAGMA data_version").fetchone()[0])
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -125,6 +136,25 @@ class Reader:
             yield
         finally:
             self._connection.execute("ROLLBACK")
+
+    @property
+    def tables(self) -> Tables:
+        """Lists with totals, any column to sort by and pages by number."""
+        return Tables(self._connection)
+
+    def watch(self) -> ChangeWatch:
+        """Something that tells what changes from now on; for this thread."""
+        return ChangeWatch(self._connection)
+
+    def changed_since(self, position: Position) -> Changed:
+        """Whom the reports, events and commands after a position are about."""
+        return since(self._connection, position)
+
+    def new_points(
+        self, keys: Sequence[CurveKey], after: int, limit: int = 2000
+    ) -> tuple[dict[CurveKey, NewPoints], int]:
+        """What curves got after a report, and the report up to which that is all."""
+        return new_points(self._connection, keys, after, limit)
 
     # Experiments, trials, runs
 
@@ -251,7 +281,7 @@ class Reader:
     def curves(
         self,
         keys: Sequence[CurveKey],
-        x: str = "steps",
+        x: str | tuple[str, str] = "steps",
         low: float | None = None,
         high: float | None = None,
         pixels: int = 2000,
@@ -261,7 +291,7 @@ class Reader:
         Args:
             keys: which metrics of which trials.
             x: `steps`, `time`, `relative` (seconds since the trial started), or the name of a
-                metric of the same group, such as `epochs`.
+                metric of the same group, such as `epochs`, or the group and name of any metric.
             low: only what has at least this x.
             high: only what has at most this x.
             pixels: about how many buckets to return; fewer points than that come exactly.

@@ -1,0 +1,58 @@
+"""`det dashboard`: look at experiments in a browser."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0 lets other machines in.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; default: the first free one from 8090 on.",
+)
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def dashboard(host: str, port: int | None, no_browser: bool) -> None:
+    """Look at experiments in a browser, live.
+
+    The address that is printed holds a token, which lets its holder do everything that you can do
+    with `det`: do not pass it on.
+    """
+    import importlib.util
+    import sys
+
+    from determined.platform.home import Home
+
+    missing = [n for n in ("starlette", "uvicorn", "plotly") if importlib.util.find_spec(n) is None]
+    if missing:
+        raise click.ClickException(
+            f"the dashboard needs {', '.join(missing)}: "
+            "`pip install 'determined-pytorch[dashboard]'`."
+        )
+    from determined.dashboard.serve import is_loopback, serve
+
+    home = Home.find()
+
+    def tell(address: str, door: object) -> None:
+        click.echo(f"Dashboard of {home.path}:\n\n    {address}\n")
+        if not is_loopback(host):
+            click.echo(
+                f"It listens on {host}: every machine that can reach this one can try to open it. "
+                "Who has the token can look at all experiments, and pause, kill and archive them. "
+                "The connection is not encrypted, so others on the network may read it along: "
+                "better leave --host out, and use `ssh -L`."
+            )
+        click.echo("Press Ctrl-C to end it; experiments go on.")
+        sys.stdout.flush()
+        if not no_browser:
+            import webbrowser
+
+            webbrowser.open(address)
+
+    serve(home, host, port, tell)

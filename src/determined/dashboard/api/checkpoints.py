@@ -1,0 +1,135 @@
+"""Checkpoints: lists, and downloads as archives."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+from starlette.responses import Response, StreamingResponse
+
+from determined.dashboard.archives import tar_of
+from determined.dashboard.endpoints import Refusal, Routes
+from determined.dashboard.parameters import ID, LIMIT, OFFSET, UUID
+from determined.dashboard.view import View
+from determined.platform.outcome import folder_of, load_lines
+from determined.platform.service import NotFoundError
+from determined.store import Checkpoint, CheckpointFilter, Experiment
+
+routes = Routes("checkpoints")
+
+_READABLE = ("COMPLETED", "PARTIALLY_DELETED")
+
+
+class RegisteredShape(TypedDict):
+    model: str
+    version: int
+
+
+class CheckpointShape(TypedDict):
+    """A checkpoint; `metric` is what the validation at its step said."""
+
+    uuid: str
+    trial_id: int | None
+    experiment_id: int | None
+    state: str
+    steps: int
+    size: int
+    metric: float | None
+    time: float
+    files: dict[str, int]
+    storage: str
+    registered: list[RegisteredShape]
+    load: str
+
+
+class CheckpointsShape(TypedDict):
+    total: int
+    rows: list[CheckpointShape]
+
+
+@routes.get("/experiments/{id}/checkpoints", id=ID, limit=LIMIT, offset=OFFSET)
+def of_experiment(view: View, id: int, limit: int, offset: int) -> CheckpointsShape:
+    """The checkpoints of an experiment, newest first."""
+    return _page(view, view.experiment(id), CheckpointFilter(experiment_id=id), limit, offset)
+
+
+@routes.get("/trials/{id}/checkpoints", id=ID, limit=LIMIT, offset=OFFSET)
+def of_trial(view: View, id: int, limit: int, offset: int) -> CheckpointsShape:
+    """The checkpoints of a trial, newest first."""
+    owner = view.experiment(view.trial(id).experiment_id)
+    return _page(view, owner, CheckpointFilter(trial_id=id), limit, offset)
+
+
+def _page(
+    view: View, owner: Experiment, wanted: CheckpointFilter, limit: int, offset: int
+) -> CheckpointsShape:
+    with view.reader.snapshot():
+        total, found = view.reader.tables.checkpoints(wanted, limit, offset)
+        models = {model.id: model.name for model in view.reader.models()}
+        rows = [
+            checkpoint_shape(view, owner, checkpoint, value, models) for checkpoint, value in found
+        ]
+    return {"total": total, "rows": rows}
+
+
+def checkpoint_shape(
+    view: View,
+    owner: Experiment,
+    checkpoint: Checkpoint,
+    value: float | None,
+    models: dict[int, str],
+) -> CheckpointShape:
+    """A checkpoint with where it is and what it is registered as."""
+    folder = folder_of(checkpoint, owner)
+    section = checkpoint.storage or owner.config.get("checkpoint_storage", {})
+    return {
+        "uuid": checkpoint.uuid,
+        "trial_id": checkpoint.trial_id,
+        "experiment_id": checkpoint.experiment_id,
+        "state": checkpoint.state,
+        "steps": checkpoint.steps_completed,
+        "size": checkpoint.size,
+        "metric": value,
+        "time": checkpoint.report_time,
+        "files": checkpoint.resources,
+        "storage": str(folder) if folder else str(section.get("type", "")),
+        "registered": [
+            {"model": models[version.model_id], "version": version.number}
+            for version in view.reader.versions_of_checkpoint(checkpoint.uuid)
+        ],
+        "load": load_lines(checkpoint, folder),
+    }
+
+
+@routes.get("/checkpoints/{uuid}/download", "application/x-tar", uuid=UUID)
+def download(view: View, uuid: str) -> Response:
+    """A checkpoint as a tar archive."""
+    checkpoint = view.reader.checkpoint(uuid) if view.has_store else None
+    if checkpoint is None or checkpoint.experiment_id is None:
+        raise NotFoundError(f"There is no checkpoint {uuid}.")
+    if checkpoint.state not in _READABLE:
+        raise Refusal(409, f"Checkpoint {uuid} is {checkpoint.state}: it cannot be downloaded.")
+    folder = folder_of(checkpoint, view.experiment(checkpoint.experiment_id))
+    if folder is not None:
+        if not folder.is_dir():
+            raise Refusal(404, f"The files of checkpoint {uuid} are gone: {folder}.")
+        return _archive(tar_of(folder, uuid), uuid)
+    return _archive(_fetched(view, checkpoint), uuid)
+
+
+def _fetched(view: View, checkpoint: Checkpoint) -> Iterator[bytes]:
+    """A checkpoint that is kept elsewhere, by way of a folder of ours."""
+    place = Path(tempfile.mkdtemp(prefix="det-download-"))
+    try:
+        folder = view.service.download(checkpoint, place / checkpoint.uuid)
+        yield from tar_of(folder, checkpoint.uuid)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _archive(content: Iterator[bytes], name: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}.tar"'}
+    return StreamingResponse(content, media_type="application/x-tar", headers=headers)

@@ -1,0 +1,75 @@
+"""Trials side by side, over any experiments: what differs."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from determined.config import masked
+from determined.dashboard.api.trials import shapes_of
+from determined.dashboard.endpoints import Parameter, Routes
+from determined.dashboard.kinds import Many
+from determined.dashboard.parameters import ID
+from determined.dashboard.shapes import MetricName, TrialShape, differing, flat
+from determined.dashboard.view import View
+
+routes = Routes("compare")
+
+_MOST_TRIALS = 100
+
+
+class ComparedTrial(TrialShape):
+    """A trial with the name of its experiment."""
+
+    experiment_name: str
+
+
+class DifferencesShape(TypedDict):
+    """Values in the order of the trials, by name; null where a trial has none."""
+
+    hparams: dict[str, list[Any]]
+    metrics: dict[str, list[Any]]
+    config: dict[str, list[Any]]
+
+
+class CompareShape(TypedDict):
+    trials: list[ComparedTrial]
+    differs: DifferencesShape
+    metrics: list[MetricName]
+
+
+@routes.get("/compare", trials=Parameter(Many(ID, _MOST_TRIALS, least=1), is_required=True))
+def compare(view: View, trials: list[int]) -> CompareShape:
+    """Trials, what differs between them, and the metrics that they have."""
+    records = [view.trial(number) for number in dict.fromkeys(trials)]
+    owners = {r.experiment_id: view.experiment(r.experiment_id) for r in records}
+    shapes = [
+        ComparedTrial(**shape, experiment_name=owners[shape["experiment_id"]].name)
+        for shape in shapes_of(view, records)
+    ]
+    metrics = [view.reader.tables.summaries(record.id) for record in records]
+    last = [
+        {f"{group}.{name}": summary.last for (group, name), summary in found.items()}
+        for found in metrics
+    ]
+    configs = [_config(owners[record.experiment_id].config) for record in records]
+    names = sorted({key for found in metrics for key in found})
+    return {
+        "trials": shapes,
+        "differs": {
+            "hparams": _different([shape["hparams"] for shape in shapes]),
+            "metrics": _different(last),
+            "config": _different(configs),
+        },
+        "metrics": [{"group": group, "name": name} for group, name in names],
+    }
+
+
+def _config(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration in one level, without what has a table of its own."""
+    hidden = ("hyperparameters", "name", "description", "labels")
+    return flat({key: value for key, value in masked(config).items() if key not in hidden})
+
+
+def _different(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    names = [name for name, differs in differing(rows).items() if differs]
+    return {name: [row.get(name) for row in rows] for name in names}

@@ -1,0 +1,191 @@
+"""One experiment: what it is, what came of it, what happened."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypedDict
+
+from determined.config import masked, to_yaml
+from determined.dashboard.api.experiments import project_names
+from determined.dashboard.api.trials import points_of
+from determined.dashboard.endpoints import Routes
+from determined.dashboard.parameters import ID
+from determined.dashboard.shapes import (
+    ExperimentShape,
+    MetricName,
+    Values,
+    experiment_shape,
+    flat,
+    same,
+)
+from determined.dashboard.view import View
+from determined.platform.outcome import Outcome, outcome
+from determined.store import Experiment
+
+routes = Routes("experiments")
+
+_SECRET_ENVIRONMENT = ("calls", "searched_with")
+_MOST_EVENTS = 200
+_RANGES = ("const", "categorical", "int", "double", "log")
+
+
+class BestShape(TypedDict):
+    """The best trial, and the line that loads it."""
+
+    trial_id: int
+    hparams: Values
+    metric: str | None
+    value: float | None
+    steps: int | None
+    checkpoint_uuid: str | None
+    load: str
+
+
+class EventShape(TypedDict):
+    time: float
+    level: str
+    kind: str
+    text: str
+    trial_id: int | None
+
+
+class HparamShape(TypedDict):
+    """A hyperparameter as it was configured; `differs` says whether trials differ in it."""
+
+    name: str
+    type: str
+    values: list[Any] | None
+    minval: float | None
+    maxval: float | None
+    base: float | None
+    differs: bool
+
+
+class ExperimentDetail(ExperimentShape):
+    """An experiment with all that its page shows first."""
+
+    notes: str
+    parent_id: int | None
+    config: Values
+    config_yaml: str
+    environment: Values
+    best: BestShape | None
+    slot_seconds: float
+    events: list[EventShape]
+    metrics: list[MetricName]
+    hparams: list[HparamShape]
+
+
+@routes.get("/experiments/{id}", id=ID)
+def experiment(view: View, id: int) -> ExperimentDetail:
+    """One experiment."""
+    record = view.experiment(id)
+    config = masked(record.config)
+    return {
+        **experiment_row(view, record),
+        "notes": record.notes,
+        "parent_id": record.parent_id,
+        "config": config,
+        "config_yaml": to_yaml(config),
+        "environment": {
+            name: value
+            for name, value in record.environment.items()
+            if name not in _SECRET_ENVIRONMENT
+        },
+        "best": best_shape(record, outcome(view.reader, record)),
+        "slot_seconds": view.reader.tables.slot_seconds(id, time.time()),
+        "events": events_of(view, id),
+        "metrics": [{"group": g, "name": n} for g, n in view.reader.metric_names(id)],
+        "hparams": hparams_of(view, record),
+    }
+
+
+def experiment_row(view: View, record: Experiment) -> ExperimentShape:
+    """The row of one experiment."""
+    states = view.reader.tables.trial_states([record.id])
+    return experiment_shape(
+        record,
+        searcher=str(record.config.get("searcher", {}).get("name", "")),
+        project=project_names(view)[record.project_id],
+        states=states.get(record.id, {}),
+        now=time.time(),
+    )
+
+
+def best_shape(record: Experiment, found: Outcome) -> BestShape | None:
+    """The best trial, None if none has validated."""
+    trial = found.best_trial
+    if trial is None:
+        return None
+    return {
+        "trial_id": trial.id,
+        "hparams": flat(trial.hparams),
+        "metric": record.searcher_metric,
+        "value": trial.best_validation,
+        "steps": trial.best_validation_steps,
+        "checkpoint_uuid": found.checkpoint.uuid if found.checkpoint else None,
+        "load": "\n".join(found.python),
+    }
+
+
+def events_of(view: View, experiment_id: int) -> list[EventShape]:
+    """The last events, newest first."""
+    return [
+        {
+            "time": event.time,
+            "level": event.level,
+            "kind": event.kind,
+            "text": event.text,
+            "trial_id": event.trial_id,
+        }
+        for event in view.reader.tables.last_events(experiment_id, _MOST_EVENTS)
+    ]
+
+
+def hparams_of(view: View, record: Experiment) -> list[HparamShape]:
+    """The hyperparameters of a search, and whether its trials differ in them."""
+    configured = ranges(record.config.get("hyperparameters") or {})
+    points = points_of(view, record.id)
+    known = {name: _differs(column) for name, column in points["hparams"].items()}
+    found = [
+        hparam_shape(name, value, known.get(name, False)) for name, value in configured.items()
+    ]
+    others = [name for name in known if name not in configured]
+    return found + [hparam_shape(name, None, known[name]) for name in others]
+
+
+def _differs(column: list[Any]) -> bool:
+    return any(not same(column[0], value) for value in column)
+
+
+def ranges(section: dict[str, Any], prefix: str = "") -> Values:
+    """The hyperparameters of a configuration in one level: constants and ranges."""
+    found: Values = {}
+    for name, value in section.items():
+        is_group = isinstance(value, dict) and value.get("type") not in _RANGES
+        if is_group and value:
+            found |= ranges(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def hparam_shape(name: str, value: Any, differs: bool) -> HparamShape:
+    """One hyperparameter."""
+    is_range = isinstance(value, dict) and value.get("type") in _RANGES
+    kind = str(value["type"]) if is_range else "const"
+    values: list[Any] | None = None
+    if kind == "const":
+        values = [value.get("val") if is_range else value]
+    elif kind == "categorical":
+        values = list(value.get("vals", []))
+    get = value.get if is_range else {}.get
+    return {
+        "name": name,
+        "type": kind,
+        "values": values,
+        "minval": get("minval"),
+        "maxval": get("maxval"),
+        "base": get("base"),
+        "differs": differs,
+    }

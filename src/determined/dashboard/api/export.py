@@ -1,0 +1,81 @@
+"""Tables as CSV, with the filters of the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from determined.dashboard.api import experiments as experiments_api
+from determined.dashboard.api import trials as trials_api
+from determined.dashboard.endpoints import Parameter, Routes
+from determined.dashboard.parameters import ID
+from determined.dashboard.view import View
+
+routes = Routes("export")
+
+_MOST_ROWS = 100_000
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@routes.get("/export/experiments.csv", "text/csv", **experiments_api.FILTERS)
+def experiments(view: View, **wanted: Any) -> Response:
+    """The table of experiments."""
+    rows: list[dict[str, Any]] = []
+    if view.has_store:
+        _, found = experiments_api.rows_of(view, wanted, _MOST_ROWS, 0)
+        rows = [dict(row) for row in found]
+    for row in rows:
+        row["project"] = f"{row['project']['workspace']}/{row['project']['name']}"
+        row["metric"] = row["searcher"]["metric"]
+        row["searcher"] = row["searcher"]["name"]
+        row["labels"] = ", ".join(row["labels"])
+        del row["states"]
+    return _csv("experiments", [_spread(row) for row in rows])
+
+
+@routes.get(
+    "/export/trials.csv",
+    "text/csv",
+    experiment=Parameter(ID, is_required=True),
+    **trials_api.FILTERS,
+)
+def trials(view: View, experiment: int, **wanted: Any) -> Response:
+    """The table of trials of an experiment, with their hyperparameters."""
+    view.experiment(experiment)
+    _, found = trials_api.rows_of(view, experiment, wanted, _MOST_ROWS, 0)
+    rows = []
+    for row in found:
+        content = dict(row)
+        hparams = content.pop("hparams")
+        content |= {f"hparam:{name}": value for name, value in hparams.items()}  # type: ignore[attr-defined]
+        rows.append(_spread(content))
+    return _csv(f"experiment-{experiment}-trials", rows)
+
+
+def _spread(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the columns that were asked for besides in columns of their own."""
+    extra: Mapping[str, Any] = row.pop("columns")
+    return row | dict(extra)
+
+
+def _csv(name: str, rows: Iterable[dict[str, Any]]) -> Response:
+    rows = list(rows)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([cell(name) for name in names])
+    writer.writerows([cell(row.get(name)) for name in names] for row in rows)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+    content = text.getvalue().encode("utf-8", "replace")
+    return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def cell(value: Any) -> Any:
+    """A value as a spreadsheet may read it: no text is taken for a formula."""
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return "" if value is None else value

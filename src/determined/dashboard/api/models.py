@@ -1,0 +1,111 @@
+"""The registry of models."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from determined.dashboard.endpoints import Routes
+from determined.dashboard.kinds import Text
+from determined.dashboard.shapes import Values
+from determined.dashboard.view import View
+from determined.platform.service import NotFoundError
+from determined.store import Model, ModelVersion
+
+routes = Routes("models")
+
+
+class VersionShape(TypedDict):
+    """A version of a model, and where its checkpoint came from."""
+
+    number: int
+    name: str
+    comment: str
+    notes: str
+    metadata: Values
+    created: float
+    checkpoint_uuid: str
+    trial_id: int | None
+    experiment_id: int | None
+    steps: int | None
+    size: int | None
+    state: str
+
+
+class ModelShape(TypedDict):
+    id: int
+    name: str
+    description: str
+    labels: list[str]
+    owner: str
+    workspace: str
+    archived: bool
+    created: float
+    updated: float
+    metadata: Values
+    num_versions: int
+    latest: VersionShape | None
+
+
+class ModelDetail(ModelShape):
+    versions: list[VersionShape]
+
+
+class ModelsShape(TypedDict):
+    total: int
+    rows: list[ModelShape]
+
+
+@routes.get("/models")
+def models(view: View) -> ModelsShape:
+    """All models."""
+    found = view.reader.models() if view.has_store else []
+    rows = [_model(view, model)[0] for model in found]
+    return {"total": len(rows), "rows": rows}
+
+
+@routes.get("/models/{name}", name=Text(500, shortest=1))
+def model(view: View, name: str) -> ModelDetail:
+    """One model with its versions, newest first."""
+    found = view.reader.model(name) if view.has_store else None
+    if found is None:
+        raise NotFoundError("There is no model of this name.")
+    shape, versions = _model(view, found)
+    return {**shape, "versions": versions}
+
+
+def _model(view: View, model: Model) -> tuple[ModelShape, list[VersionShape]]:
+    versions = [_version(view, version) for version in view.reader.model_versions(model.id)]
+    workspaces = {workspace.id: workspace.name for workspace in view.reader.workspaces()}
+    shape: ModelShape = {
+        "id": model.id,
+        "name": model.name,
+        "description": model.description,
+        "labels": model.labels,
+        "owner": model.owner,
+        "workspace": workspaces[model.workspace_id],
+        "archived": model.archived,
+        "created": model.created,
+        "updated": model.updated,
+        "metadata": model.metadata,
+        "num_versions": len(versions),
+        "latest": versions[0] if versions else None,
+    }
+    return shape, versions
+
+
+def _version(view: View, version: ModelVersion) -> VersionShape:
+    checkpoint = view.reader.checkpoint(version.checkpoint_uuid)
+    return {
+        "number": version.number,
+        "name": version.name,
+        "comment": version.comment,
+        "notes": version.notes,
+        "metadata": version.metadata,
+        "created": version.created,
+        "checkpoint_uuid": version.checkpoint_uuid,
+        "trial_id": checkpoint.trial_id if checkpoint else None,
+        "experiment_id": checkpoint.experiment_id if checkpoint else None,
+        "steps": checkpoint.steps_completed if checkpoint else None,
+        "size": checkpoint.size if checkpoint else None,
+        "state": checkpoint.state if checkpoint else "DELETED",
+    }

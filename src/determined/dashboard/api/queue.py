@@ -1,0 +1,121 @@
+"""What runs where, what waits, and why."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from determined.dashboard.endpoints import Routes
+from determined.dashboard.view import View
+from determined.platform.queue import look
+from determined.platform.scheduler import DEFAULT_PRIORITY
+from determined.store import Run
+
+routes = Routes("queue")
+
+
+class UserShape(TypedDict):
+    trial_id: int
+    experiment_id: int | None
+    name: str
+
+
+class SlotShape(TypedDict):
+    """A slot; several trials may share it."""
+
+    id: int
+    kind: str
+    name: str
+    used_by: UserShape | None
+    users: list[UserShape]
+
+
+class RunningShape(TypedDict):
+    trial_id: int
+    experiment_id: int | None
+    name: str
+    slots: list[int]
+    since: float
+    host: str
+
+
+class WaitingShape(TypedDict):
+    experiment_id: int
+    trial_id: int
+    name: str
+    slots: int
+    priority: int
+    why: str
+
+
+class QueueShape(TypedDict):
+    slots: list[SlotShape]
+    running: list[RunningShape]
+    waiting: list[WaitingShape]
+    waiting_total: int
+    left_out: list[str]
+
+
+_MOST_WAITING = 1000
+
+
+@routes.get("/queue")
+def queue(view: View) -> QueueShape:
+    """The slots of this machine with what runs on them, and what waits, next one first."""
+    found = look(view.reader if view.has_store else None, view.supervisor() is not None)
+    names: dict[int, str] = {}
+
+    def user(run: Run) -> UserShape:
+        owner = found.experiment_of.get(run.trial_id)
+        if owner is not None and owner not in names:
+            names[owner] = view.experiment(owner).name
+        return {
+            "trial_id": run.trial_id,
+            "experiment_id": owner,
+            "name": names.get(owner or 0, ""),
+        }
+
+    slots: list[SlotShape] = []
+    for slot in found.slots:
+        users = [user(run) for run in found.runs.get(slot.id, [])]
+        kind = "cpu" if slot.gpu is None else "gpu"
+        first = users[0] if users else None
+        slots.append(
+            {
+                "id": slot.id,
+                "kind": kind,
+                "name": slot.gpu or f"CPU {slot.id}",
+                "used_by": first,
+                "users": users,
+            }
+        )
+    runs = {
+        (run.trial_id, run.run_id): run
+        for run in [*(r for rs in found.runs.values() for r in rs), *found.without_slot]
+    }
+    running: list[RunningShape] = [
+        {
+            **user(run),
+            "slots": run.slots,
+            "since": run.started or run.created,
+            "host": run.host,
+        }
+        for run in runs.values()
+    ]
+    waiting: list[WaitingShape] = [
+        {
+            "experiment_id": item.experiment.id,
+            "trial_id": item.trial.id,
+            "name": item.experiment.name,
+            "slots": item.experiment.config["resources"]["slots_per_trial"],
+            "priority": item.experiment.priority or DEFAULT_PRIORITY,
+            "why": item.reason,
+        }
+        for item in found.waiting[:_MOST_WAITING]
+    ]
+    return {
+        "slots": slots,
+        "running": running,
+        "waiting": waiting,
+        "waiting_total": len(found.waiting),
+        "left_out": list(found.skipped),
+    }

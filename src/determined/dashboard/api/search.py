@@ -1,0 +1,162 @@
+"""How a search went: rungs and decisions, what matters, pairs of hyperparameters."""
+
+from __future__ import annotations
+
+import math
+from itertools import compress
+from typing import Any, TypedDict
+
+from determined.dashboard.api.experiment import hparam_shape, ranges
+from determined.dashboard.api.trials import points_of
+from determined.dashboard.contour import Column, ContourShape, contour
+from determined.dashboard.endpoints import Parameter, Refusal, Routes
+from determined.dashboard.importance import FEWEST, importance
+from determined.dashboard.kinds import Flag, Integer, Text
+from determined.dashboard.parameters import ID
+from determined.dashboard.rungs import BracketShape, brackets_of
+from determined.dashboard.view import View
+from determined.store import Experiment
+
+routes = Routes("search")
+
+_MOST_STEPS = 500
+_HPARAM = Text(200, shortest=1)
+
+
+class StepShape(TypedDict):
+    """Something that the search decided."""
+
+    number: int
+    time: float
+    trial_id: int | None
+    sentence: str
+
+
+class RungsShape(TypedDict):
+    """The rungs of a search; without brackets for methods that have none."""
+
+    method: str
+    metric: str | None
+    unit: str
+    brackets: list[BracketShape]
+    steps: list[StepShape]
+
+
+@routes.get("/experiments/{id}/rungs", id=ID)
+def rungs(view: View, id: int) -> RungsShape:
+    """Who was stopped where and why, who went on; and the last decisions, newest first."""
+    record = view.experiment(id)
+    return view.while_unchanged(("rungs", id), lambda: _rungs(view, record))
+
+
+def _rungs(view: View, record: Experiment) -> RungsShape:
+    searcher = view.searches.find(view, record)
+    trials = view.reader.tables.trial_ids(record.id)
+    reasons = view.reader.tables.trial_reasons(record.id) if searcher is not None else {}
+    section = record.config.get("searcher", {})
+    return {
+        "method": str(section.get("name", "")),
+        "metric": record.searcher_metric,
+        "unit": str(section.get("time_metric") or "batches"),
+        "brackets": [] if searcher is None else brackets_of(searcher, trials, reasons),
+        "steps": [
+            {
+                "number": number,
+                "time": time,
+                "trial_id": trials.get(request_id or ""),
+                "sentence": sentence,
+            }
+            for number, time, request_id, sentence in view.reader.tables.last_decisions(
+                record.id, _MOST_STEPS
+            )
+        ],
+    }
+
+
+class ImportanceShape(TypedDict):
+    """The share of each hyperparameter; `note` says why there are none, or how sure they are."""
+
+    method: str
+    metric: str | None
+    trials: int
+    values: dict[str, float]
+    note: str
+
+
+@routes.get(
+    "/experiments/{id}/importance",
+    id=ID,
+    metric=Parameter(Text(300), about="GROUP.NAME, whose last values count; else the searcher's."),
+    smaller=Parameter(Flag(), about="Whether less of it is better; else as the searcher has it."),
+)
+def importances(view: View, id: int, metric: str | None, smaller: bool | None) -> ImportanceShape:
+    """Which hyperparameters matter, by PED-ANOVA."""
+    record = view.experiment(id)
+    is_smaller_better = record.smaller_is_better if smaller is None else smaller
+    return view.while_unchanged(
+        ("importance", id, metric, is_smaller_better),
+        lambda: _importance(view, record, metric, is_smaller_better),
+    )
+
+
+def _importance(
+    view: View, record: Experiment, metric: str | None, smaller_is_better: bool
+) -> ImportanceShape:
+    columns, values = _results(view, record, metric)
+    found = importance(columns, values, smaller_is_better)
+    note = ""
+    if len(values) < FEWEST:
+        note = f"It needs {FEWEST} trials with a result; there are {len(values)}."
+    elif not found:
+        note = "The trials do not differ in any hyperparameter."
+    elif len(values) < 20:
+        note = f"From {len(values)} trials only: take it as a hint."
+    shown = metric or record.searcher_metric
+    return {
+        "method": "PED-ANOVA",
+        "metric": shown,
+        "trials": len(values),
+        "values": found,
+        "note": note,
+    }
+
+
+def _results(
+    view: View, record: Experiment, metric: str | None
+) -> tuple[dict[str, list[Any]], list[float]]:
+    """The hyperparameters in columns and the results of all trials that have a finite one."""
+    points = points_of(view, record.id)
+    results: list[Any] = list(points["values"])
+    if metric:
+        group, _, name = metric.partition(".")
+        known = view.reader.tables.last_values(record.id, group, name)
+        results = [known.get(trial_id) for trial_id in points["ids"]]
+    fits = [_is_number(value) for value in results]
+    columns = {name: list(compress(column, fits)) for name, column in points["hparams"].items()}
+    return columns, [float(value) for value in compress(results, fits)]
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+@routes.get(
+    "/experiments/{id}/contour",
+    id=ID,
+    x=Parameter(_HPARAM, is_required=True),
+    y=Parameter(_HPARAM, is_required=True),
+    bins=Parameter(Integer(2, 100), 24),
+)
+def contours(view: View, id: int, x: str, y: str, bins: int) -> ContourShape:
+    """The best results over two hyperparameters."""
+    record = view.experiment(id)
+    columns, values = _results(view, record, None)
+    for name in (x, y):
+        if columns and name not in columns:
+            raise Refusal(404, f"No trial of experiment {id} has a hyperparameter {name[:60]!r}.")
+    configured = ranges(record.config.get("hyperparameters") or {})
+    x_column, y_column = (
+        Column(columns.get(name, []), hparam_shape(name, configured.get(name), True)["type"])
+        for name in (x, y)
+    )
+    return contour(x_column, y_column, values if columns else [], bins, record.smaller_is_better)

@@ -1,0 +1,71 @@
+"""Curves for charts."""
+
+from __future__ import annotations
+
+from determined.dashboard.endpoints import Parameter, Routes
+from determined.dashboard.kinds import Choice, Many, Number, SeriesKey
+from determined.dashboard.parameters import PIXELS
+from determined.dashboard.series import fitting_pixels, pack
+from determined.dashboard.view import View
+from determined.store import Curve, CurveKey
+
+routes = Routes("series")
+
+_AXES = {"steps": "steps", "wall": "time", "relative": "relative", "epochs": "epochs"}
+_MOST_KEYS = 500
+
+
+@routes.get(
+    "/series",
+    "application/octet-stream",
+    keys=Parameter(
+        Many(SeriesKey(), _MOST_KEYS, ";", 1),
+        is_required=True,
+        about="TRIAL:GROUP:NAME or TRIAL:GROUP:NAME:batches, parts percent-encoded, `;` between.",
+    ),
+    x=Parameter(Choice(tuple(_AXES), ("metric",)), "steps", about="Or `metric:GROUP.NAME`."),
+    from_=Parameter(Number(), about="Only what has at least this x."),
+    to=Parameter(Number(), about="Only what has at most this x."),
+    px=PIXELS,
+    smooth=Parameter(Number(0, 0.9999), 0.0, about="Weight of the past, per point."),
+)
+def series(
+    view: View,
+    keys: list[tuple[int, str, str, bool]],
+    x: str,
+    from_: float | None,
+    to: float | None,
+    px: int,
+    smooth: float,
+) -> bytes:
+    """Curves as binary columns: see the text on `series` in the reference."""
+    wanted = [CurveKey(*key) for key in keys]
+    pixels = fitting_pixels(px, len(wanted))
+    with view.reader.snapshot():
+        curves = [_curve(view, key, x, from_, to, pixels) for key in wanted]
+    return pack([text_of(key) for key in wanted], curves, x, smooth)
+
+
+def text_of(key: CurveKey) -> str:
+    """A key as requests and answers write it."""
+    from urllib.parse import quote
+
+    text = ":".join((str(key.trial_id), quote(key.group, safe=""), quote(key.name, safe="")))
+    return f"{text}:batches" if key.per_batch else text
+
+
+def _curve(
+    view: View, key: CurveKey, x: str, low: float | None, high: float | None, pixels: int
+) -> Curve:
+    family, _, name = x.partition(":")
+    if family == "metric":
+        group, _, metric = name.partition(".")
+        (curve,) = view.reader.curves([key], (group, metric), low, high, pixels)
+        return curve
+    (curve,) = view.reader.curves([key], _AXES[x], low, high, pixels)
+    if x == "epochs" and not len(curve.x):  # told by the validations alone, say
+        for group in ("validation", "training"):
+            (curve,) = view.reader.curves([key], (group, "epochs"), low, high, pixels)
+            if len(curve.x):
+                break
+    return curve

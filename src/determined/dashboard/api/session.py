@@ -1,0 +1,126 @@
+"""Who is there: this home, its supervisor, its slots."""
+
+from __future__ import annotations
+
+import getpass
+from typing import TypedDict
+
+from determined._version import __version__
+from determined.dashboard.api.verbs import VERBS
+from determined.dashboard.endpoints import Routes
+from determined.dashboard.view import View
+from determined.store import Workspace
+
+routes = Routes("session")
+
+
+class SupervisorShape(TypedDict):
+    """Whether a supervisor is at work."""
+
+    alive: bool
+    pid: int | None
+    text: str
+
+
+class SlotsShape(TypedDict):
+    total: int
+    used: int
+
+
+class SessionShape(TypedDict):
+    """What a page asks first."""
+
+    csrf: str
+    version: str
+    home: str
+    user: str
+    supervisor: SupervisorShape
+    slots: SlotsShape
+    counts: dict[str, int]
+    plotly: str
+    verbs: list[str]
+
+
+@routes.get("/session")
+def session(view: View) -> SessionShape:
+    """This home, its supervisor and slots, and the value that verbs must carry."""
+    counts = view.reader.tables.experiment_counts() if view.has_store else {}
+    used = {n for run in view.reader.unfinished_runs() for n in run.slots} if view.has_store else ()
+    return {
+        "csrf": view.csrf,
+        "version": __version__,
+        "home": str(view.home.path),
+        "user": getpass.getuser(),
+        "supervisor": supervisor_shape(view),
+        "slots": {"total": len(view.machine().slots), "used": len(used)},
+        "counts": counts,
+        "plotly": view.plotly,
+        "verbs": list(VERBS),
+    }
+
+
+def supervisor_shape(view: View) -> SupervisorShape:
+    """The supervisor, in words too."""
+    facts = view.supervisor()
+    if facts is None:
+        text = (
+            "No supervisor is at work: what you see does not change. One starts when it is needed."
+        )
+        return {"alive": False, "pid": None, "text": text}
+    slots = "1 slot" if facts.slots == 1 else f"{facts.slots} slots"
+    text = f"The supervisor is at work: process {facts.pid}, version {facts.version}, {slots}."
+    return {"alive": True, "pid": facts.pid, "text": text}
+
+
+class WorkspaceShape(TypedDict):
+    id: int
+    name: str
+    owner: str
+    archived: bool
+
+
+class ProjectShape(TypedDict):
+    id: int
+    workspace_id: int
+    workspace: str
+    name: str
+    description: str
+    archived: bool
+
+
+class WorkspacesShape(TypedDict):
+    rows: list[WorkspaceShape]
+
+
+class ProjectsShape(TypedDict):
+    rows: list[ProjectShape]
+
+
+@routes.get("/workspaces")
+def workspaces(view: View) -> WorkspacesShape:
+    """All workspaces."""
+    found: list[Workspace] = view.reader.workspaces() if view.has_store else []
+    rows: list[WorkspaceShape] = [
+        {"id": w.id, "name": w.name, "owner": w.owner, "archived": w.archived} for w in found
+    ]
+    return {"rows": rows}
+
+
+@routes.get("/projects")
+def projects(view: View) -> ProjectsShape:
+    """All projects, with the names of their workspaces."""
+    if not view.has_store:
+        return {"rows": []}
+    names = {workspace.id: workspace.name for workspace in view.reader.workspaces()}
+    rows: list[ProjectShape] = [
+        {
+            "id": project.id,
+            "workspace_id": project.workspace_id,
+            "workspace": names[project.workspace_id],
+            "name": project.name,
+            "description": project.description,
+            "archived": project.archived,
+        }
+        for project in view.reader.projects()
+    ]
+    return {"rows": rows}

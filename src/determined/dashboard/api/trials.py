@@ -1,0 +1,259 @@
+"""Trials: the table of a search, and one trial by itself."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from determined.dashboard.api.experiments import column_values
+from determined.dashboard.api.logs import traceback_line
+from determined.dashboard.endpoints import Parameter, Routes
+from determined.dashboard.kinds import Choice
+from determined.dashboard.parameters import COLUMNS, ID, LIMIT, OFFSET, ORDER, STATES
+from determined.dashboard.places import places_of
+from determined.dashboard.shapes import (
+    RunShape,
+    SearcherName,
+    TrialShape,
+    TrialsShape,
+    Values,
+    flat,
+    run_shape,
+    trial_shape,
+)
+from determined.dashboard.view import View
+from determined.platform.outcome import folder_of, load_lines
+from determined.platform.run_folder import RunFolder
+from determined.store import CheckpointFilter, Order, Slice, Trial
+
+routes = Routes("trials")
+
+_SORTS = ("id", "state", "best", "latest", "steps", "progress", "created", "duration", "restarts")
+FILTERS = {
+    "state": STATES,
+    "sort": Parameter(Choice(_SORTS, ("hparam", "metric")), "id"),
+    "order": ORDER,
+    "columns": COLUMNS,
+}
+_MOST_POINTS = 10_000
+
+
+@routes.get("/experiments/{id}/trials", id=ID, limit=LIMIT, offset=OFFSET, **FILTERS)
+def trials(view: View, id: int, limit: int, offset: int, **wanted: Any) -> TrialsShape:
+    """The trials of an experiment."""
+    view.experiment(id)
+    total, rows = rows_of(view, id, wanted, limit, offset)
+    return {"total": total, "rows": rows}
+
+
+def rows_of(
+    view: View, experiment_id: int, wanted: dict[str, Any], limit: int, offset: int
+) -> tuple[int, list[TrialShape]]:
+    """How many trials fit, and a page of them."""
+    shown = Slice(wanted["sort"], wanted["order"] == "desc", limit, offset)
+    with view.reader.snapshot():
+        total, found = view.reader.tables.trials(experiment_id, wanted["state"], shown)
+        places = places_of(view, experiment_id)
+        return total, shapes_of(view, found, wanted["columns"], places)
+
+
+def shapes_of(
+    view: View,
+    found: Sequence[Trial],
+    columns: Sequence[str] = (),
+    places: dict[str, tuple[int, int]] | None = None,
+) -> list[TrialShape]:
+    """Rows with all that a table shows."""
+    running = {run.trial_id for run in view.reader.unfinished_runs()}
+    extra = column_values(view, [trial.id for trial in found], columns) if columns else {}
+    now = time.time()
+    return [
+        trial_shape(
+            trial,
+            is_running=trial.id in running,
+            now=now,
+            place=(places or {}).get(trial.request_id),
+            columns=extra.get(trial.id),
+        )
+        for trial in found
+    ]
+
+
+class PointsShape(TypedDict):
+    """All trials of a search, column by column."""
+
+    ids: list[int]
+    states: list[str]
+    values: list[float | None]
+    steps: list[int]
+    hparams: dict[str, list[Any]]
+
+
+@routes.get("/experiments/{id}/points", id=ID)
+def points(view: View, id: int) -> PointsShape:
+    """All trials in columns, for pictures of the search; at most 10,000."""
+    view.experiment(id)
+    return points_of(view, id)
+
+
+def points_of(view: View, experiment_id: int) -> PointsShape:
+    """All trials in columns, read once for all pictures of them."""
+    return view.while_unchanged(("points", experiment_id), lambda: _points(view, experiment_id))
+
+
+def _points(view: View, experiment_id: int) -> PointsShape:
+    found = view.reader.tables.trial_points(experiment_id, _MOST_POINTS)
+    running = {run.trial_id for run in view.reader.unfinished_runs()}
+    rows = [flat(point.hparams) for point in found]
+    names = dict.fromkeys(itertools.chain.from_iterable(rows))
+    states = [
+        point.state if point.state != "ACTIVE" else "RUNNING" if point.id in running else "QUEUED"
+        for point in found
+    ]
+    return {
+        "ids": [point.id for point in found],
+        "states": states,
+        "values": [point.best_validation for point in found],
+        "steps": [point.total_batches for point in found],
+        "hparams": {name: [row.get(name) for row in rows] for name in names},
+    }
+
+
+class MetricShape(TypedDict):
+    """A metric of a trial; `batches` says whether there are values of single batches, too."""
+
+    group: str
+    name: str
+    last: Any
+    min: float | None
+    max: float | None
+    count: int | None
+    batches: bool
+
+
+class OwnerShape(TypedDict):
+    id: int
+    name: str
+    state: str
+    searcher: SearcherName
+
+
+class ErrorShape(TypedDict):
+    """What a trial failed with: the line of its log, if known, and the traceback."""
+
+    line: int | None
+    text: str
+
+
+class DecisionShape(TypedDict):
+    time: float
+    sentence: str
+
+
+class TrialDetail(TrialShape):
+    """A trial with all that its page shows first."""
+
+    experiment: OwnerShape
+    metrics: list[MetricShape]
+    run_list: list[RunShape]
+    error: ErrorShape | None
+    best_checkpoint: str | None
+    load: str
+    seed: int
+    metadata: Values
+    decisions: list[DecisionShape]
+
+
+@routes.get("/trials/{id}", id=ID)
+def trial(view: View, id: int) -> TrialDetail:
+    """One trial."""
+    record = view.trial(id)
+    owner = view.experiment(record.experiment_id)
+    (row,) = shapes_of(view, [record], (), places_of(view, owner.id))
+    uuid, load = _best_checkpoint(view, record)
+    return {
+        **row,
+        "experiment": {
+            "id": owner.id,
+            "name": owner.name,
+            "state": owner.state,
+            "searcher": {
+                "name": str(owner.config.get("searcher", {}).get("name", "")),
+                "metric": owner.searcher_metric,
+                "smaller_is_better": owner.smaller_is_better,
+            },
+        },
+        "metrics": metrics_of(view, id),
+        "run_list": [run_shape(run) for run in view.reader.runs(id)],
+        "error": error_of(view, record),
+        "best_checkpoint": uuid,
+        "load": load,
+        "seed": record.seed,
+        "metadata": record.metadata,
+        "decisions": [
+            {"time": moment, "sentence": sentence}
+            for moment, sentence in view.reader.tables.decisions_about(
+                record.experiment_id, record.request_id
+            )
+        ],
+    }
+
+
+def metrics_of(view: View, trial_id: int) -> list[MetricShape]:
+    """The metrics of a trial, and those that only its batches have."""
+    of_batches = view.reader.tables.batch_metrics(trial_id)
+    found: list[MetricShape] = [
+        {
+            "group": group,
+            "name": name,
+            "last": summary.last,
+            "min": summary.min,
+            "max": summary.max,
+            "count": summary.count,
+            "batches": (group, name) in of_batches,
+        }
+        for (group, name), summary in view.reader.tables.summaries(trial_id).items()
+    ]
+    known = {(metric["group"], metric["name"]) for metric in found}
+    for group, name in sorted(of_batches - known):
+        found.append(
+            {
+                "group": group,
+                "name": name,
+                "last": None,
+                "min": None,
+                "max": None,
+                "count": None,
+                "batches": True,
+            }
+        )
+    return found
+
+
+def error_of(view: View, record: Trial) -> ErrorShape | None:
+    """The traceback of the last run that failed, or what it said last."""
+    for run in reversed(view.reader.runs(record.id)):
+        try:
+            end = RunFolder(run.folder).exit
+        except (OSError, ValueError, KeyError):
+            continue
+        if end is None or end.exit_code == 0:
+            continue
+        if end.traceback is not None:
+            line = traceback_line(view, record.id, run.run_id)
+            return {"line": line, "text": end.traceback.text}
+        return {"line": None, "text": "\n".join(end.last_lines) or end.message or run.reason}
+    return {"line": None, "text": record.reason} if record.state == "ERROR" else None
+
+
+def _best_checkpoint(view: View, record: Trial) -> tuple[str | None, str]:
+    """The checkpoint of the best validation, else the last; and the lines that load it."""
+    only = CheckpointFilter(trial_id=record.id, states=["COMPLETED"])
+    order = Order("steps_completed", descending=True)
+    found = view.reader.checkpoints(only, order, limit=1000).rows
+    if not found:
+        return None, ""
+    best = next((c for c in found if c.steps_completed == record.best_validation_steps), found[0])
+    return best.uuid, load_lines(best, folder_of(best, view.experiment(record.experiment_id)))

@@ -1,0 +1,281 @@
+"""Who may come in: the one place that looks at hosts, cookies, tokens, origins and sizes.
+
+A browser comes with the token of the printed address once, and gets a cookie for it. Whoever has
+neither sees nothing. Verbs need a header besides, which a foreign page cannot know. `Host` must be
+a name of this machine or a bare address, so that no foreign name can be pointed at us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import ipaddress
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from determined.dashboard.endpoints import problem
+from determined.dashboard.token import derive, is_same
+
+LONGEST_QUERY = 16_000
+LONGEST_PATH = 2000
+LARGEST_HEAD = 32_000
+LARGEST_BODY = 1 << 20
+BODY_SECONDS = 15.0
+CSRF_HEADER = "x-det-token"
+_SAFE = ("GET", "HEAD")
+_METHODS = (*_SAFE, "POST", "PATCH")
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self' 'unsafe-inline'",  # plotly adds rules and style attributes as it draws
+        "img-src 'self' data: blob:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "manifest-src 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "form-action 'self'",
+    )
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+@dataclass(frozen=True)
+class Door:
+    """What is let in.
+
+    Attributes:
+        token: the secret of the home.
+        names: the host names that a browser may use, besides addresses; lower case.
+        label: tells the cookies of several homes on one machine apart.
+    """
+
+    token: str = field(repr=False)
+    names: frozenset[str] = frozenset({"localhost"})
+    label: str = ""
+
+    @property
+    def cookie_name(self) -> str:
+        return f"det_dashboard_{self.label}" if self.label else "det_dashboard"
+
+    @property
+    def cookie(self) -> str:
+        """What a browser keeps."""
+        return derive(self.token, "cookie")
+
+    @property
+    def csrf(self) -> str:
+        """What verbs must carry."""
+        return derive(self.cookie, "verbs")
+
+    def knows_host(self, header: str | None) -> bool:
+        """Whether a Host header names this machine; addresses cannot be pointed elsewhere."""
+        name = _host_name(header or "")
+        if not name:
+            return False
+        if name.rstrip(".").lower() in self.names:
+            return True
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return False
+        return True
+
+    def knows_cookie(self, header: str | None) -> bool:
+        """Whether a Cookie header holds ours."""
+        try:
+            found = SimpleCookie(header or "").get(self.cookie_name)
+        except CookieError:
+            return False
+        return found is not None and is_same(found.value, self.cookie)
+
+    def knows_token(self, token: str | None) -> bool:
+        return token is not None and is_same(token, self.token)
+
+    def refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        """Why a request is not let in; None if it is."""
+        method = scope["method"]
+        if not self.knows_host(headers.get("host")):
+            return problem(
+                403,
+                "This host name is not one of the dashboard's.",
+                "Open the address that `det dashboard` printed.",
+            )
+        if len(scope["query_string"]) > LONGEST_QUERY or len(scope["path"]) > LONGEST_PATH:
+            return problem(
+                414, f"A path has {LONGEST_PATH} characters at most, a query {LONGEST_QUERY}."
+            )
+        if sum(len(name) + len(value) for name, value in headers.raw) > LARGEST_HEAD:
+            return problem(431, f"The headers are larger than {LARGEST_HEAD} bytes.")
+        if method not in _METHODS:
+            refused = problem(405, f"{method[:20]} is not allowed.")
+            refused.headers["Allow"] = ", ".join(_METHODS)
+            return refused
+        if not self.knows_cookie(headers.get("cookie")):
+            return _stranger(scope["path"])
+        if method not in _SAFE:
+            return self._refused_verb(headers)
+        if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/api/"):
+            return problem(403, "Another site asked for this.")
+        return None
+
+    def _refused_verb(self, headers: Headers) -> Response | None:
+        origin = headers.get("origin")
+        if origin is not None and urlsplit_host(origin) != headers.get("host", "").lower():
+            return problem(403, "Another site asked for this.")
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return problem(403, "Another site asked for this.")
+        if not is_same(headers.get(CSRF_HEADER, ""), self.csrf):
+            return problem(
+                403,
+                f"A change needs the header {CSRF_HEADER}.",
+                "GET /api/session has its value as `csrf`.",
+            )
+        return None
+
+    def welcome(self, scope: Scope) -> Response | None:
+        """The answer to an address that carries a token: a cookie, and the same without it."""
+        if scope["method"] not in _SAFE or b"token=" not in scope["query_string"]:
+            return None
+        pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        token = next((value for name, value in pairs if name == "token"), None)
+        if token is None or scope["path"].startswith(("/api/", "//")):
+            return None
+        if not self.knows_token(token):
+            return _stranger(scope["path"])
+        rest = urlencode([pair for pair in pairs if pair[0] != "token"])
+        path = scope.get("raw_path", b"/").decode("latin-1").partition("?")[0]
+        answer = RedirectResponse(f"{path}?{rest}" if rest else path, status_code=303)
+        answer.set_cookie(self.cookie_name, self.cookie, httponly=True, samesite="strict", path="/")
+        answer.headers["Cache-Control"] = "no-store"
+        return answer
+
+
+def _host_name(header: str) -> str:
+    if header.startswith("["):
+        name, bracket, rest = header.partition("]")
+        return name + bracket if bracket and (not rest or rest.startswith(":")) else ""
+    name, _, port = header.partition(":")
+    return name if not port or port.isdigit() else ""
+
+
+def urlsplit_host(origin: str) -> str:
+    """The host and port of an origin, empty for one that is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _stranger(path: str) -> Response:
+    if path.startswith(("/api/", "/static/", "/plotly")):
+        return problem(
+            401,
+            "This needs the dashboard's cookie.",
+            "Open the address that `det dashboard` printed.",
+        )
+    return HTMLResponse(_LOGIN.replace("PATH", html.escape("/", quote=True)), 401)
+
+
+_LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width"><title>Dashboard</title>
+<style>body{font:16px/1.5 system-ui,sans-serif;max-width:34em;margin:4em auto;padding:0 1em;
+color-scheme:light dark}input{font:inherit;width:100%;box-sizing:border-box;margin:.5em 0}</style>
+<h1>Who are you?</h1><p>Open the address that <code>det dashboard</code> printed: it ends in
+<code>?token=...</code>. Or paste the token, which is in the file <code>dashboard.token</code> of
+the home.</p><form action="PATH" method="get"><label>Token <input name="token" type="password"
+autocomplete="off" required></label><button>Open</button></form></html>
+"""
+
+
+class Guard:
+    """The door around an application: every request passes it, every answer gets its headers."""
+
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # no web sockets here
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = Headers(scope=scope)
+        answer = None
+        if self._door.knows_host(headers.get("host")) and len(scope["query_string"]) <= (
+            LONGEST_QUERY
+        ):
+            answer = self._door.welcome(scope)
+        answer = answer or self._door.refusal(scope, headers)
+        if answer is None:
+            answer = _too_large(headers)
+        if answer is not None:
+            await answer(scope, receive, _with_headers(send))
+            return
+        await self._app(scope, receive, _with_headers(send))
+
+
+def _too_large(headers: Headers) -> Response | None:
+    length = headers.get("content-length", "0")
+    if not length.isdigit():
+        return problem(400, "Content-Length is no number.")
+    if int(length) > LARGEST_BODY:
+        return problem(413, f"The body is larger than {LARGEST_BODY} bytes.")
+    return None
+
+
+def _with_headers(send: Send) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers[name] = value
+            headers.setdefault("Cache-Control", "no-store")
+        await send(message)
+
+    return send_with_headers
+
+
+class BodyTooLarge(Exception):
+    """More came than is taken."""
+
+
+class BodyTooSlow(Exception):
+    """The body did not come in time."""
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The body of a request, if it is small enough and comes in time."""
+    try:
+        return await asyncio.wait_for(_whole_body(receive), BODY_SECONDS)
+    except asyncio.TimeoutError:  # two things before Python 3.11
+        raise BodyTooSlow from None
+
+
+async def _whole_body(receive: Receive) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BodyTooSlow
+        parts.append(message.get("body", b""))
+        if sum(map(len, parts)) > LARGEST_BODY:
+            raise BodyTooLarge
+        if not message.get("more_body", False):
+            return b"".join(parts)

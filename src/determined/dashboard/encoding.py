@@ -1,0 +1,52 @@
+"""Answers as bytes: JSON in which NaN survives, compressed where that pays."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+_SMALLEST_COMPRESSED = 1024
+_NAMES = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+def dump(data: Any) -> bytes:
+    """JSON of data; numbers that it has no word for are the strings NaN, Infinity, -Infinity."""
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    except ValueError:
+        text = json.dumps(named(data), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return text.encode("utf-8", errors="replace")  # a lone surrogate of a file name is no text
+
+
+def named(data: Any) -> Any:
+    """Data in which NaN and infinities are replaced by their names."""
+    if isinstance(data, float):
+        return data if math.isfinite(data) else _NAMES.get(data, "NaN")
+    if isinstance(data, dict):
+        return {key: named(value) for key, value in data.items()}
+    return [named(value) for value in data] if isinstance(data, (list, tuple)) else data
+
+
+def compressed(
+    body: bytes, media_type: str, accepted: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An answer, compressed if the client takes it and it is worth the time."""
+    all_headers = {"Vary": "Accept-Encoding", **(headers or {})}
+    if len(body) >= _SMALLEST_COMPRESSED and takes_gzip(accepted):
+        body = gzip.compress(body, compresslevel=1, mtime=0)
+        all_headers["Content-Encoding"] = "gzip"
+    return Response(body, media_type=media_type, headers=all_headers)
+
+
+def takes_gzip(accepted: str) -> bool:
+    """Whether an Accept-Encoding header allows gzip."""
+    for part in accepted.lower().split(","):
+        coding, _, quality = part.strip().partition(";")
+        if coding.strip() in ("gzip", "*"):
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False

@@ -1,0 +1,46 @@
+"""A connection that waits for the head of a request only so long, so that nobody can hold many."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_SECONDS = 10.0
+
+
+class ImpatientProtocol(H11Protocol):
+    """HTTP over one connection; closed when a request does not even begin properly in time."""
+
+    _hurry: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:  # the head of a request is still not whole
+            self._wait()
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._hurry is None:
+            self._hurry = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._hurry is not None:
+            self._hurry.cancel()
+            self._hurry = None
+
+    def _give_up(self) -> None:
+        self._hurry = None
+        if self.conn.their_state is h11.IDLE and (self.cycle is None or self.conn.trailing_data[0]):
+            self.transport.close()

@@ -1,0 +1,202 @@
+"""Open pages hear of changes: one watcher for all of them, and only what is new travels.
+
+The watcher looks twice a second, and only while somebody listens. Listeners never hold each other
+up: what a slow one has not read yet is merged into its next message.
+
+    event: change   ids of experiments and trials that changed; whether a supervisor is at work
+    event: points   new points of the curves that the listener named
+    event: log      new lines of the log that the listener named
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from determined.dashboard.api.logs import line_shape, log_of
+from determined.dashboard.api.series import text_of
+from determined.dashboard.encoding import dump
+from determined.dashboard.log_pages import Wanted
+from determined.dashboard.view import View
+from determined.store import Changed, ChangeWatch, CurveKey, Position
+
+INTERVAL_SECONDS = 0.5
+HEARTBEAT_SECONDS = 15.0
+MOST_LISTENERS = 100
+_MOST_LINES = 500
+
+
+@dataclass
+class Listener:
+    """An open page: what it wants to hear, how far it is, and what waits for it."""
+
+    curves: list[CurveKey] = field(default_factory=list)
+    log_trial: int | None = None
+    position: Position = field(default_factory=Position)
+    log_line: int = 0
+    pending: Changed = field(default_factory=Changed)
+    is_alive: bool | None = None
+    rung: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Live:
+    """The watcher and its listeners; belongs to one event loop."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._listeners: list[Listener] = []
+        self._task: asyncio.Task[None] | None = None
+        # One thread that stays: the watch and its connection belong to it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="watcher")
+        self._watch: ChangeWatch | None = None
+        self._alive: bool | None = None
+        self._closing = threading.Event()
+
+    @property
+    def num_listeners(self) -> int:
+        return len(self._listeners)
+
+    async def close(self) -> None:
+        """End the watcher and all streams."""
+        self._closing.set()
+        for listener in self._listeners:
+            listener.rung.set()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._thread.shutdown()
+
+    async def stream(self, listener: Listener, since: Position | None) -> AsyncIterator[bytes]:
+        """The messages for one listener, for as long as it stays."""
+        self._listeners.append(listener)
+        try:
+            if self._task is None or self._task.done():
+                self._task = asyncio.create_task(self._run())
+            listener.pending = await self._call(self._begin, listener, since)
+            listener.is_alive = self._alive
+            yield b"retry: 2000\n\n"
+            yield self._change(listener)
+            while not self._closing.is_set():
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(listener.rung.wait(), HEARTBEAT_SECONDS)
+                if not listener.rung.is_set():
+                    yield b": alive\n\n"
+                    continue
+                listener.rung.clear()
+                for message in await self._messages(listener):
+                    yield message
+                await asyncio.sleep(INTERVAL_SECONDS)
+        finally:
+            self._listeners.remove(listener)
+
+    async def _messages(self, listener: Listener) -> list[bytes]:
+        messages = []
+        if listener.pending or listener.is_alive != self._alive:
+            listener.is_alive = self._alive
+            messages.append(self._change(listener))
+        if listener.curves:
+            messages += await self._call(self._points, listener)
+        if listener.log_trial is not None:
+            messages += await self._call(self._lines, listener)
+        return messages
+
+    async def _call(self, function: Any, *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    async def _run(self) -> None:
+        """Look for changes while somebody listens."""
+        while self._listeners:
+            changed, is_alive = await self._call(self._look)
+            is_news = bool(changed) or is_alive != self._alive
+            self._alive = is_alive
+            for listener in self._listeners:
+                listener.pending.add(changed)
+                if is_news or listener.log_trial is not None:
+                    listener.rung.set()
+            await asyncio.sleep(INTERVAL_SECONDS)
+
+    # What follows runs in the watcher's thread.
+
+    def _look(self) -> tuple[Changed, bool]:
+        is_alive = self._view.supervisor() is not None
+        if self._watch is None:
+            if self._view.has_store:
+                self._watch = self._view.reader.watch()
+            return Changed(), is_alive
+        return self._watch.look(), is_alive
+
+    def _begin(self, listener: Listener, since: Position | None) -> Changed:
+        """Where a listener begins, and what it missed if it was here before."""
+        self._alive = self._view.supervisor() is not None
+        if self._watch is None and self._view.has_store:
+            self._watch = self._view.reader.watch()
+        if self._watch is None:
+            return Changed()
+        now = self._watch.position
+        listener.position = since or now
+        if listener.log_trial is not None and not listener.log_line:
+            listener.log_line = log_of(self._view, listener.log_trial).total
+        return Changed() if since is None else self._view.reader.changed_since(since)
+
+    def _points(self, listener: Listener) -> list[bytes]:
+        if not self._view.has_store:
+            return []
+        found, last = self._view.reader.new_points(listener.curves, listener.position.report)
+        listener.position = Position(last, listener.position.event, listener.position.command)
+        if not found:
+            return []
+        series = [
+            {"key": text_of(key), "steps": p.steps, "times": p.times, "values": p.values}
+            for key, p in found.items()
+        ]
+        return [_message("points", {"series": series}, self._mark(listener))]
+
+    def _lines(self, listener: Listener) -> list[bytes]:
+        assert listener.log_trial is not None
+        log = log_of(self._view, listener.log_trial)
+        page = log.forwards(listener.log_line + 1, _MOST_LINES, Wanted())
+        if not page.lines:
+            return []
+        listener.log_line = page.lines[-1].number
+        if page.next is not None:
+            listener.rung.set()
+        lines = [line_shape(listener.log_trial, line) for line in page.lines]
+        content = {"trial_id": listener.log_trial, "lines": lines, "total": page.total}
+        return [_message("log", content, self._mark(listener))]
+
+    def _change(self, listener: Listener) -> bytes:
+        position = self._watch.position if self._watch is not None else Position()
+        report = listener.position.report if listener.curves else position.report
+        listener.position = Position(report, position.event, position.command)
+        content = {
+            "experiments": sorted(listener.pending.experiments),
+            "trials": sorted(listener.pending.trials),
+            "reports": position.report,
+            "supervisor": {"alive": bool(self._alive)},
+        }
+        listener.pending = Changed()
+        return _message("change", content, self._mark(listener))
+
+    @staticmethod
+    def _mark(listener: Listener) -> str:
+        at = listener.position
+        return f"{at.report}.{at.event}.{at.command}.{listener.log_line}"
+
+
+def _message(event: str, content: Any, mark: str) -> bytes:
+    return b"".join((f"id: {mark}\nevent: {event}\ndata: ".encode(), dump(content), b"\n\n"))
+
+
+def read_mark(mark: str) -> tuple[Position, int] | None:
+    """The position that an id of a message tells, None if it is none of ours."""
+    parts = mark.split(".")
+    if len(parts) != 4 or not all(part.isdecimal() and len(part) < 17 for part in parts):
+        return None
+    report, event, command, line = map(int, parts)
+    return Position(report, event, command), line

@@ -1,0 +1,115 @@
+"""Start the server: pick a port, say where it is, and stay until it is interrupted."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from determined.dashboard.app import make_app
+from determined.dashboard.door import Door
+from determined.dashboard.impatience import ImpatientProtocol
+from determined.dashboard.token import load_token
+from determined.errors import DeterminedError
+from determined.platform.home import Home
+from determined.platform.service import Service
+
+FIRST_PORT = 8090
+_TRIES = 20
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_ANY = ("0.0.0.0", "::")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host address."""
+    return host in _LOOPBACK or host.startswith("127.")
+
+
+def make_door(home: Home, host: str) -> Door:
+    """The door of a home for a server on this host address."""
+    names = {"localhost"} if is_loopback(host) else {"localhost", *_own_names(), host.lower()}
+    label = hashlib.sha256(str(home.path).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return Door(load_token(home.path), frozenset(names), label)
+
+
+def _own_names() -> set[str]:
+    name = socket.gethostname().lower()
+    return {name, f"{name}.local", socket.getfqdn().lower()} - {""}
+
+
+def bind(host: str, port: int | None) -> socket.socket:
+    """A listening socket; without a port, the first free one from 8090 on, else any."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    ports = [port] if port is not None else [*range(FIRST_PORT, FIRST_PORT + _TRIES), 0]
+    for candidate in ports:
+        # Named, or asyncio does not switch off Nagle's algorithm: each answer would take 40 ms.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, candidate))
+            listener.listen(128)
+            return listener
+        except OSError as error:
+            listener.close()
+            if error.errno == errno.EADDRINUSE and candidate != ports[-1]:
+                continue
+            raise DeterminedError(
+                f"Cannot listen on {host} port {candidate}: {error.strerror or error}. Choose "
+                "another with --port, or leave it out."
+            ) from error
+    raise AssertionError("the last port is tried or raises")
+
+
+def address(host: str, port: int, token: str) -> str:
+    """What to open in a browser."""
+    name = "127.0.0.1" if host in ("0.0.0.0", "localhost") else "::1" if host == "::" else host
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}/?token={token}"
+
+
+def settings(app: ASGIApp) -> uvicorn.Config:
+    """How the server behaves: quiet, with limits, and gone at once when it is told to."""
+    return uvicorn.Config(
+        app,
+        http=ImpatientProtocol,
+        access_log=False,  # addresses may carry the token
+        log_level="error",
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=1,  # open streams end with us
+        limit_concurrency=512,
+        lifespan="on",
+        ws="none",
+    )
+
+
+def serve(home: Home, host: str, port: int | None, tell: Callable[[str, Door], None]) -> None:
+    """Serve a home until the process is interrupted; `tell` gets the address when it is open."""
+    door = make_door(home, host)
+    listener = bind(host, port)
+    config = settings(make_app(lambda: Service(home), door))
+    server = _Server(
+        config, lambda: tell(address(host, listener.getsockname()[1], door.token), door)
+    )
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        listener.close()
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if not self.should_exit:
+            self._ready()

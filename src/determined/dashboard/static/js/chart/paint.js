@@ -1,0 +1,160 @@
+// What a plot looks like: each function draws one part on a canvas.
+
+import { token } from "./palette.js";
+import { shownY } from "./series.js";
+
+export function drawAxes(ink, { box, x, y, xScale, yScale, xTicks, yTicks }) {
+  const { left, right, top, bottom } = box;
+  ink.lineWidth = 1;
+  ink.setLineDash([]);
+  ink.strokeStyle = token("line");
+  ink.fillStyle = token("muted");
+  ink.textBaseline = "middle";
+  ink.textAlign = "right";
+  for (const { value, text } of yTicks) {
+    const at = Math.round(yScale.pixel(value)) + 0.5;
+    stroke(ink, left, at, right, at);
+    ink.fillText(text, left - 8, at);
+  }
+  ink.textBaseline = "top";
+  let free = -Infinity;
+  for (const { value, text } of xTicks) {
+    const at = Math.round(xScale.pixel(value)) + 0.5;
+    const half = ink.measureText(text).width / 2;
+    ink.textAlign = at + half > right + 12 ? "right" : "center";
+    stroke(ink, at, bottom, at, bottom + 4);
+    if (at - half < free) continue;
+    ink.fillText(text, ink.textAlign === "right" ? right + 12 : at, bottom + 8);
+    free = at + half + 8;
+  }
+  ink.strokeStyle = token("line-strong");
+  stroke(ink, left, Math.round(bottom) + 0.5, right, Math.round(bottom) + 0.5);
+  ink.fillStyle = token("faint");
+  if (y.title) {
+    ink.textAlign = "left";
+    ink.fillText(y.title, 8, 4);
+  }
+  if (x.title) {
+    ink.textAlign = "right";
+    ink.fillText(x.title, right, bottom + 24);
+  }
+}
+
+export function drawNothing(ink, { box, nothing }) {
+  ink.fillStyle = token("muted");
+  ink.textAlign = "center";
+  ink.textBaseline = "middle";
+  ink.fillText(nothing, (box.left + box.right) / 2, (box.top + box.bottom) / 2);
+}
+
+function stroke(ink, x0, y0, x1, y1) {
+  ink.beginPath();
+  ink.moveTo(x0, y0);
+  ink.lineTo(x1, y1);
+  ink.stroke();
+}
+
+export function drawSeries(ink, plot, series, faded) {
+  ink.globalAlpha = faded ? 0.22 : 1;
+  if (series.dots) drawDots(ink, plot, series);
+  else {
+    if (series.lo && series.lo !== series.y) drawBand(ink, plot, series, faded);
+    if (series.smooth) drawLine(ink, plot, series, series.y, { width: 1, alpha: faded ? 0.08 : 0.3 });
+    drawLine(ink, plot, series, series.smooth ?? series.y, { width: series.width ?? 1.5, alpha: faded ? 0.22 : 1 });
+    drawLost(ink, plot, series);
+  }
+  ink.globalAlpha = 1;
+}
+
+function drawBand(ink, { xScale, yScale }, { x, lo, hi, color }, faded) {
+  ink.globalAlpha = faded ? 0.05 : 0.2;
+  ink.fillStyle = color;
+  for (const [from, to] of stretches(x.length, (at) => xScale.fits(x[at]) && yScale.fits(lo[at]) && yScale.fits(hi[at]))) {
+    ink.beginPath();
+    for (let at = from; at < to; at += 1) ink.lineTo(xScale.pixel(x[at]), yScale.pixel(hi[at]));
+    for (let at = to - 1; at >= from; at -= 1) ink.lineTo(xScale.pixel(x[at]), yScale.pixel(lo[at]));
+    ink.fill();
+  }
+}
+
+function drawLine(ink, { xScale, yScale }, { x, color, dash }, y, { width, alpha }) {
+  ink.globalAlpha = alpha;
+  ink.strokeStyle = ink.fillStyle = color;
+  ink.lineWidth = width;
+  ink.lineJoin = "round";
+  ink.setLineDash(dash ?? []);
+  for (const [from, to] of stretches(x.length, (at) => xScale.fits(x[at]) && yScale.fits(y[at]))) {
+    ink.beginPath();
+    if (to - from === 1) ink.arc(xScale.pixel(x[from]), yScale.pixel(y[from]), 2.5, 0, 7);
+    else for (let at = from; at < to; at += 1) ink.lineTo(xScale.pixel(x[at]), yScale.pixel(y[at]));
+    if (to - from === 1) ink.fill();
+    else ink.stroke();
+  }
+  ink.setLineDash([]);
+}
+
+// A cross at the foot of the chart wherever a value was NaN or infinite: a gap alone is easily missed.
+function drawLost(ink, { xScale, box }, { x, y, color }) {
+  ink.strokeStyle = color;
+  ink.lineWidth = 1.5;
+  let last = -Infinity;
+  for (let at = 0; at < x.length; at += 1) {
+    if (Number.isFinite(y[at])) continue;
+    const px = xScale.pixel(x[at]);
+    if (!(px - last > 9)) continue;
+    last = px;
+    stroke(ink, px - 3, box.bottom - 8, px + 3, box.bottom - 2);
+    stroke(ink, px - 3, box.bottom - 2, px + 3, box.bottom - 8);
+  }
+}
+
+function drawDots(ink, { xScale, yScale }, { x, y, color, colors, radius = 4 }) {
+  ink.strokeStyle = token("surface");
+  ink.lineWidth = 1;
+  for (let at = 0; at < x.length; at += 1) {
+    if (!xScale.fits(x[at]) || !yScale.fits(y[at])) continue;
+    ink.fillStyle = colors?.[at] ?? color;
+    ink.beginPath();
+    ink.arc(xScale.pixel(x[at]), yScale.pixel(y[at]), radius, 0, 7);
+    ink.fill();
+    ink.stroke();
+  }
+}
+
+function* stretches(length, fits) {
+  let from = -1;
+  for (let at = 0; at <= length; at += 1) {
+    if (at < length && fits(at)) {
+      if (from < 0) from = at;
+    } else if (from >= 0) {
+      yield [from, at];
+      from = -1;
+    }
+  }
+}
+
+export function drawCursor(ink, { cursor: { series, at }, xScale, yScale, box }) {
+  const px = xScale.pixel(series.x[at]);
+  const py = yScale.pixel(shownY(series, at));
+  if (!Number.isFinite(px)) return;
+  ink.strokeStyle = token("line-strong");
+  ink.lineWidth = 1;
+  stroke(ink, Math.round(px) + 0.5, box.top, Math.round(px) + 0.5, box.bottom);
+  if (!Number.isFinite(py)) return;
+  ink.fillStyle = series.colors?.[at] ?? series.color;
+  ink.strokeStyle = token("surface");
+  ink.lineWidth = 2;
+  ink.beginPath();
+  ink.arc(px, py, 5, 0, 7);
+  ink.fill();
+  ink.stroke();
+}
+
+export function drawSelection(ink, { drag: { from, to }, box }) {
+  const tall = Math.abs(from[1] - to[1]) > 24;
+  const [top, bottom] = tall ? [Math.min(from[1], to[1]), Math.max(from[1], to[1])] : [box.top, box.bottom];
+  ink.globalAlpha = 0.14;
+  ink.fillStyle = token("accent");
+  ink.fillRect(Math.min(from[0], to[0]), top, Math.abs(from[0] - to[0]), bottom - top);
+  ink.globalAlpha = 1;
+}

@@ -1,0 +1,78 @@
+// From values to pixels and back, and where the ticks are. Pure.
+
+import { clock, date, duration, number } from "../format.js";
+
+// kind: "linear", "log", "wall" (unix seconds) or "relative" (seconds)
+export function makeScale(kind, [low, high], [start, end]) {
+  const log = kind === "log";
+  const to = log ? Math.log10 : (it) => it;
+  const from = log ? (it) => 10 ** it : (it) => it;
+  const a = to(low);
+  const span = to(high) - a || 1;
+  return {
+    kind, low, high,
+    pixel: (value) => start + ((to(value) - a) / span) * (end - start),
+    value: (pixel) => from(a + ((pixel - start) / (end - start)) * span),
+    fits: (value) => Number.isFinite(value) && (!log || value > 0),
+  };
+}
+
+// The range that holds these values with a little air; null when there is none.
+export function padded(low, high, kind, air = 0.04) {
+  if (!(low <= high)) return null;
+  if (kind === "log") {
+    const factor = low === high ? 2 : (high / low) ** air;
+    return [low / factor, high * factor];
+  }
+  const more = low === high ? Math.abs(low) * 0.1 || 1 : (high - low) * air;
+  return [low - more, high + more];
+}
+
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000, 31536000];
+
+export function ticks(scale, wanted) {
+  if (scale.kind === "log") return logTicks(scale, wanted);
+  const span = scale.high - scale.low;
+  const timed = (scale.kind === "wall" || scale.kind === "relative") && span > 2;
+  const step = timed ? STEPS.find((one) => span / one <= wanted) ?? STEPS.at(-1) : niceStep(span / wanted);
+  const shift = scale.kind === "wall" ? new Date(scale.low * 1000).getTimezoneOffset() * 60 : 0;
+  const marks = [];
+  for (let at = Math.ceil((scale.low - shift) / step) * step + shift; at <= scale.high + step * 1e-9; at += step) {
+    marks.push({ value: Math.abs(at) < step * 1e-9 ? 0 : at, text: label(at, step, scale.kind) });
+  }
+  return marks;
+}
+
+function niceStep(rough) {
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const rest = rough / power;
+  return power * (rest <= 1 ? 1 : rest <= 2 ? 2 : rest <= 5 ? 5 : 10);
+}
+
+function label(at, step, kind) {
+  if (kind === "wall") return step >= 86400 ? date(at) : clock(at).slice(0, step < 60 ? 8 : 5);
+  if (kind === "relative") return duration(Math.abs(at) < step * 1e-9 ? 0 : at).replace(/ 0 (s|min|h)$/, "");
+  if (Math.abs(at) < step * 1e-9) return "0";
+  if (Math.abs(at) >= 1e4 && step >= 100) return compact(at);
+  if (Math.abs(at) < 1e-3 || Math.abs(at) >= 1e7) return number(at, 4);
+  return at.toFixed(Math.max(0, -Math.floor(Math.log10(step) + 1e-9))).replace("-", "−");
+}
+
+function compact(at) {
+  const [size, unit] = Math.abs(at) >= 1e9 ? [1e9, "G"] : Math.abs(at) >= 1e6 ? [1e6, "M"] : [1e3, "k"];
+  return `${Number((at / size).toPrecision(6))}${unit}`.replace("-", "−");
+}
+
+function logTicks({ low, high }, wanted) {
+  const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const factors = last - first <= 2 ? [1, 2, 5] : [1];
+  const every = Math.max(1, Math.ceil((last - first) / wanted));
+  const marks = [];
+  for (let power = first; power <= last; power += every) {
+    for (const factor of factors) {
+      const value = factor * 10 ** power;
+      if (value >= low && value <= high) marks.push({ value, text: number(value, 3) });
+    }
+  }
+  return marks.length > 1 ? marks : [low, high].map((value) => ({ value, text: number(value, 3) }));
+}

@@ -1,0 +1,123 @@
+// Building and updating the document. Data becomes text or an attribute here, never markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+const SVG_TAGS = new Set(["svg", "path", "circle", "rect", "line", "g", "polyline", "title", "text"]);
+const AS_PROPERTY = new Set(["value", "checked", "indeterminate", "disabled", "selected"]);
+
+// h("div.card", {onclick, title, style: {width: "3px"}}, "text", node, [more], null)
+export function h(tag, props, ...children) {
+  const [name, ...classes] = tag.split(".");
+  const node = SVG_TAGS.has(name)
+    ? document.createElementNS(SVG, name)
+    : document.createElement(name);
+  if (classes.length) node.setAttribute("class", classes.join(" "));
+  for (const [key, value] of Object.entries(props ?? {})) setProp(node, key, value);
+  append(node, children);
+  return node;
+}
+
+function setProp(node, key, value) {
+  if (key.startsWith("on")) {
+    node[key] = value;
+    (node.handlers ??= new Set()).add(key);
+  } else if (key === "style") {
+    for (const [name, text] of Object.entries(value)) node.style.setProperty(name, text);
+  } else if (AS_PROPERTY.has(key)) {
+    node[key] = value;
+    (node.kept ??= new Set()).add(key);
+  } else if (key === "key") {
+    node.key = String(value);
+  } else if (value === true) {
+    node.setAttribute(key, "");
+  } else if (value !== false && value !== null && value !== undefined) {
+    node.setAttribute(key, value);
+  }
+}
+
+function append(node, children) {
+  for (const child of children) {
+    if (Array.isArray(child)) append(node, child);
+    else if (child instanceof Node) node.append(child);
+    else if (child !== null && child !== undefined && child !== false) node.append(String(child));
+  }
+}
+
+// A place in a tree for a node that looks after itself (a chart, a table): morph leaves it alone.
+export function hold(widget) {
+  const place = document.createElement("i");
+  place.holds = widget;
+  return place;
+}
+
+// Makes the children of `target` equal to `children`, touching only what differs: focus,
+// scroll positions and what is typed stay, and nothing flickers.
+export function render(target, ...children) {
+  const wanted = document.createElement("div");
+  append(wanted, children);
+  morphChildren(target, wanted);
+}
+
+function morphChildren(target, wanted) {
+  const keyed = new Map();
+  for (const node of target.childNodes) if (node.key) keyed.set(node.key, node);
+  let at = target.firstChild;
+  for (const node of [...wanted.childNodes]) {
+    const found = node.holds ?? (node.key ? keyed.get(node.key) : alike(at, node) ? at : null);
+    if (!found) {
+      target.insertBefore(settle(node), at);
+      continue;
+    }
+    if (found === at) at = at.nextSibling;
+    else target.insertBefore(found, at);
+    if (!node.holds) morph(found, node);
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+function alike(node, wanted) {
+  return node && !node.key && !node.isWidget && node.nodeName === wanted.nodeName && !wanted.key;
+}
+
+function settle(node) {
+  if (node.nodeType !== Node.ELEMENT_NODE) return node;
+  for (const place of [...node.getElementsByTagName("i")]) {
+    if (place.holds) place.replaceWith(place.holds);
+  }
+  return node;
+}
+
+function morph(node, wanted) {
+  if (node.nodeType !== Node.ELEMENT_NODE) {
+    if (node.data !== wanted.data) node.data = wanted.data;
+    return;
+  }
+  if (node.nodeName !== wanted.nodeName) {
+    node.replaceWith(settle(wanted));
+    return;
+  }
+  for (const { name } of [...node.attributes]) {
+    if (!wanted.hasAttribute(name)) node.removeAttribute(name);
+  }
+  for (const { name, value } of wanted.attributes) {
+    if (name === "style") continue; // through the CSSOM below: the policy of the page allows no style attribute
+    if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+  }
+  if (wanted.style) for (const name of wanted.style) node.style.setProperty(name, wanted.style.getPropertyValue(name));
+  for (const key of node.handlers ?? []) if (!wanted.handlers?.has(key)) node[key] = null;
+  for (const key of wanted.handlers ?? []) node[key] = wanted[key];
+  node.handlers = wanted.handlers;
+  if (!node.isWidget) morphChildren(node, wanted);
+  for (const key of wanted.kept ?? []) {
+    if (node[key] !== wanted[key] && !(key === "value" && node === document.activeElement)) node[key] = wanted[key];
+  }
+}
+
+// Marks a node as looking after its own children.
+export function widget(node) {
+  node.isWidget = true;
+  return node;
+}

@@ -1,0 +1,118 @@
+// One experiment: its head and its tabs.
+
+import { get, path, send } from "../api.js";
+import { h, hold } from "../dom.js";
+import { ago, count, duration, moment, percent } from "../format.js";
+import { Page } from "../page.js";
+import { verbButtons } from "../verbs.js";
+import { dialog } from "../widgets/dialog.js";
+import { button, problem, progressBar, skeleton, stateBadge } from "../widgets/parts.js";
+import { tabBar, Tabs } from "../widgets/tabs.js";
+import { toast } from "../widgets/toast.js";
+
+const TABS = {
+  overview: ["Overview", () => import("./experiment/overview.js")],
+  curves: ["Curves", () => import("./experiment/curves.js")],
+  trials: ["Trials", () => import("./experiment/trials.js")],
+  search: ["Search", () => import("./experiment/search.js")],
+  checkpoints: ["Checkpoints", () => import("./checkpoints.js")],
+  code: ["Code", () => import("./experiment/code.js")],
+  config: ["Configuration", () => import("./experiment/config.js")],
+  logs: ["Logs", () => import("./experiment/logs.js")],
+  notes: ["Notes", () => import("./experiment/notes.js")],
+};
+
+class ExperimentPage extends Page {
+  constructor(place) {
+    super(place);
+    this.experiment = null;
+    this.tabs = new Tabs(TABS, this);
+  }
+
+  get id() {
+    return Number(this.place.params.id);
+  }
+
+  get title() {
+    return this.experiment ? `${this.experiment.name} (${this.id})` : `Experiment ${this.id}`;
+  }
+
+  accepts(place) {
+    return place.params.id === this.place.params.id;
+  }
+
+  moved(place) {
+    this.place = place;
+    this.tabs.show(place);
+    this.draw();
+  }
+
+  close() {
+    super.close();
+    this.tabs.close();
+  }
+
+  async load() {
+    this.tabs.preload(this.place);
+    await this.ask(async () => {
+      this.experiment = await get(path("experiments", this.id), {}, this.signal);
+    });
+    if (this.experiment && !this.signal.aborted) this.tabs.show(this.place);
+  }
+
+  changed({ experiments }) {
+    if (!experiments?.includes(this.id)) return;
+    this.soon(async () => {
+      await this.ask(async () => {
+        this.experiment = await get(path("experiments", this.id), {}, this.signal);
+      });
+      this.tabs.current?.draw();
+    });
+  }
+
+  async edit() {
+    const { name, description, labels } = this.experiment;
+    const field = (key, label, value) => h("label.labelled.wide-field", {}, label, h("input.field.long", { name: key, value }));
+    const answer = await dialog("Edit experiment", [field("name", "Name", name), field("description", "Description", description), field("labels", "Labels, with commas", labels.join(", "))], { ok: "Save" });
+    if (!answer) return;
+    await this.change({ ...answer, labels: answer.labels.split(",").map((one) => one.trim()).filter(Boolean) });
+  }
+
+  async change(changes) {
+    try {
+      await send("PATCH", path("experiments", this.id), changes);
+      toast("Saved.", "good");
+    } catch (error) {
+      toast([error.message, error.next].filter(Boolean).join(" "), "bad");
+    }
+    await this.load();
+  }
+
+  #head() {
+    const it = this.experiment;
+    return h("div.head", {},
+      h("div.what", {},
+        h("div.crumbs", {}, h("a", { href: "/" }, "Experiments"), "/",
+          it.project ? [h("a", { href: `/?project=${it.project.id}` }, [it.project.workspace, it.project.name].filter(Boolean).join(" / ")), "/"] : null, h("span", {}, it.id),
+          it.parent_id ? h("span", {}, " from ", h("a", { href: `/experiments/${it.parent_id}` }, `experiment ${it.parent_id}`)) : null),
+        h("h1", {}, it.name, " ", it.unmanaged ? null : button("", () => this.edit(), { kind: "quiet", title: "Edit name, description and labels", picture: "edit" })),
+        it.description ? h("p.muted", {}, it.description) : null,
+        h("div.under", {}, stateBadge(it.state, it.reason), progressBar(it.progress, it.state), h("span", {}, percent(it.progress)),
+          h("span", {}, count(it.trials, "trial")), h("span", {}, duration(it.duration)), h("span", { title: moment(it.created) }, `created ${ago(it.created)}`),
+          it.archived ? h("span.chip", {}, "archived") : null, it.unmanaged ? h("span.chip", {}, "unmanaged") : null, it.labels.map((label) => h("a.chip", { href: `/?label=${encodeURIComponent(label)}` }, label)))),
+      h("div.bar", {}, verbButtons([it], () => this.load())));
+  }
+
+  view() {
+    if (!this.experiment) return this.error ? problem(this.error, () => this.load()) : skeleton(6);
+    return [
+      this.error ? problem(this.error, () => this.load()) : null,
+      this.#head(),
+      tabBar(TABS, this.tabs.name, (name) => `/experiments/${this.id}/${name}`),
+      this.experiment.reason && this.experiment.state === "ERROR" ? h("div.problem", {}, this.experiment.reason) : null,
+      this.tabs.current ? hold(this.tabs.current.node) : skeleton(8),
+    ];
+  }
+}
+
+export const open = (place) => new ExperimentPage(place).begin();

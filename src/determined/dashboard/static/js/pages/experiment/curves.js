@@ -1,0 +1,100 @@
+// Learning curves of all trials of an experiment.
+
+import { get, path } from "../../api.js";
+import { curveControls, curveOptions, everyBatch, zoomInAddress } from "../../chart/controls.js";
+import { CurveChart } from "../../chart/curves.js";
+import { seriesKey } from "../../chart/series.js";
+import { h, hold } from "../../dom.js";
+import { measuredFirst, metricTitle, real } from "../../format.js";
+import { want } from "../../live.js";
+import { Page } from "../../page.js";
+import { go, setQuery } from "../../router.js";
+import { empty, problem, select } from "../../widgets/parts.js";
+
+const TOP = ["5", "10", "20", "50", "100"];
+
+class Curves extends Page {
+  constructor(place, owner) {
+    super(place);
+    this.owner = owner;
+    this.chart = new CurveChart({ title: "Curves", height: 480, onzoom: zoomInAddress, onpick: (line) => go(line.href) });
+  }
+
+  close() {
+    super.close();
+    this.chart.close();
+    want({});
+  }
+
+  get metrics() {
+    return measuredFirst(this.owner.experiment.metrics ?? []);
+  }
+
+  get metric() {
+    const { searcher } = this.owner.experiment;
+    const wanted = this.query.metric ?? `validation.${searcher?.metric}`;
+    return this.metrics.find((one) => `${one.group}.${one.name}` === wanted) ?? this.metrics[0];
+  }
+
+  load() {
+    return this.ask(async () => {
+      this.trials = await get(path("experiments", this.owner.id, "points"), {}, this.signal);
+      this.#chart();
+    });
+  }
+
+  moved(place) {
+    this.place = place;
+    this.draw();
+    if (this.trials) this.#chart();
+  }
+
+  #chart() {
+    const { metric } = this;
+    if (!metric) return;
+    const smaller = this.owner.experiment.searcher?.smaller_is_better ?? true;
+    const shown = best(this.trials, Number(this.query.top ?? 50), smaller);
+    const { ids, hparams } = this.trials;
+    const lines = shown.map((at) => ({
+      key: seriesKey(ids[at], metric, metric.batches && everyBatch(this.query)), name: `Trial ${ids[at]}`, href: `/trials/${ids[at]}`, at: shown.indexOf(at),
+      about: Object.fromEntries(Object.entries(hparams).filter(([, all]) => new Set(all).size > 1).map(([name, all]) => [name, all[at]])),
+    }));
+    const note = ids.length > shown.length ? `The ${shown.length} best of ${ids.length.toLocaleString("en-US")} trials.` : "";
+    this.chart.set({ title: metricTitle(metric), lines, options: { ...curveOptions(this.query), smallerIsBetter: smaller, note } });
+    want({ series: lines.map((one) => one.key) });
+  }
+
+  changed({ trials }) {
+    const known = new Set(this.trials?.ids);
+    if (trials?.some((id) => !known.has(id))) this.soon(() => this.load(), 2000);
+  }
+
+  points(points) {
+    this.chart.grow(points);
+  }
+
+  view() {
+    if (this.error) return problem(this.error, () => this.load());
+    if (!this.metrics.length) return empty("No metrics yet.", "Curves appear with the first report of a trial.");
+    const { metric } = this;
+    return [
+      h("div.bar", {},
+        select("Metric", this.metrics.map(({ group, name }) => ({ value: `${group}.${name}`, text: metricTitle({ group, name }) })), `${metric.group}.${metric.name}`, (it) => setQuery({ metric: it })),
+        curveControls(this.query, this.metrics, { many: true, batches: metric.batches }),
+        select("Trials", TOP.map((n) => ({ value: n, text: `best ${n}` })), this.query.top ?? "50", (top) => setQuery({ top }))),
+      hold(this.chart.node),
+    ];
+  }
+}
+
+// Places of the best trials; those without a value come last, in order of their ids.
+export function best({ ids, values }, most, smallerIsBetter) {
+  const worth = (at) => {
+    const it = real(values[at]);
+    if (!Number.isFinite(it)) return Infinity;
+    return smallerIsBetter ? it : -it;
+  };
+  return ids.map((_, at) => at).sort((a, b) => worth(a) - worth(b) || ids[a] - ids[b]).slice(0, most);
+}
+
+export const open = (place, owner) => new Curves(place, owner).begin();

@@ -1,0 +1,79 @@
+// What one asks first: how far, how good, with what, at what cost.
+
+import { CurveChart } from "../../chart/curves.js";
+import { seriesKey } from "../../chart/series.js";
+import { h, hold } from "../../dom.js";
+import { bytes, duration, moment, number, real, value } from "../../format.js";
+import { Page } from "../../page.js";
+import { go } from "../../router.js";
+import { card, copyable, empty, facts, stateBadge } from "../../widgets/parts.js";
+import { want } from "../../live.js";
+
+class Overview extends Page {
+  constructor(place, owner) {
+    super(place);
+    this.owner = owner;
+    this.chart = null;
+  }
+
+  close() {
+    super.close();
+    this.chart?.close();
+    want({});
+  }
+
+  moved(place) {
+    this.place = place;
+    this.draw();
+  }
+
+  #showCurve() {
+    const { experiment } = this.owner;
+    const metric = experiment.searcher?.metric;
+    const trial = experiment.best_trial_id;
+    if (!trial || !metric || trial === this.charted) return;
+    this.charted = trial;
+    this.chart ??= new CurveChart({ title: metric, height: 240, legend: false, onpick: () => go(`/trials/${trial}`) });
+    const key = seriesKey(trial, { group: "validation", name: metric });
+    this.chart.set({ title: `${metric} of trial ${trial}`, lines: [{ key, name: `Trial ${trial}`, about: experiment.best?.hparams }], options: {} });
+    want({ series: [key] });
+  }
+
+  points(points) {
+    this.chart?.grow(points);
+  }
+
+  view() {
+    const it = this.owner.experiment;
+    this.#showCurve();
+    return [h("div.columns", {}, h("div.stack", {}, this.#best(it), this.chart ? hold(this.chart.node) : null),
+      h("div.stack", {}, this.#about(it), this.#events(it)))];
+  }
+
+  #best({ best, searcher }) {
+    if (!best) return card("Best trial", null, empty("No trial has validated yet.", searcher?.metric ? `The best one will be chosen by ${searcher.metric}.` : null));
+    return card("Best trial", h("a", { href: `/trials/${best.trial_id}` }, `Trial ${best.trial_id}`), h("div.inside.stack", {},
+      h("div", {}, h("div.big-number", {}, number(real(best.value), 6)), h("span.muted", {}, `${best.metric} at batch ${number(best.steps)}`)),
+      facts(Object.entries(best.hparams ?? {}).slice(0, 24).map(([name, it]) => [h("span.mono", {}, name), h("span.mono", {}, value(it))])),
+      best.load ? h("div", {}, h("div.muted", {}, "Load it in Python"), copyable(best.load)) : null));
+  }
+
+  #about(it) {
+    return card("About", null, h("div.inside", {}, facts([
+      ["Trials", h("span.bar", {}, Object.entries(it.states ?? {}).map(([state, n]) => h("span.nowrap", {}, `${n} `, stateBadge(state))))],
+      ["Searcher", it.searcher ? [it.searcher.name, it.searcher.metric ? `, ${it.searcher.smaller_is_better ? "least" : "greatest"} ${it.searcher.metric}` : ""].join("") : null],
+      ["Created", moment(it.created)], ["Started", it.started && moment(it.started)], ["Ended", it.ended && moment(it.ended)],
+      ["Duration", duration(it.duration)], ["Slot time", duration(it.slot_seconds)],
+      ["Checkpoints", it.checkpoint_count ? `${it.checkpoint_count}, ${bytes(it.checkpoint_size)}` : "none"], ["Owner", it.owner],
+      ...Object.entries(it.environment ?? {}).slice(0, 8).map(([name, about]) => [name, typeof about === "object" ? null : String(about)]),
+    ])));
+  }
+
+  #events({ events }) {
+    if (!events?.length) return null;
+    return card("What happened", null, h("ul.events.inside", {}, events.slice(-30).reverse().map((one) =>
+      h("li", {}, h("time", {}, moment(one.time)), h(one.level === "ERROR" ? "span.danger-text" : "span", {}, one.text)))));
+  }
+}
+
+export const open = (place, owner) => new Overview(place, owner).begin();

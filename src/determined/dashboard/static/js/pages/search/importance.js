@@ -1,0 +1,34 @@
+// Which hyperparameters mattered.
+
+import { get, path } from "../../api.js";
+import { h } from "../../dom.js";
+import { count, percent } from "../../format.js";
+import { Page } from "../../page.js";
+import { card, empty, problem, progressBar, skeleton } from "../../widgets/parts.js";
+
+class Importance extends Page {
+  constructor(place, owner) {
+    super(place);
+    this.owner = owner;
+  }
+
+  load() {
+    return this.ask(async () => {
+      this.found = await get(path("experiments", this.owner.id, "importance"), { metric: this.query.metric }, this.signal);
+    });
+  }
+
+  view() {
+    if (this.error) return problem(this.error, () => this.load());
+    if (!this.found) return skeleton(8);
+    const { values, trials, method, note } = this.found;
+    const rows = Object.entries(values ?? {}).sort((a, b) => b[1] - a[1]);
+    if (!rows.length) return empty("No importance yet.", note || "It needs a number of completed trials whose hyperparameters differ.");
+    return card("Importance of hyperparameters", h("span.muted", {}, `${method}, ${count(trials, "trial")}`),
+      h("div.inside.importance", {}, rows.map(([name, share]) => [
+        h("span.mono.cut", { title: name }, name), progressBar(share, "ACTIVE", `Importance of ${name}`), h("span.number", {}, percent(share)),
+      ])), note ? h("div.chart-foot", {}, note) : null);
+  }
+}
+
+export const open = (place, owner) => new Importance(place, owner).begin();

@@ -1,0 +1,93 @@
+// One trial: its head and its tabs.
+
+import { get, path } from "../api.js";
+import { h, hold } from "../dom.js";
+import { count, duration, number } from "../format.js";
+import { Page } from "../page.js";
+import { killTrial } from "../verbs.js";
+import { button, isOver, problem, progressBar, skeleton, stateBadge } from "../widgets/parts.js";
+import { tabBar, Tabs } from "../widgets/tabs.js";
+
+const TABS = {
+  overview: ["Overview", () => import("./trial/overview.js")],
+  metrics: ["Metrics", () => import("./trial/metrics.js")],
+  logs: ["Logs", () => import("./trial/logs.js")],
+  checkpoints: ["Checkpoints", () => import("./checkpoints.js")],
+  system: ["System", () => import("./trial/system.js")],
+  profile: ["Profile", () => import("./trial/profile.js")],
+};
+
+class TrialPage extends Page {
+  constructor(place) {
+    super(place);
+    this.trial = null;
+    this.tabs = new Tabs(TABS, this);
+  }
+
+  get id() {
+    return Number(this.place.params.id);
+  }
+
+  get title() {
+    return `Trial ${this.id}`;
+  }
+
+  accepts(place) {
+    return place.params.id === this.place.params.id;
+  }
+
+  moved(place) {
+    this.place = place;
+    this.tabs.show(place);
+    this.draw();
+  }
+
+  close() {
+    super.close();
+    this.tabs.close();
+  }
+
+  #fetch() {
+    return this.ask(async () => {
+      this.trial = await get(path("trials", this.id), {}, this.signal);
+    });
+  }
+
+  async load() {
+    this.tabs.preload(this.place);
+    await this.#fetch();
+    if (this.trial && !this.signal.aborted) this.tabs.show(this.place);
+  }
+
+  changed({ trials }) {
+    if (!trials?.includes(this.id)) return;
+    this.soon(async () => {
+      await this.#fetch();
+      this.tabs.current?.draw();
+    });
+  }
+
+  #head() {
+    const { trial } = this;
+    const { experiment } = trial;
+    return h("div.head", {},
+      h("div.what", {},
+        h("div.crumbs", {}, h("a", { href: "/" }, "Experiments"), "/", h("a", { href: `/experiments/${experiment.id}` }, experiment.name), "/", h("a", { href: `/experiments/${experiment.id}/trials` }, "Trials"), "/", h("span", {}, trial.id)),
+        h("h1", {}, `Trial ${trial.id}`),
+        h("div.under", {}, stateBadge(trial.state, trial.reason), progressBar(trial.progress, trial.state), h("span", {}, `batch ${number(trial.steps)}`),
+          h("span", {}, duration(trial.duration)), trial.restarts ? h("span", {}, count(trial.restarts, "restart")) : null, trial.decision ? h("span", {}, trial.decision) : null)),
+      h("div.bar", {}, isOver(trial.state) || experiment.unmanaged ? null : button("Kill", () => killTrial(trial, () => this.load()), { kind: "danger" })));
+  }
+
+  view() {
+    if (!this.trial) return this.error ? problem(this.error, () => this.load()) : skeleton(6);
+    return [
+      this.error ? problem(this.error, () => this.load()) : null,
+      this.#head(),
+      tabBar(TABS, this.tabs.name, (name) => `/trials/${this.id}/${name}`),
+      this.tabs.current ? hold(this.tabs.current.node) : skeleton(8),
+    ];
+  }
+}
+
+export const open = (place) => new TrialPage(place).begin();

@@ -1,0 +1,57 @@
+// Every metric of a trial, each in its chart.
+
+import { curveControls, curveOptions, everyBatch } from "../../chart/controls.js";
+import { seriesKey } from "../../chart/series.js";
+import { h, hold } from "../../dom.js";
+import { count, measuredFirst, metricTitle } from "../../format.js";
+import { want } from "../../live.js";
+import { Page } from "../../page.js";
+import { setQuery } from "../../router.js";
+import { ChartGrid } from "../../widgets/chart_grid.js";
+import { empty } from "../../widgets/parts.js";
+
+class Metrics extends Page {
+  constructor(place, owner) {
+    super(place);
+    this.owner = owner;
+    this.grid = new ChartGrid({});
+  }
+
+  close() {
+    super.close();
+    this.grid.close();
+    want({});
+  }
+
+  moved(place) {
+    this.place = place;
+    this.draw();
+  }
+
+  points(points) {
+    this.grid.grow(points);
+  }
+
+  view() {
+    const { id, trial } = this.owner;
+    const metrics = measuredFirst(trial.metrics ?? []);
+    if (!metrics.length) return empty("No metrics yet.", "Curves appear with the first report.");
+    const wanted = (this.query.find ?? "").toLowerCase();
+    const found = metrics.filter(({ group, name }) => `${group} ${name}`.toLowerCase().includes(wanted));
+    const key = (metric) => seriesKey(id, metric, metric.batches && everyBatch(this.query));
+    this.grid.set(found.map((metric) => ({ name: metricTitle(metric), lines: [{ key: key(metric), name: metricTitle(metric), at: metric.group === "validation" ? 1 : 0 }] })), curveOptions(this.query));
+    want({ series: found.slice(0, 50).map(key) });
+    return [
+      h("div.bar", {},
+        h("input.field.search", { type: "search", placeholder: "Find a metric", "aria-label": "Find a metric", value: this.query.find ?? "", oninput: (event) => setQuery({ find: event.target.value }, { replace: true }) }),
+        curveControls(this.query, metrics, { batches: metrics.some((one) => one.batches) }), h("span.muted", {}, found.length === metrics.length ? count(metrics.length, "metric") : `${found.length} of ${count(metrics.length, "metric")}`)),
+      found.length ? hold(this.grid.node) : empty("No metric has that name."),
+    ];
+  }
+
+  keys() {
+    return [{ key: "/", what: "Search", run: () => this.node.querySelector(".search")?.focus() }];
+  }
+}
+
+export const open = (place, owner) => new Metrics(place, owner).begin();

@@ -1,0 +1,74 @@
+// The bar at the top: where one is, how many slots work, whether the view is live.
+
+import { getSession } from "./api.js";
+import { h, render } from "./dom.js";
+import { listen } from "./live.js";
+import { button, isActive } from "./widgets/parts.js";
+
+const PLACES = [["/", "Experiments"], ["/models", "Models"], ["/queue", "Queue"]];
+
+let session = null;
+let stream = "connecting";
+let path = "/";
+let timer = null;
+
+export function startShell() {
+  listen({
+    state: (next) => {
+      stream = next;
+      draw();
+    },
+    change: (change) => {
+      if (session && change.supervisor) session.supervisor = { ...session.supervisor, ...change.supervisor };
+      timer ??= setTimeout(refresh, 1000);
+    },
+    again: refresh,
+  });
+  refresh();
+}
+
+export function showPlace() {
+  path = location.pathname;
+  draw();
+}
+
+async function refresh() {
+  timer = null;
+  try {
+    session = await getSession();
+  } catch {
+    return; // the banner of the stream says it already
+  }
+  draw();
+}
+
+function current(href) {
+  if (href === "/") return path === "/" || path.startsWith("/experiments") || path.startsWith("/trials") || path === "/compare";
+  return path.startsWith(href);
+}
+
+function draw() {
+  const slots = session?.slots;
+  render(document.getElementById("top"),
+    h("a.brand", { href: "/", "aria-label": "determined, all experiments" }, h("img", { src: "/static/icon.svg", alt: "" }), h("span", {}, "determined")),
+    h("nav", { "aria-label": "Places" }, PLACES.map(([href, text]) => h("a", { href, "aria-current": current(href) ? "page" : null }, text))),
+    h("span.push", {}),
+    slots ? h("a.slots", { href: "/queue", title: `${slots.used} of ${slots.total} slots work` },
+      h("span.slot-marks", { "aria-hidden": "true" }, slots.total <= 16 ? Array.from({ length: slots.total }, (_, at) => h("span", { "data-used": at < slots.used })) : null),
+      `${slots.used}/${slots.total}`, h("span.wide", {}, " slots")) : null,
+    h("span.stream", { "data-stream": stream, role: "status" }, h("span.wide", {}, stream === "live" ? "Live" : stream === "lost" ? "Reconnecting …" : "Connecting …")),
+    button("", () => window.switchTheme(), { kind: "quiet", title: "Light or dark", picture: "moon" }),
+    button("", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" })), { kind: "quiet", title: "Keys", picture: "help" }));
+  render(document.getElementById("banner"), banner());
+}
+
+function banner() {
+  if (stream === "lost") return "The dashboard does not answer; what is shown may be old. Trying again …";
+  if (session && !session.supervisor.alive && hasWork()) return session.supervisor.text;
+  return null;
+}
+
+// Without work the supervisor ends by itself: that is no news.
+function hasWork() {
+  return Object.entries(session.counts ?? {}).some(([state, n]) => n && (isActive(state) || state.startsWith("STOPPING") || state === "DELETING"));
+}

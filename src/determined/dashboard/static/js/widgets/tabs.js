@@ -1,0 +1,41 @@
+// The tabs of a page: each is a page of its own, loaded when it is first shown.
+
+import { h } from "../dom.js";
+
+export function tabBar(tabs, chosen, href) {
+  return h("nav.tabs", { "aria-label": "Tabs" }, Object.entries(tabs).map(([name, [text]]) =>
+    h("a", { key: name, href: href(name), "aria-current": name === chosen ? "page" : null }, text)));
+}
+
+export class Tabs {
+  constructor(tabs, owner) {
+    Object.assign(this, { tabs, owner, name: null, current: null });
+  }
+
+  #nameOf(place) {
+    return this.tabs[place.params.tab] ? place.params.tab : Object.keys(this.tabs)[0];
+  }
+
+  // Fetches the code of a tab while the page still asks for its data.
+  preload(place) {
+    this.tabs[this.#nameOf(place)][1]();
+  }
+
+  async show(place) {
+    const name = this.#nameOf(place);
+    if (name === this.name) {
+      this.current?.moved(place);
+      return;
+    }
+    this.current?.close();
+    Object.assign(this, { name, current: null });
+    const { open } = await this.tabs[name][1]();
+    if (this.name !== name || this.owner.signal.aborted) return;
+    this.current = open(this.owner.place, this.owner);
+    this.owner.draw();
+  }
+
+  close() {
+    this.current?.close();
+  }
+}

@@ -1,0 +1,119 @@
+"""What endpoints ask: the store if there is one, the supervisor, the slots of this machine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from determined.dashboard.endpoints import Refusal
+from determined.dashboard.places import Searches
+from determined.errors import StoreVersionError
+from determined.platform.service import NotFoundError, Service
+from determined.platform.slots import Machine, find_slots
+from determined.platform.supervisor import presence
+from determined.store import Experiment, Reader, Trial
+
+T = TypeVar("T")
+_SLOTS_SECONDS = 10.0
+_MOST_REMEMBERED = 64
+
+
+class View:
+    """One home, as the dashboard shows it. Shared by threads; looking starts no supervisor."""
+
+    def __init__(self, service: Service, csrf: str = "", plotly: str = "/plotly.js") -> None:
+        self.service = service
+        self.home = service.home
+        self.csrf = csrf
+        self.plotly = plotly
+        self.searches = Searches()
+        self._guard = threading.Lock()
+        self._reader: Reader | None = None
+        self._version: Callable[[], int] | None = None
+        self._remembered: dict[Any, tuple[Any, Any]] = {}
+        self._machine: tuple[float, Machine] | None = None
+
+    @property
+    def has_store(self) -> bool:
+        """Whether anything was ever created in this home."""
+        return self.service.has_store
+
+    @property
+    def reader(self) -> Reader:
+        """The store; a Refusal tells what to do where it cannot be read yet."""
+        with self._guard:
+            if self._reader is None:
+                if not self.has_store:
+                    raise Refusal(
+                        404,
+                        f"There is nothing in {self.home.path} yet.",
+                        "Create an experiment: `det experiment create CONFIG MODEL_DIR`.",
+                    )
+                try:
+                    self._reader = Reader(self.home.path)
+                except StoreVersionError as error:
+                    raise Refusal(503, str(error), "`det supervisor start`") from None
+            return self._reader
+
+    def experiment(self, experiment_id: int) -> Experiment:
+        """An experiment; NotFoundError if there is none of this id."""
+        found = self.reader.experiment(experiment_id) if self.has_store else None
+        if found is None:
+            raise NotFoundError(f"There is no experiment {experiment_id}.")
+        return found
+
+    def trial(self, trial_id: int) -> Trial:
+        """A trial; NotFoundError if there is none of this id."""
+        found = self.reader.trial(trial_id) if self.has_store else None
+        if found is None:
+            raise NotFoundError(f"There is no trial {trial_id}.")
+        return found
+
+    def supervisor(self) -> presence.Facts | None:
+        """The supervisor at work, None if there is none."""
+        return presence.find(self.home)
+
+    def machine(self) -> Machine:
+        """The slots, looked for now and then."""
+        now = time.monotonic()
+        known = self._machine
+        if known is None or now - known[0] > _SLOTS_SECONDS:
+            known = self._machine = (now, find_slots())
+        return known[1]
+
+    def remember(self, key: Any, mark: Any, make: Callable[[], T]) -> T:
+        """What `make` gives, kept until the mark of the key is another one."""
+        with self._guard:
+            known = self._remembered.get(key)
+        if known is not None and known[0] == mark:
+            value: T = known[1]
+            return value
+        value = make()
+        with self._guard:
+            self._remembered.pop(key, None)
+            while len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.pop(next(iter(self._remembered)))
+            self._remembered[key] = (mark, value)
+        return value
+
+    def while_unchanged(self, key: Any, make: Callable[[], T]) -> T:
+        """What `make` gives, kept until anything is committed to the store.
+
+        Not within a snapshot, which may be older than the version that this looks at.
+        """
+        reader = self.reader
+        with self._guard:
+            if self._version is None:
+                self._version = reader.version_probe()
+            version = self._version()
+        return self.remember(key, version, make)
+
+    def close(self) -> None:
+        """Close the store."""
+        with self._guard:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = self._version = None
+        self.service.close()
