@@ -1,0 +1,60 @@
+"""The helper: import torch, then fork a keeper for each run that is asked for.
+
+    python .../warm/__main__.py DESCRIPTOR ROOM
+
+DESCRIPTOR is a socket to the process that asks. ROOM is as long as the commands that forked
+processes will show instead of this one. Run by path, so that the programs of trials, which run in
+forks of this very file, have one frame of ours below them and no more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+
+def _c_function(library: ctypes.CDLL, name: str, result: type, *arguments: type) -> object:
+    function = getattr(library, name)
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+if __name__ == "__main__":
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]  # our own folder
+    from determined.platform.warm import helper, newborn
+
+    born: newborn.Reborn | None = None
+    try:
+        helper.main(sys.argv[1:])
+    except newborn.Reborn as reborn:
+        born = reborn.with_traceback(None)
+    if born is None:
+        os._exit(0)
+    newborn.be_born(born.program, born.environment)
+    if born.program.is_module:
+        import runpy
+
+        try:
+            runpy._run_module_as_main(born.program.target)  # type: ignore[attr-defined]
+        except SystemExit:
+            raise
+        except BaseException as error:
+            assert error.__traceback__ is not None
+            theirs = error.__traceback__.tb_next
+            sys.excepthook(type(error), error.with_traceback(theirs), theirs)
+            sys.exit(1)
+    else:
+        # The function that the interpreter runs scripts with: it prints tracebacks, and knows
+        # SystemExit and KeyboardInterrupt.
+        name = os.fsencode(os.path.join(os.getcwd(), born.program.target))  # noqa: PTH118
+        opened = _c_function(ctypes.CDLL(None), "fopen", ctypes.c_void_p)(name, b"rb")  # type: ignore[operator]
+        arguments = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p)
+        run = _c_function(ctypes.pythonapi, "PyRun_SimpleFileExFlags", ctypes.c_int, *arguments)
+        failed = run(opened, name, 1, None)  # type: ignore[operator]
+        if failed and getattr(sys, "last_type", None) is KeyboardInterrupt:
+            # It has been shown. Once more for the interpreter, which ends by SIGINT itself.
+            sys.excepthook = lambda *error: None
+            raise KeyboardInterrupt
+        sys.exit(1 if failed else 0)
