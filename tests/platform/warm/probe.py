@@ -1,6 +1,6 @@
 """A program that writes down all that it can see of its process: run warm and cold, compared.
 
-    probe.py OUTPUT ARGUMENT...
+probe.py OUTPUT ARGUMENT...
 """
 
 import atexit
@@ -222,8 +222,10 @@ if __name__ == "__main__":
             threading.main_thread().ident == threading.get_ident(),
             threading.main_thread().native_id == threading.get_native_id(),
         ],
-        "log is young": began - logging.LogRecord("", 0, "", 0, "", (), None).created
-        + logging.LogRecord("", 0, "", 0, "", (), None).relativeCreated / 1000 < 60,
+        "log is young": began
+        - logging.LogRecord("", 0, "", 0, "", (), None).created
+        + logging.LogRecord("", 0, "", 0, "", (), None).relativeCreated / 1000
+        < 60,
     }
     Path(sys.argv[1]).write_text(json.dumps({"same": seen, "drawn": drawn(), "depth": depth()}))
     atexit.register(print, "first registered, last called")

@@ -83,9 +83,7 @@ class Keeper:
         workdir = self._folder.workdir
         environment = {**self._folder.environment, RUN_VARIABLE: str(self._folder.path)}
         argv = _entrypoint.with_startup_hook(self._spec.argv, environment, workdir)
-        return _entrypoint.start(
-            argv, environment, workdir, self._log.descriptor, self._execute
-        )
+        return _entrypoint.start(argv, environment, workdir, self._log.descriptor, self._execute)
 
     def _wait(self) -> int:
         """Return the wait status of the entrypoint, once it has ended."""

@@ -138,9 +138,7 @@ class LocalLauncher:
                 os.waitpid(pid, 0)  # the lock was free, so it is at its end
 
 
-async def _start_warm(
-    run: RunFolder, alive: int, offer: Offer
-) -> tuple[Cold | None, int | None]:
+async def _start_warm(run: RunFolder, alive: int, offer: Offer) -> tuple[Cold | None, int | None]:
     """Have a helper fork the keeper; return why it did not, None if it did, and the run's lock."""
     own = os.dup(alive)  # for the thread, which nobody can cancel
     try:

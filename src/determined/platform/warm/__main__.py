@@ -23,16 +23,20 @@ def _c_function(library: ctypes.CDLL, name: str, result: type, *arguments: type)
 if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # our own folder
-    from determined.platform.warm import helper, newborn
+    from determined.platform.warm import helper, newborn, ranks
 
-    born: newborn.Reborn | None = None
     try:
         helper.main(sys.argv[1:])
+        os._exit(0)
     except newborn.Reborn as reborn:
         born = reborn.with_traceback(None)
-    if born is None:
-        os._exit(0)
+    if born.program.is_module and born.program.target == ranks.LAUNCHER:
+        try:
+            born.environment |= ranks.fork_nursery(born.environment)
+        except newborn.Reborn as reborn:
+            born = reborn.with_traceback(None)
     newborn.be_born(born.program, born.environment)
+    failed: object = False
     if born.program.is_module:
         import runpy
 
@@ -44,7 +48,7 @@ if __name__ == "__main__":
             assert error.__traceback__ is not None
             theirs = error.__traceback__.tb_next
             sys.excepthook(type(error), error.with_traceback(theirs), theirs)
-            sys.exit(1)
+            failed, sys.last_type = True, type(error)
     else:
         # The function that the interpreter runs scripts with: it prints tracebacks, and knows
         # SystemExit and KeyboardInterrupt.
@@ -53,8 +57,9 @@ if __name__ == "__main__":
         arguments = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p)
         run = _c_function(ctypes.pythonapi, "PyRun_SimpleFileExFlags", ctypes.c_int, *arguments)
         failed = run(opened, name, 1, None)  # type: ignore[operator]
-        if failed and getattr(sys, "last_type", None) is KeyboardInterrupt:
-            # It has been shown. Once more for the interpreter, which ends by SIGINT itself.
-            sys.excepthook = lambda *error: None
-            raise KeyboardInterrupt
-        sys.exit(1 if failed else 0)
+    if failed and getattr(sys, "last_type", None) is KeyboardInterrupt:
+        # It has been shown. Once more for the interpreter, which then ends by SIGINT itself.
+        sys.excepthook = lambda *error: None
+        raise KeyboardInterrupt
+    if failed:
+        sys.exit(1)

@@ -21,16 +21,15 @@ from typing import Any, NoReturn
 from determined.platform.keeper.__main__ import main as keep
 from determined.platform.run_folder import RunFolder
 from determined.platform.warm import messages, newborn
-from determined.platform.warm.program import Cold, Program, from_message, shadowed
+from determined.platform.warm.program import Program, from_message
 
 # What a training process imports sooner or later: optimizers import the compiler.
-PRELOADED = (
-    "torch",
-    "torch._dynamo",
+_PRELOADED = ("torch", "torch._dynamo", "determined.pytorch")
+# Loaded for what they import: they themselves are run as programs.
+_PROGRAMS = (
     "torch.distributed.run",
-    "determined.pytorch",
-    "determined.exec.harness",
     "determined.launch.torch_distributed",
+    "determined.exec.harness",
 )
 
 
@@ -54,11 +53,15 @@ def main(argv: list[str]) -> None:
 
 def load() -> str | None:
     """Import everything; why this process can serve nobody, None if it can."""
-    for name in PRELOADED:
+    for name in (*_PRELOADED, *_PROGRAMS):
         try:
             importlib.import_module(name)
         except ImportError as error:
             return f"{name} cannot be imported: {error}"
+    for name in _PROGRAMS:
+        package, _, attribute = name.rpartition(".")
+        del sys.modules[name]
+        delattr(sys.modules[package], attribute)
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208
     if threads > 1:
         return f"{threads} threads run once torch is imported"
@@ -113,25 +116,8 @@ def _refuse(program: Program, cwd: Path, files: Files) -> dict[str, Any] | None:
     changed = files.find_changed()
     if changed is not None:
         return {"stale": changed}
-    cold = clash(program, cwd)
+    cold = newborn.clash(program, cwd)
     return None if cold is None else {"cold": cold.reason}
-
-
-def clash(program: Program, cwd: Path) -> Cold | None:
-    """Return why a program's own modules keep it from starting here."""
-    folder = cwd if program.is_module else (cwd / program.target).resolve().parent
-    loaded = {name.partition(".")[0] for name in sys.modules}
-    return shadowed(list(_modules(folder)), loaded)
-
-
-def _modules(folder: Path) -> Any:
-    """Names of the modules and packages in a folder."""
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            name, dot, suffix = entry.name.partition(".")
-            is_module = dot and (suffix == "py" or suffix.endswith("so"))
-            if is_module or (not dot and Path(entry.path, "__init__.py").is_file()):
-                yield name
 
 
 def _keep(program: Program, folder: str, alive: int) -> NoReturn:

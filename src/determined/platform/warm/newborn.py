@@ -18,13 +18,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import BuiltinImporter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
-from determined.platform.warm.program import Program
+from determined.platform.warm.program import Cold, Program, shadowed
 
 _UNCATCHABLE = (signal.SIGKILL, signal.SIGSTOP)
 
@@ -35,7 +35,7 @@ class Reborn(BaseException):
     def __init__(self, program: Program, environment: Mapping[str, str]) -> None:
         super().__init__()
         self.program = program
-        self.environment = environment
+        self.environment = dict(environment)
 
 
 def be_born(program: Program, environment: Mapping[str, str]) -> None:
@@ -138,6 +138,23 @@ def search_folder(program: Program) -> str:
     with contextlib.suppress(OSError):  # one link is followed, as the interpreter does
         script = os.path.join(os.path.dirname(script), os.readlink(script))  # noqa: PTH115, PTH118, PTH120
     return os.path.realpath(os.path.dirname(script))  # noqa: PTH120
+
+
+def clash(program: Program, cwd: Path) -> Cold | None:
+    """Return why a program's own modules keep it from starting here."""
+    folder = cwd if program.is_module else (cwd / program.target).resolve().parent
+    loaded = {name.partition(".")[0] for name in sys.modules}
+    return shadowed(list(_modules(folder)), loaded)
+
+
+def _modules(folder: Path) -> Iterator[str]:
+    """Names of the modules and packages in a folder."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            name, dot, suffix = entry.name.partition(".")
+            is_module = dot and (suffix == "py" or suffix.endswith("so"))
+            if is_module or (not dot and Path(entry.path, "__init__.py").is_file()):
+                yield name
 
 
 def _draw_at_random() -> None:
