@@ -23,6 +23,7 @@ _NOUNS = (
         "Look at checkpoints and download them.",
         ("c",),
     ),
+    Lazy("run", "determined.cli.run", "Run a Python script here, without the wait for torch."),
     Lazy("slot", "determined.cli.slot", "See what the slots of this machine are used for."),
     Lazy(
         "supervisor",

@@ -165,7 +165,7 @@ def _start(script: list[str]) -> tuple[Worker, BinaryIO, BinaryIO]:
     )
     assert worker.stdout is not None
     assert worker.stderr is not None
-    return worker, worker.stdout, worker.stderr  # type: ignore[return-value]
+    return worker, worker.stdout, worker.stderr
 
 
 def _start_warm(

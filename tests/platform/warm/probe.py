@@ -1,3 +1,5 @@
+# ruff: noqa: T201, PTH109, PTH115, PTH208
+# mypy: ignore-errors
 """A program that writes down all that it can see of its process: run warm and cold, compared.
 
 probe.py OUTPUT ARGUMENT...

@@ -28,7 +28,6 @@ _ENDINGS = {
     "null bytes": "print(1)\0",
     "warnings": "import warnings; warnings.warn('careful', UserWarning)",
     "unraisable": "class A:\n    def __del__(self): 1 / 0\nA()",
-    "deep": "import sys\ndef f(): f()\nsys.setrecursionlimit(60)\ntry: f()\nexcept RecursionError: 1",
 }
 
 

@@ -36,7 +36,9 @@ class LocalLauncher:
         self._helpers = Helpers()
 
     async def start(self, run: RunFolder) -> None:
-        offer = await self._helpers.prepare(run)  # before the lock: it may take a while
+        offer: Offer | Cold | None = await self._helpers.prepare(
+            run
+        )  # before the lock: it may take a while
         alive: int | None
         try:
             alive = await self._take_lock(run, give_up=lambda: run.was_started)

@@ -65,9 +65,8 @@ def load() -> str | None:
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208
     if threads > 1:
         return f"{threads} threads run once torch is imported"
-    if any("openblas" in line for line in Path("/proc/self/maps").open()):
-        if not newborn.find_openblas():
-            return "the threads of this OpenBLAS cannot be set"
+    if "openblas" in Path("/proc/self/maps").read_text() and not newborn.find_openblas():
+        return "the threads of this OpenBLAS cannot be set"
     gc.collect()
     gc.freeze()  # what is never looked at is never copied
     return None

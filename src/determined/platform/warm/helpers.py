@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from determined.platform.run_folder import RunFolder
 from determined.platform.warm import messages
@@ -29,14 +29,14 @@ from determined.platform.warm.program import (
 
 logger = logging.getLogger("determined.supervisor")
 
-_MAIN = Path(__file__).with_name("__main__.py")
+MAIN = Path(__file__).with_name("__main__.py")
 _HOOK = "startup-hook.sh"
 _IDLE_VARIABLE = "DET_WARM_IDLE_SECONDS"
 _IDLE_SECONDS = 600.0
 _LOAD_SECONDS = 120.0
 _ANSWER_SECONDS = 20.0
 _MOST_HELPERS = 3
-_COMMAND_ROOM = "-" * 4096
+COMMAND_ROOM = "-" * 4096
 _ENVIRONMENT_ROOM = "-" * 120_000
 _MOST_FILES_READ = 200
 
@@ -108,7 +108,7 @@ class Helper:
         idle_seconds = os.environ.get(_IDLE_VARIABLE, str(_IDLE_SECONDS))
         with theirs:
             self._process = subprocess.Popen(
-                [interpreter, str(_MAIN), str(theirs.fileno()), idle_seconds, _COMMAND_ROOM],
+                [interpreter, str(MAIN), str(theirs.fileno()), idle_seconds, COMMAND_ROOM],
                 env=helper_environment(environment),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
@@ -165,7 +165,7 @@ class Helper:
         self._process.wait()
         self._connection.close()
 
-    def _receive(self, seconds: float) -> dict[str, str | None]:
+    def _receive(self, seconds: float) -> dict[str, Any]:
         self._connection.settimeout(seconds)
         try:
             return messages.receive(self._connection)[0]

@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import BuiltinImporter
 from pathlib import Path
 from types import ModuleType
@@ -42,7 +42,7 @@ def be_born(program: Program, environment: Mapping[str, str]) -> None:
     """Make this process what the program's own would be; working directory and stdio are set."""
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     if program.through_shell:  # as shells do
-        environment = {**environment, "PWD": os.getcwd()}
+        environment = {**environment, "PWD": str(Path.cwd())}
     os.environ.clear()
     os.environ.update(environment)
     show_command(program.words, environment)
@@ -98,7 +98,7 @@ def _open_streams() -> None:
         with contextlib.suppress(OSError):
             os.fstat(descriptor)
             buffering = 0 if is_unbuffered and mode == "w" else -1
-            binary: Any = open(descriptor, f"{mode}b", buffering, closefd=False)  # noqa: SIM115, PTH123
+            binary: Any = open(descriptor, f"{mode}b", buffering, closefd=False)  # noqa: SIM115
             raw = getattr(binary, "raw", binary)
             raw.name = f"<{name}>"
             new = io.TextIOWrapper(
@@ -133,7 +133,7 @@ def _set_system(program: Program) -> None:
 def search_folder(program: Program) -> str:
     """The folder that a program's own modules come from."""
     if program.is_module:
-        return os.getcwd()
+        return str(Path.cwd())
     script = program.target
     with contextlib.suppress(OSError):  # one link is followed, as the interpreter does
         script = os.path.join(os.path.dirname(script), os.readlink(script))  # noqa: PTH115, PTH118, PTH120
@@ -176,7 +176,7 @@ def _set_identity() -> None:
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
     processes: Any = sys.modules.get("multiprocessing.process")
     if processes is not None:
-        processes.ORIGINAL_DIR = os.getcwd()
+        processes.ORIGINAL_DIR = str(Path.cwd())
 
 
 def _set_threads(environment: Mapping[str, str]) -> None:
@@ -213,7 +213,7 @@ def _make_main() -> None:
 
 
 def execute(
-    program: Program, name: str, argv: Sequence[str], environment: Mapping[str, str]
+    program: Program, name: str, argv: tuple[str, ...], environment: Mapping[str, str]
 ) -> NoReturn:
     """Be the program, in place of `os.execvpe`, in a process that was forked from a helper."""
     if not program.is_module and not os.path.isfile(program.target):  # noqa: PTH113

@@ -13,6 +13,7 @@ the signal that it would have got as a child of its own.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import secrets
@@ -43,8 +44,10 @@ _ANSWER_SECONDS = 20.0
 
 
 class _Child(NamedTuple):
+    """A child, who asked for it, and the signal that it gets when that one is gone."""
+
     pid: int
-    connection: socket.socket
+    asker: socket.socket | None
     orphan_signal: int
 
 
@@ -69,7 +72,7 @@ def fork_nursery(environment: Mapping[str, str]) -> dict[str, str]:
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     words = (sys.executable, "-m", "determined.platform.warm", name)
     newborn.show_command(words, environment)
-    _Nursery(listener, environment).serve(is_orphan=os.getppid() != launcher)
+    return _Nursery(listener, environment).serve(is_orphan=os.getppid() != launcher)
 
 
 class _Nursery:
@@ -89,8 +92,8 @@ class _Nursery:
         """Fork what is asked for, until the launcher is gone and all children have ended."""
         self._is_orphan = is_orphan
         while not self._is_orphan or self._children:
-            sources = [self._listener, self._wake_up, *self._children]
-            sources += [child.connection for child in self._children.values()]
+            sources: list[Any] = [self._listener, self._wake_up, *self._children]
+            sources += [child.asker for child in self._children.values() if child.asker]
             for source in select.select(sources, [], [])[0]:
                 if source is self._listener:
                     self._accept()
@@ -136,33 +139,29 @@ class _Nursery:
     ) -> None:
         pid = os.fork()
         if pid == 0:
-            for each in (self._listener, connection, *(c.connection for c in self._all())):
+            askers = [child.asker for child in self._children.values() if child.asker]
+            for each in (self._listener, connection, *askers):
                 each.detach()  # closed with all others; the numbers may be used again
             _be_child(program, request, descriptors)
         self._children[os.pidfd_open(pid)] = _Child(pid, connection, request["orphan_signal"])
         messages.send(connection, {"pid": pid})
 
-    def _all(self) -> list[_Child]:
-        return list(self._children.values())
-
     def _bury(self, descriptor: int) -> None:
         child = self._children.pop(descriptor)
         os.close(descriptor)
         _, status = os.waitpid(child.pid, 0)
-        try:
-            messages.send(child.connection, {"status": os.waitstatus_to_exitcode(status)})
-        except OSError:
-            pass
-        child.connection.close()
+        if child.asker is not None:
+            with contextlib.suppress(OSError):
+                messages.send(child.asker, {"status": os.waitstatus_to_exitcode(status)})
+            child.asker.close()
 
-    def _lose_asker(self, connection: socket.socket) -> None:
-        for child in self._all():
-            if child.connection is connection:
+    def _lose_asker(self, asker: socket.socket) -> None:
+        for descriptor, child in self._children.items():
+            if child.asker is asker:
                 os.kill(child.pid, child.orphan_signal)
-                connection.detach()
-                pidfd = next(fd for fd, other in self._children.items() if other is child)
-                silent = socket.socketpair()[0]
-                self._children[pidfd] = child._replace(connection=silent)
+                self._children[descriptor] = child._replace(asker=None)
+                asker.close()
+                return
 
     def _lose_launcher(self, number: int, frame: FrameType | None) -> None:
         self._is_orphan = True
@@ -221,7 +220,7 @@ def fork(
     request = {
         "program": to_message(program),
         "environment": dict(environment),
-        "cwd": os.getcwd(),
+        "cwd": str(Path.cwd()),
         "orphan_signal": int(orphan_signal),
     }
     connection = socket.socket(socket.AF_UNIX)
