@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO, Protocol
+from typing import IO, Protocol
 
 LONGEST_LINE_BYTES = io.DEFAULT_BUFFER_SIZE - 1
 FORWARDED_SIGNALS = (
@@ -140,7 +140,7 @@ def run(rank: int, script: list[str]) -> int:
     return exit_code
 
 
-def _start(script: list[str]) -> tuple[Worker, BinaryIO, BinaryIO]:
+def _start(script: list[str]) -> tuple[Worker, IO[bytes], IO[bytes]]:
     """Start the worker; return it and what it writes.
 
     In a session of its own: a signal to our process group would reach the worker twice, once from
@@ -170,7 +170,7 @@ def _start(script: list[str]) -> tuple[Worker, BinaryIO, BinaryIO]:
 
 def _start_warm(
     script: list[str], environment: dict[str, str]
-) -> tuple[Worker, BinaryIO, BinaryIO] | None:
+) -> tuple[Worker, IO[bytes], IO[bytes]] | None:
     """Have the worker forked from a process that has torch loaded, if this launch has one."""
     from determined.platform.warm import ranks
 
@@ -181,11 +181,11 @@ def _start_warm(
         os.close(descriptor)
     if worker is None:
         return None
-    return worker, os.fdopen(stdout, "rb", 0), os.fdopen(stderr, "rb", 0)  # type: ignore[return-value]
+    return worker, os.fdopen(stdout, "rb", 0), os.fdopen(stderr, "rb", 0)
 
 
 def copy(
-    source: BinaryIO, target: BinaryIO, rank: int, also: Callable[[str], None] | None = None
+    source: IO[bytes], target: IO[bytes], rank: int, also: Callable[[str], None] | None = None
 ) -> None:
     """Copy lines from a pipe, each with its rank in front, whole lines at a time."""
     tag = f"[rank={rank}] ".encode()

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ _IDLE_SECONDS = 600.0
 _LOAD_SECONDS = 120.0
 _ANSWER_SECONDS = 20.0
 _MOST_HELPERS = 3
+_MOST_LOST = 5
 COMMAND_ROOM = "-" * 4096
 _ENVIRONMENT_ROOM = "-" * 120_000
 _MOST_FILES_READ = 200
@@ -60,6 +62,7 @@ class Helpers:
     def __init__(self) -> None:
         self._helpers: dict[Key, Helper] = {}
         self._unfit: dict[Key, str] = {}
+        self._lost: Counter[Key] = Counter()
 
     async def prepare(self, run: RunFolder) -> Offer | Cold:
         """Find or start a helper for a run, and wait until it is loaded."""
@@ -81,6 +84,9 @@ class Helpers:
         try:
             unfit = await asyncio.to_thread(helper.load)
         except HelperLost:
+            self._lost[key] += 1
+            if self._lost[key] < _MOST_LOST:
+                return Cold("the helper is gone", lasts=False)
             unfit = "the helper could not be loaded"
         if unfit is not None:
             self._unfit[key] = unfit
