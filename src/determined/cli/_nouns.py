@@ -30,6 +30,7 @@ _NOUNS = (
     Lazy("tensorboard", "determined.cli.tensorboard", "Show trials in TensorBoard.", ("tb",)),
     Lazy("job", "determined.cli.job", "See which experiments run and wait, in order.", ("j",)),
     Lazy("slot", "determined.cli.slot", "See what the slots of this machine are used for.", ("s",)),
+    Lazy("run", "determined.cli.run", "Run a Python script here, without the wait for torch."),
     Lazy(
         "supervisor",
         "determined.cli.supervisor",

@@ -30,6 +30,7 @@ from pathlib import Path
 
 from determined._info import ClusterInfo, get_cluster_info, job_secret
 from determined.launch.wrap_rank import FailureRecord, end_with_parent, forwarding
+from determined.platform.warm import ranks
 
 _DEFAULT_PORT = "29400"
 _SHOWN_LINES = 40
@@ -203,7 +204,7 @@ def _environment(machines: Machines, launch_directory: str) -> dict[str, str]:
 def _run(command: list[str], environment: dict[str, str]) -> int:
     # A session of its own, so that Ctrl-C reaches it once, from us; and tied to us, so that it
     # stops its workers even if we are killed.
-    process = subprocess.Popen(
+    process = ranks.fork(command, environment, (0, 1, 2), signal.SIGTERM) or subprocess.Popen(
         command,
         env=environment,
         start_new_session=True,
@@ -217,7 +218,9 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
             process.send_signal(number)
 
     with forwarding(pass_on):
-        return process.wait()
+        status = process.wait()
+    ranks.end_nursery()
+    return status
 
 
 def _signal_workers(pid: int, number: int) -> None:

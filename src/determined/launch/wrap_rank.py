@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO
+from typing import IO, Protocol
 
 LONGEST_LINE_BYTES = io.DEFAULT_BUFFER_SIZE - 1
 FORWARDED_SIGNALS = (
@@ -42,6 +42,15 @@ _ORPHAN_GRACE_SECONDS = 30.0
 _DRAIN_SECONDS = 3.0
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _PR_SET_PDEATHSIG = 1
+_NURSERY = "DET_WARM_RANKS"
+
+
+class Worker(Protocol):
+    """A process, as far as we need it."""
+
+    def send_signal(self, number: int, /) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -96,21 +105,7 @@ def find_rank(text: str) -> int | None:
 
 def run(rank: int, script: list[str]) -> int:
     """Run the worker to its end and return its exit code."""
-    libc = _libc()  # looked up before the fork: little is safe between fork and exec
-
-    def bind_to_parent() -> None:
-        if libc is not None:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    # A session of its own: a signal to our process group would reach the worker twice, once from
-    # the sender and once from us, and a second signal means "at once".
-    worker = subprocess.Popen(
-        script,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        preexec_fn=bind_to_parent,
-    )
+    worker, stdout, stderr = _start(script)
     parent = os.getppid()
 
     def pass_on(number: int) -> None:
@@ -122,12 +117,10 @@ def run(rank: int, script: list[str]) -> int:
 
     with forwarding(pass_on):
         last_words: deque[str] = deque(maxlen=_KEPT_LINES)
-        assert worker.stdout is not None
-        assert worker.stderr is not None
         readers = [
-            threading.Thread(target=copy, args=(worker.stdout, sys.stdout.buffer, rank)),
+            threading.Thread(target=copy, args=(stdout, sys.stdout.buffer, rank)),
             threading.Thread(
-                target=copy, args=(worker.stderr, sys.stderr.buffer, rank, last_words.append)
+                target=copy, args=(stderr, sys.stderr.buffer, rank, last_words.append)
             ),
         ]
         for reader in readers:
@@ -147,8 +140,52 @@ def run(rank: int, script: list[str]) -> int:
     return exit_code
 
 
+def _start(script: list[str]) -> tuple[Worker, IO[bytes], IO[bytes]]:
+    """Start the worker; return it and what it writes.
+
+    In a session of its own: a signal to our process group would reach the worker twice, once from
+    the sender and once from us, and a second signal means "at once".
+    """
+    environment = {name: value for name, value in os.environ.items() if name != _NURSERY}
+    if _NURSERY in os.environ and (warm := _start_warm(script, environment)) is not None:
+        return warm
+    libc = _libc()  # looked up before the fork: little is safe between fork and exec
+
+    def bind_to_parent() -> None:
+        if libc is not None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    worker = subprocess.Popen(
+        script,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=bind_to_parent,
+    )
+    assert worker.stdout is not None
+    assert worker.stderr is not None
+    return worker, worker.stdout, worker.stderr
+
+
+def _start_warm(
+    script: list[str], environment: dict[str, str]
+) -> tuple[Worker, IO[bytes], IO[bytes]] | None:
+    """Have the worker forked from a process that has torch loaded, if this launch has one."""
+    from determined.platform.warm import ranks
+
+    pipes = os.pipe(), os.pipe()
+    (stdout, theirs), (stderr, errors) = pipes
+    worker = ranks.fork(script, environment, (0, theirs, errors), signal.SIGKILL)
+    for descriptor in (theirs, errors, *(() if worker else (stdout, stderr))):
+        os.close(descriptor)
+    if worker is None:
+        return None
+    return worker, os.fdopen(stdout, "rb", 0), os.fdopen(stderr, "rb", 0)
+
+
 def copy(
-    source: BinaryIO, target: BinaryIO, rank: int, also: Callable[[str], None] | None = None
+    source: IO[bytes], target: IO[bytes], rank: int, also: Callable[[str], None] | None = None
 ) -> None:
     """Copy lines from a pipe, each with its rank in front, whole lines at a time."""
     tag = f"[rank={rank}] ".encode()

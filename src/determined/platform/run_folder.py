@@ -68,6 +68,7 @@ class RunSpec(NamedTuple):
     prologue: str = ""
     stop_grace_seconds: float = 60.0
     leftover_grace_seconds: float = 10.0
+    warm_start: bool = False
 
 
 class Traceback(NamedTuple):

@@ -1,6 +1,7 @@
-"""Keep one run: `python -m determined.platform.keeper RUN_FOLDER [DESCRIPTOR]`.
+"""Keep one run: `python -m determined.platform.keeper RUN_FOLDER [DESCRIPTOR [NOTE]]`.
 
 DESCRIPTOR is an inherited one that holds the run's lock; without it we take the lock ourselves.
+NOTE is a line for the log.
 The launcher runs this file by its path, which is quicker: see `_import_only_what_is_needed`.
 """
 
@@ -8,27 +9,30 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str], execute: Callable[..., Any] = os.execvpe) -> int:
+    """Keep a run; `execute` turns the entrypoint's process into the command."""
     from determined.platform.keeper._keeper import Keeper
     from determined.platform.run_folder import RunFolder
 
-    if len(argv) not in (1, 2):
+    if len(argv) not in (1, 2, 3):
         sys.stderr.write(f"{__doc__}\n")
         return 2
     folder = RunFolder(os.path.abspath(argv[0]))  # noqa: PTH100
-    alive = int(argv[1]) if len(argv) == 2 else folder.try_lock()
+    alive = int(argv[1]) if len(argv) > 1 else folder.try_lock()
     if alive is None:
         sys.stderr.write(f"{folder.path} is kept by another process already.\n")
         return 1
     os.set_inheritable(alive, False)  # nothing that we start may keep the run alive
-    if len(argv) == 2:
+    if len(argv) > 1:
         _close_others(alive)
-    if len(argv) == 1:
+    else:
         folder.mark_started()
     os.chdir("/")  # hold no directory that somebody may want to remove or unmount
-    Keeper(folder).run()
+    Keeper(folder, execute, note="".join(argv[2:])).run()
     return 0
 
 

@@ -7,7 +7,9 @@ import errno
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 _HOOK = "startup-hook.sh"
 # Sourced, so that what it exports reaches the entrypoint, which then takes the shell's place.
@@ -35,10 +37,17 @@ def with_startup_hook(
     return (shell, "-c", _SOURCE_HOOK, _HOOK, *argv)
 
 
-def start(argv: tuple[str, ...], environment: dict[str, str], cwd: Path, output: int) -> int:
+def start(
+    argv: tuple[str, ...],
+    environment: dict[str, str],
+    cwd: Path,
+    output: int,
+    execute: Callable[..., Any] = os.execvpe,
+) -> int:
     """Run a command in a session of its own and return its pid; OSError if that cannot be done.
 
-    Its output goes straight to `output`. When we die it gets SIGTERM, as if asked to stop. Must be
+    Its output goes straight to `output`. `execute` is called in the new process and does not
+    return. When we die it gets SIGTERM, as if asked to stop. Must be
     called from the main thread: that signal comes when the thread ends that forked.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -53,7 +62,7 @@ def start(argv: tuple[str, ...], environment: dict[str, str], cwd: Path, output:
             libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
             if os.getppid() != keeper:  # it died before it could be said
                 os._exit(127)
-        _become(argv, environment, cwd, output, complain)
+        _become(argv, environment, cwd, output, complain, execute)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(complain)
     with os.fdopen(report, "rb") as reader:
@@ -71,6 +80,7 @@ def _become(
     cwd: Path,
     output: int,
     complain: int,
+    execute: Callable[..., Any],
 ) -> None:
     """Turn this new child into the command; never returns."""
     name = str(cwd)
@@ -82,11 +92,10 @@ def _become(
         os.dup2(output, 1)
         os.dup2(output, 2)
         name = argv[0]
-        os.execvpe(name, argv, environment)
-    except (OSError, ValueError) as error:  # a null byte in a word or a variable is a ValueError
+        execute(name, argv, environment)
+    except Exception as error:  # a null byte in a word or a variable is a ValueError
         number = getattr(error, "errno", errno.EINVAL)
         os.write(complain, f"{number} {name}".encode(errors="surrogateescape"))
-    finally:
         os._exit(127)
 
 

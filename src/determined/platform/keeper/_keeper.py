@@ -14,7 +14,9 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from determined.platform import processes
 from determined.platform.keeper import _entrypoint
@@ -38,8 +40,12 @@ _EXIT_ATTEMPTS = 10
 class Keeper:
     """Runs what a run folder says; the caller holds the folder's lock until we are done."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(
+        self, folder: RunFolder, execute: Callable[..., Any] = os.execvpe, note: str = ""
+    ) -> None:
         self._folder = folder
+        self._execute = execute
+        self._note = note
         self._spec = folder.spec
         self._log = FollowedLog(folder)
         self._pid: int | None = None
@@ -59,6 +65,8 @@ class Keeper:
         assert me is not None
         self._folder.save_processes(me, None)
         self._log.write(self._spec.prologue)
+        if self._note:
+            self._log.say(self._note)
         try:
             self._pid = self._start()
         except OSError as error:
@@ -75,7 +83,7 @@ class Keeper:
         workdir = self._folder.workdir
         environment = {**self._folder.environment, RUN_VARIABLE: str(self._folder.path)}
         argv = _entrypoint.with_startup_hook(self._spec.argv, environment, workdir)
-        return _entrypoint.start(argv, environment, workdir, self._log.descriptor)
+        return _entrypoint.start(argv, environment, workdir, self._log.descriptor, self._execute)
 
     def _wait(self) -> int:
         """Return the wait status of the entrypoint, once it has ended."""

@@ -15,6 +15,8 @@ from determined.platform import processes
 from determined.platform.keeper import _last_words
 from determined.platform.launchers.protocol import RunStartedBefore, RunState, RunStillLive
 from determined.platform.run_folder import LOST, RUN_VARIABLE, RunExit, RunFolder
+from determined.platform.warm.helpers import HelperLost, Helpers, Offer
+from determined.platform.warm.program import Cold
 
 _KEEPER = Path(__file__).parents[1] / "keeper" / "__main__.py"
 _KEEPERS_LOCK = 3  # the descriptor under which a keeper finds its lock
@@ -31,8 +33,13 @@ class LocalLauncher:
     def __init__(self, unresponsive_after_seconds: float = _UNRESPONSIVE_AFTER_SECONDS) -> None:
         self._unresponsive_after = unresponsive_after_seconds
         self._children: dict[Path, int] = {}
+        self._helpers = Helpers()
 
     async def start(self, run: RunFolder) -> None:
+        offer: Offer | Cold | None = await self._helpers.prepare(
+            run
+        )  # before the lock: it may take a while
+        alive: int | None
         try:
             alive = await self._take_lock(run, give_up=lambda: run.was_started)
         except TimeoutError:
@@ -42,9 +49,15 @@ class LocalLauncher:
                 run.mark_started()
             except FileExistsError:
                 raise RunStartedBefore(f"{run.path} was started before.") from None
-            self._children[run.path] = _start_keeper(run, alive)
+            if isinstance(offer, Offer):
+                offer, alive = await _start_warm(run, alive, offer)
+            if isinstance(offer, Cold):
+                assert alive is not None
+                note = f"Cold start: {offer.reason}." if offer.lasts else ""
+                self._children[run.path] = _start_keeper(run, alive, note)
         finally:
-            os.close(alive)  # the keeper has it
+            if alive is not None:
+                os.close(alive)  # the keeper has it
 
     async def states(self, runs: Iterable[RunFolder]) -> list[RunState]:
         return [_state(run) for run in runs]
@@ -127,14 +140,27 @@ class LocalLauncher:
                 os.waitpid(pid, 0)  # the lock was free, so it is at its end
 
 
-def _start_keeper(run: RunFolder, alive: int) -> int:
+async def _start_warm(run: RunFolder, alive: int, offer: Offer) -> tuple[Cold | None, int | None]:
+    """Have a helper fork the keeper; return why it did not, None if it did, and the run's lock."""
+    own = os.dup(alive)  # for the thread, which nobody can cancel
+    try:
+        return await asyncio.to_thread(offer.helper.keep, offer.program, run, own), alive
+    except HelperLost:
+        os.close(alive)
+    # Whoever it had forked by then has the lock, or had it and left a word.
+    again = run.try_lock()
+    was_kept = again is None or run.keeper is not None
+    return None if was_kept else Cold("the helper is gone", lasts=False), again
+
+
+def _start_keeper(run: RunFolder, alive: int, note: str = "") -> int:
     """Start a keeper in a session of its own, that inherits the lock, and return its pid."""
     # Without the site packages it starts in a fraction of the time; elsewhere it needs psutil.
     flags = ["-I", "-S"] if sys.platform == "linux" else ["-E"]
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, *flags, str(_KEEPER), str(run.path.absolute()), str(_KEEPERS_LOCK)],
+        [sys.executable, *flags, str(_KEEPER), str(run.path.absolute()), str(_KEEPERS_LOCK), note],
         {name: value for name, value in os.environ.items() if name not in _NOT_A_KEEPERS},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -156,6 +156,7 @@ class Runs:
             ),
             prologue=configuration_line(masked(config)) + "\n",
             stop_grace_seconds=_STOP_GRACE_SECONDS,
+            warm_start=config["environment"]["warm_start"],
         )
         run.folder.create(spec, environment, info | _elsewhere(run, live))
         self._write_control(run, control)

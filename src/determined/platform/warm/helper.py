@@ -1,0 +1,138 @@
+"""What a helper does: load, then fork. It never has a second thread, and never computes.
+
+A fork copies one thread only: locks that another one held would be held for ever, and the workers
+of a parallel operation would be missing. So a helper with a second thread refuses to serve.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from determined.platform.keeper.__main__ import main as keep
+from determined.platform.run_folder import RunFolder
+from determined.platform.warm import messages, newborn
+from determined.platform.warm.program import Program, from_message
+
+# What a training process imports sooner or later: optimizers import the compiler.
+_PRELOADED = ("torch", "torch._dynamo", "determined.pytorch")
+# Loaded for what they import: they themselves are run as programs.
+_PROGRAMS = (
+    "torch.distributed.run",
+    "determined.launch.torch_distributed",
+    "determined.exec.harness",
+)
+
+
+def main(argv: list[str]) -> None:
+    """Serve on an inherited socket until the other side is gone, or asks for nothing for long."""
+    connection = socket.socket(fileno=int(argv[0]))
+    os.set_inheritable(connection.fileno(), False)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are collected by the kernel
+    idle_seconds = float(argv[1])
+    unfit = load()
+    messages.send(connection, {"unfit": unfit})
+    if unfit is not None:
+        return
+    files = Files()
+    connection.settimeout(idle_seconds)
+    with contextlib.suppress(EOFError, OSError):  # a time-out is an OSError
+        while True:
+            request, descriptors = messages.receive(connection)
+            _serve(connection, request, descriptors, files)
+
+
+def load() -> str | None:
+    """Import everything; why this process can serve nobody, None if it can."""
+    for name in (*_PRELOADED, *_PROGRAMS):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            return f"{name} cannot be imported: {error}"
+    for name in _PROGRAMS:
+        package, _, attribute = name.rpartition(".")
+        del sys.modules[name]
+        delattr(sys.modules[package], attribute)
+    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208
+    if threads > 1:
+        return f"{threads} threads run once torch is imported"
+    if "openblas" in Path("/proc/self/maps").read_text() and not newborn.find_openblas():
+        return "the threads of this OpenBLAS cannot be set"
+    gc.collect()
+    gc.freeze()  # what is never looked at is never copied
+    return None
+
+
+class Files:
+    """The files that this process was loaded from, as they were when it was."""
+
+    def __init__(self) -> None:
+        paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        paths |= set(sys.path)  # a new package, or a new .pth file
+        self._states = {path: _state(path) for path in paths if path and path.startswith("/")}
+
+    def find_changed(self) -> str | None:
+        """Return the first that is not what it was."""
+        states = self._states.items()
+        return next((path for path, state in states if _state(path) != state), None)
+
+
+def _state(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _serve(
+    connection: socket.socket, request: dict[str, Any], descriptors: list[int], files: Files
+) -> None:
+    program = from_message(request["program"])
+    refusal = _refuse(program, Path(request["cwd"]), files)
+    if refusal is not None:
+        messages.send(connection, refusal)
+    else:
+        pid = os.fork()
+        if pid == 0:
+            connection.detach()  # closed with all others; the number may be used again
+            _keep(program, request["folder"], descriptors[0])
+        messages.send(connection, {"pid": pid})
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _refuse(program: Program, cwd: Path, files: Files) -> dict[str, Any] | None:
+    changed = files.find_changed()
+    if changed is not None:
+        return {"stale": changed}
+    cold = newborn.clash(program, cwd)
+    return None if cold is None else {"cold": cold.reason}
+
+
+def _keep(program: Program, folder: str, alive: int) -> NoReturn:
+    """Be the keeper of a run, as one that the launcher starts; its child becomes the program."""
+    try:
+        os.setsid()
+        newborn.reset_signals()
+        run = RunFolder(folder)
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(os.open(run.keeper_errors, append, 0o600), 1)
+        os.dup2(1, 2)
+        words = (sys.executable, "-m", "determined.platform.keeper", folder, str(alive))
+        newborn.show_command(words, os.environ)
+        keep([folder, str(alive)], functools.partial(newborn.execute, program))
+        os._exit(0)
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)

@@ -1,0 +1,218 @@
+"""The helpers of one supervisor: started on demand, asked for keepers, thrown away when stale."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from determined.platform.run_folder import RunFolder
+from determined.platform.warm import messages
+from determined.platform.warm.program import (
+    Cold,
+    Program,
+    find_program,
+    import_environment,
+    obstacle,
+    to_message,
+)
+
+logger = logging.getLogger("determined.supervisor")
+
+MAIN = Path(__file__).with_name("__main__.py")
+_HOOK = "startup-hook.sh"
+_IDLE_VARIABLE = "DET_WARM_IDLE_SECONDS"
+_IDLE_SECONDS = 600.0
+_LOAD_SECONDS = 120.0
+_ANSWER_SECONDS = 20.0
+_MOST_HELPERS = 3
+_MOST_LOST = 5
+COMMAND_ROOM = "-" * 4096
+_ENVIRONMENT_ROOM = "-" * 120_000
+_MOST_FILES_READ = 200
+
+Key = tuple[str, frozenset[tuple[str, str]]]
+
+
+class HelperLost(Exception):
+    """A helper is gone, and its last answer with it."""
+
+
+class Offer(NamedTuple):
+    """A program, and the helper that can start it."""
+
+    helper: Helper
+    program: Program
+
+
+class Helpers:
+    """One helper for each interpreter and import-time environment, at most a few."""
+
+    def __init__(self) -> None:
+        self._helpers: dict[Key, Helper] = {}
+        self._unfit: dict[Key, str] = {}
+        self._lost: Counter[Key] = Counter()
+
+    async def prepare(self, run: RunFolder) -> Offer | Cold:
+        """Find or start a helper for a run, and wait until it is loaded."""
+        environment = run.environment
+        program = plan(run, environment)
+        if isinstance(program, Cold):
+            return program
+        key = (program.interpreter, frozenset(import_environment(environment).items()))
+        if key in self._unfit:
+            return Cold(self._unfit[key])
+        helper = self._helpers.get(key)
+        if helper is None or helper.is_gone:
+            if not _mentions_torch(program, run.workdir):
+                return Cold("its code does not mention torch", lasts=False)
+            self._drop_lost()
+            if len(self._helpers) >= _MOST_HELPERS:
+                return Cold("other environments have all helpers", lasts=False)
+            helper = self._helpers[key] = Helper(program.interpreter, dict(key[1]))
+        try:
+            unfit = await asyncio.to_thread(helper.load)
+        except HelperLost:
+            self._lost[key] += 1
+            if self._lost[key] < _MOST_LOST:
+                return Cold("the helper is gone", lasts=False)
+            unfit = "the helper could not be loaded"
+        if unfit is not None:
+            self._unfit[key] = unfit
+            helper.end()
+            logger.warning("trials start cold: %s", unfit)
+            return Cold(unfit)
+        return Offer(helper, program)
+
+    def end(self) -> None:
+        """End all of them; what they forked goes on."""
+        for helper in self._helpers.values():
+            helper.end()
+
+    def _drop_lost(self) -> None:
+        self._helpers = {key: each for key, each in self._helpers.items() if not each.is_gone}
+
+
+class Helper:
+    """One helper process, from the side of who asks."""
+
+    def __init__(self, interpreter: str, environment: Mapping[str, str]) -> None:
+        self._connection, theirs = socket.socketpair()
+        self._asking = threading.Lock()
+        self._is_loaded = False
+        idle_seconds = os.environ.get(_IDLE_VARIABLE, str(_IDLE_SECONDS))
+        with theirs:
+            self._process = subprocess.Popen(
+                [interpreter, str(MAIN), str(theirs.fileno()), idle_seconds, COMMAND_ROOM],
+                env=helper_environment(environment),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_gone(self) -> bool:
+        return self._process.poll() is not None
+
+    def load(self) -> str | None:
+        """Wait until it is loaded; why it can serve nobody, None if it can."""
+        with self._asking:
+            if self._is_loaded:
+                return None
+            unfit: str | None = self._receive(_LOAD_SECONDS)["unfit"]
+            self._is_loaded = unfit is None
+            return unfit
+
+    def keep(self, program: Program, run: RunFolder, alive: int) -> Cold | None:
+        """Have a keeper forked for a run, that gets the run's lock; why it was not, None if it was.
+
+        HelperLost if that cannot be known: then this helper has been ended. Closes `alive`.
+        """
+        with self._asking:
+            request = {
+                "program": to_message(program),
+                "folder": str(run.path.absolute()),
+                "cwd": str(run.workdir.absolute()),
+            }
+            try:
+                messages.send(self._connection, request, [alive])
+            except OSError as error:
+                self.end()
+                raise HelperLost from error
+            finally:
+                os.close(alive)
+            answer = self._receive(_ANSWER_SECONDS)
+            if "stale" in answer:
+                logger.info("a new helper is needed: %s changed", answer["stale"])
+                self.end()
+                return Cold(f"{answer['stale']} changed", lasts=False)
+            return Cold(answer["cold"]) if "cold" in answer else None
+
+    def end(self) -> None:
+        """End it for certain; the keepers that it forked go on."""
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        self._process.wait()
+        self._connection.close()
+
+    def _receive(self, seconds: float) -> dict[str, Any]:
+        self._connection.settimeout(seconds)
+        try:
+            return messages.receive(self._connection)[0]
+        except (OSError, EOFError, ValueError) as error:
+            self.end()
+            raise HelperLost from error
+
+
+def plan(run: RunFolder, environment: Mapping[str, str]) -> Program | Cold:
+    """Return the program of a run, with the path of its interpreter, if it may start warm."""
+    spec = run.spec
+    if sys.platform != "linux":
+        return Cold("only Linux has warm starts", lasts=False)
+    program = find_program(spec.argv)
+    if isinstance(program, Cold):
+        return program if spec.warm_start else Cold(program.reason, lasts=False)
+    found = shutil.which(program.interpreter, path=environment.get("PATH", os.defpath))
+    cold = obstacle(
+        program,
+        environment,
+        is_wanted=spec.warm_start,
+        is_own_interpreter=found is not None and _is_own(found),
+        has_startup_hook=(run.workdir / _HOOK).is_file(),
+    )
+    return cold or program._replace(executable=str(found))
+
+
+def helper_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a helper starts with, which leave room for those of programs."""
+    return {**variables, "OPENBLAS_NUM_THREADS": "1", "DET_ROOM": _ENVIRONMENT_ROOM}
+
+
+def _is_own(interpreter: str) -> bool:
+    """Whether this is the interpreter that we run in, by whatever name it goes in its folder."""
+    path, own = Path(interpreter), Path(sys.executable)
+    return path.parent == own.parent and path.resolve() == own.resolve()
+
+
+def _mentions_torch(program: Program, folder: Path) -> bool:
+    """Whether a helper would save more than it costs: one that loads torch takes seconds."""
+    if program.is_module and program.target.startswith(("torch.", "determined.")):
+        return True
+    scripts = itertools.islice(folder.rglob("*.py"), _MOST_FILES_READ)
+    return any(b"torch" in script.read_bytes() for script in scripts if script.is_file())

@@ -1,0 +1,244 @@
+"""Warm starts below our launcher: torchrun, and one worker per slot.
+
+The launcher's process is a fork of a helper. Before it becomes the launcher it forks once more: a
+nursery, at the bottom of the stack and without a thread, that lives as long as the launcher and
+forks what the processes of this launch ask for.
+
+    keeper --- launcher --- nursery --- torchrun --- wrap_rank (cold: it imports next to nothing)
+                                   \\--- worker <--asks for it, passes its signals on--/
+
+Who asked gets the exit status over its connection. When it is gone, the nursery sends the child
+the signal that it would have got as a child of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+from determined.platform.warm import messages, newborn
+from determined.platform.warm.program import (
+    Program,
+    find_program,
+    from_message,
+    import_environment,
+    obstacle,
+    to_message,
+)
+
+VARIABLE = "DET_WARM_RANKS"
+LAUNCHER = "determined.launch.torch_distributed"
+_PR_SET_PDEATHSIG = 1
+_ANSWER_SECONDS = 20.0
+
+
+class _Child(NamedTuple):
+    """A child, who asked for it, and the signal that it gets when that one is gone."""
+
+    pid: int
+    asker: socket.socket | None
+    orphan_signal: int
+
+
+# The nursery
+
+
+def fork_nursery(environment: Mapping[str, str]) -> dict[str, str]:
+    """Fork the nursery of a launch; return the variables by which it is found.
+
+    Never returns in the nursery; in the children that it forks it raises `Reborn`.
+    """
+    listener = socket.socket(socket.AF_UNIX)
+    name = f"determined-{secrets.token_hex(16)}"
+    listener.bind(f"\0{name}")
+    listener.listen(64)
+    launcher = os.getpid()
+    pid = os.fork()
+    if pid:
+        listener.close()
+        return {VARIABLE: f"{pid} {name}"}
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    words = (sys.executable, "-m", "determined.platform.warm", name)
+    newborn.show_command(words, environment)
+    return _Nursery(listener, environment).serve(is_orphan=os.getppid() != launcher)
+
+
+class _Nursery:
+    def __init__(self, listener: socket.socket, environment: Mapping[str, str]) -> None:
+        self._listener = listener
+        self._environment = environment
+        self._children: dict[int, _Child] = {}  # by the descriptor that tells of their ends
+        self._is_orphan = False
+        self._wake_up, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._lose_launcher)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    def serve(self, *, is_orphan: bool) -> NoReturn:
+        """Fork what is asked for, until the launcher is gone and all children have ended."""
+        self._is_orphan = is_orphan
+        while not self._is_orphan or self._children:
+            sources: list[Any] = [self._listener, self._wake_up, *self._children]
+            sources += [child.asker for child in self._children.values() if child.asker]
+            for source in select.select(sources, [], [])[0]:
+                if source is self._listener:
+                    self._accept()
+                elif source == self._wake_up:
+                    os.read(self._wake_up, 4096)
+                elif isinstance(source, socket.socket):
+                    self._lose_asker(source)
+                elif source in self._children:
+                    self._bury(source)
+        os._exit(0)
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        connection.settimeout(_ANSWER_SECONDS)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        if struct.unpack("3i", credentials)[1] != os.getuid():
+            connection.close()
+            return
+        try:
+            request, descriptors = messages.receive(connection)
+        except (OSError, EOFError, ValueError):
+            connection.close()
+            return
+        program = from_message(request["program"])
+        cold = obstacle(program, request["environment"]) or newborn.clash(
+            program, Path(request["cwd"])
+        )
+        own, theirs = import_environment(self._environment), request["environment"]
+        if cold is not None or import_environment(theirs) != own:
+            messages.send(connection, {"pid": None})
+            connection.close()
+        else:
+            self._fork(program, request, descriptors, connection)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _fork(
+        self,
+        program: Program,
+        request: dict[str, Any],
+        descriptors: list[int],
+        connection: socket.socket,
+    ) -> None:
+        pid = os.fork()
+        if pid == 0:
+            askers = [child.asker for child in self._children.values() if child.asker]
+            for each in (self._listener, connection, *askers):
+                each.detach()  # closed with all others; the numbers may be used again
+            _be_child(program, request, descriptors)
+        self._children[os.pidfd_open(pid)] = _Child(pid, connection, request["orphan_signal"])
+        messages.send(connection, {"pid": pid})
+
+    def _bury(self, descriptor: int) -> None:
+        child = self._children.pop(descriptor)
+        os.close(descriptor)
+        _, status = os.waitpid(child.pid, 0)
+        if child.asker is not None:
+            with contextlib.suppress(OSError):
+                messages.send(child.asker, {"status": os.waitstatus_to_exitcode(status)})
+            child.asker.close()
+
+    def _lose_asker(self, asker: socket.socket) -> None:
+        for descriptor, child in self._children.items():
+            if child.asker is asker:
+                os.kill(child.pid, child.orphan_signal)
+                self._children[descriptor] = child._replace(asker=None)
+                asker.close()
+                return
+
+    def _lose_launcher(self, number: int, frame: FrameType | None) -> None:
+        self._is_orphan = True
+
+
+def _be_child(program: Program, request: dict[str, Any], descriptors: list[int]) -> NoReturn:
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, request["orphan_signal"])
+        os.setsid()
+        newborn.reset_signals()
+        os.chdir(request["cwd"])
+        for target, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, target)
+        newborn.execute(program, program.interpreter, program.words, request["environment"])
+    except Exception:
+        os._exit(127)
+
+
+# Those who ask
+
+
+class Forked:
+    """A process that a nursery forked, as far as `subprocess.Popen` is needed."""
+
+    def __init__(self, pid: int, connection: socket.socket) -> None:
+        self.pid = pid
+        self._pidfd = os.pidfd_open(pid)
+        self._connection = connection
+
+    def send_signal(self, number: int) -> None:
+        signal.pidfd_send_signal(self._pidfd, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Return the exit status; as after SIGKILL if the nursery was lost, which kills it."""
+        try:
+            status: int = messages.receive(self._connection)[0]["status"]
+        except (OSError, EOFError):
+            status = -signal.SIGKILL
+        return status
+
+
+def fork(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    descriptors: Sequence[int],
+    orphan_signal: int,
+) -> Forked | None:
+    """Have a command forked in a session of its own; None where that cannot be done."""
+    nursery = os.environ.get(VARIABLE)
+    program = find_program(command)
+    if not nursery or not isinstance(program, Program) or program.interpreter != sys.executable:
+        return None
+    request = {
+        "program": to_message(program),
+        "environment": dict(environment),
+        "cwd": str(Path.cwd()),
+        "orphan_signal": int(orphan_signal),
+    }
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_ANSWER_SECONDS)
+    try:
+        connection.connect(f"\0{nursery.partition(' ')[2]}")
+        messages.send(connection, request, descriptors)
+        pid = messages.receive(connection)[0]["pid"]
+        connection.settimeout(None)
+        return None if pid is None else Forked(pid, connection)
+    except (OSError, EOFError):
+        return None
+
+
+def end_nursery() -> None:
+    """End the nursery of this launch, which is our child, when nothing will be asked any more."""
+    nursery = os.environ.get(VARIABLE, "").partition(" ")[0]
+    if nursery:
+        pid = int(nursery)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
