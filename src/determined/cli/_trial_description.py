@@ -123,7 +123,7 @@ class TrialDescription:
 
     def show_json(self, steps: Sequence[Workload]) -> None:
         """Print everything as JSON."""
-        from determined.cli._records import record_json
+        from determined.cli._as_data import record_json
         from determined.cli._workload_json import workload_json
         from determined.cli.experiment.listing import trial_json
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from determined.cli._as_data import record_json
 from determined.cli._door import platform
 from determined.cli._group import Group
 from determined.cli._options import ID, utc_option, yes_option
-from determined.cli._records import record_json
 from determined.cli._tables import (
     Output,
     hparams_text,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from determined.cli._as_data import record_json
 from determined.cli._door import platform
 from determined.cli._options import (
     COUNT,
@@ -15,7 +16,6 @@ from determined.cli._options import (
     paging_options,
     utc_option,
 )
-from determined.cli._records import record_json
 from determined.cli._tables import (
     Output,
     hparams_text,

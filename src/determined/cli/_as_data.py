@@ -1,4 +1,4 @@
-"""Records of the store as data for programs."""
+"""Records of the store as data, for JSON."""
 
 from __future__ import annotations
 
