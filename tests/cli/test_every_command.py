@@ -45,7 +45,12 @@ _NEEDS_NOTHING = {
 }
 _TAKES_ANY_NAME = {("model", "create"), ("workspace", "create")}
 # What starts processes, or ends one, whatever it is called with.
-_STARTS = {("supervisor", "start"), ("supervisor", "stop"), ("supervisor", "install")}
+_STARTS = {
+    ("supervisor", "start"),
+    ("supervisor", "stop"),
+    ("supervisor", "install"),
+    *_TAKES_ANY_NAME,
+}
 _TELLS_MORE = ("create", "validate", "preview-search", "status")
 _SHORT = {"a", "cmd", "d", "r", "rp", "tpl", "ug"}
 

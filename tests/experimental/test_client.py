@@ -10,8 +10,11 @@ import sys
 import tarfile
 from datetime import timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from determined.common.api.errors import APIException, NotFoundException
 from determined.errors import (
@@ -394,3 +397,33 @@ def test_files_that_are_gone_are_a_missing_file(searched: Searched, tmp_path: Pa
     deleted = Checkpoint._of(record, searched.det._session)
     with pytest.raises(CheckpointStateException, match="is DELETED: it cannot be downloaded"):
         deleted.download(tmp_path / "copy")
+
+
+_ANYTHING = (
+    st.none()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary(max_size=5)
+    | st.sampled_from(["\ud800", "../..", "1; DROP TABLE model", "\0", [], {}])
+)
+
+
+@given(value=_ANYTHING)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_asked_for_is_found_or_said_in_one_line(searched: Searched, value: Any) -> None:
+    det = searched.det
+    for ask in (
+        det.get_experiment,
+        det.get_trial,
+        det.get_checkpoint,
+        det.get_model,
+        det.get_workspace,
+        det.get_user_by_name,
+    ):
+        message = "found"
+        try:
+            ask(value)
+        except (NotFoundError, ValueError) as error:
+            message = str(error)
+        assert len(message.splitlines()) == 1

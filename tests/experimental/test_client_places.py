@@ -15,6 +15,7 @@ import pytest
 from determined.experimental.client import Determined, ExperimentState
 from tests.experimental.searched import LEARNS, Searched, code_folder, searched
 from tests.support.lab import Lab, lab
+from tests.support.terminal import run_in_terminal
 
 __all__ = ["lab", "searched"]
 pytestmark = pytest.mark.multiprocess
@@ -65,6 +66,17 @@ def test_threads_that_end_leave_no_files_open(searched: Searched) -> None:
         thread.join(60)
         counts.append(process.num_fds())
     assert counts[-1] <= counts[5]
+
+
+def test_a_terminal_shows_a_bar(searched: Searched) -> None:
+    script = """
+    from determined.experimental import client
+    print(client.get_experiment(1).wait().name)
+    """
+    shown = run_in_terminal(script, DET_HOME=str(searched.lab.home.path))
+    bar = f"[{'#' * 30}] experiment 1 COMPLETED 100.0%  3 trials  best loss 0.266667 (trial "
+    assert bar in shown
+    assert shown.rstrip().endswith("COMPLETED")
 
 
 def test_a_fork_has_a_connection_of_its_own(searched: Searched) -> None:

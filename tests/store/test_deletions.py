@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from determined import journal
+from determined.errors import StoreError
 from determined.store import Checkpoint, NewTrial, Trial
 from tests.store.homes import Home
 
@@ -150,3 +153,13 @@ def test_an_experiment_goes_trial_by_trial(home: Home) -> None:
     assert home.reader.experiment(home.experiment_id) is None
     assert home.reader.checkpoint(f"of {trials[4].id}") is None
     assert home.reader.deletion(f"of {trials[0].id}") is None
+
+
+def test_what_is_being_deleted_cannot_be_registered(home: Home) -> None:
+    _save(home, home.new_trial(), "some", "other")
+    with home.writer.transaction() as tx:
+        model = tx.registry.create_model("m", "me")
+        tx.deletions.begin("some", ["w*"], "PARTIALLY_DELETED")
+        with pytest.raises(StoreError, match="some is being deleted"):
+            tx.registry.register_version(model.id, "some")
+        assert tx.registry.register_version(model.id, "other").number == 1

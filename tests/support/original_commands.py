@@ -13,7 +13,6 @@ from pathlib import Path
 import click
 
 from determined.cli._absent import Absent
-from determined.cli._nouns import det
 from tests.support.command_tree import find
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "original_commands.md"
@@ -63,8 +62,6 @@ ORIGINAL = {
     "user-group": "-",
 }
 
-_TO_COME = ("model", "workspace", "project")
-
 
 def page() -> str:
     """Return the page; a command of the original that nobody answers to is an error."""
@@ -74,10 +71,7 @@ def page() -> str:
 
 def _rows() -> Iterator[tuple[str, str]]:
     """The commands, and what they do; those that give the same reason stand together."""
-    known = det.list_commands(click.Context(det))
     for noun, verbs in ORIGINAL.items():
-        if noun in _TO_COME and noun not in known:
-            continue
         found = [(_words(verb), find((noun, *_words(verb)))) for verb in verbs.split()]
         for what, alike in itertools.groupby(found, key=lambda pair: _what(pair[1])):
             words = [" ".join(rest) for rest, _ in alike]

@@ -37,7 +37,7 @@ _ORDERS = {
 
 @click.group(cls=Group, default="list")
 def model() -> None:
-    """Register checkpoints as versions of models, which keeps them safe from deletion."""
+    """Register checkpoints as versions of models."""
 
 
 @contextmanager

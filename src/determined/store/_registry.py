@@ -138,6 +138,10 @@ class Registry:
         if checkpoint is None or checkpoint.state not in ("COMPLETED", "PARTIALLY_DELETED"):
             state = "does not exist" if checkpoint is None else f"is {checkpoint.state}"
             raise StoreError(f"Checkpoint {checkpoint_uuid} {state}: it cannot be registered.")
+        if self._connection.execute(
+            "SELECT 1 FROM deletion WHERE uuid=?", (checkpoint_uuid,)
+        ).fetchone():
+            raise StoreError(f"Checkpoint {checkpoint_uuid} is being deleted.")
         number = self.model(model_id).last_version + 1
         values = {
             "model_id": model_id,

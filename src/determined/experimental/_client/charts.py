@@ -33,7 +33,7 @@ def experiment_figure(
     curves = _curves(reader, trials, group, name)
     if not curves and kind != "parallel":
         raise ValueError(_nothing_to_draw(reader, experiment, group, name))
-    kinds = [kind] if kind else list(_KINDS if len(trials) > 1 and not metric else _KINDS[:1])
+    kinds = [kind] if kind else _fitting_kinds(metric, trials)
     figure = make_subplots(
         rows=len(kinds),
         cols=1,
@@ -50,6 +50,12 @@ def experiment_figure(
     title = f"Experiment {experiment.id}: {_plain(experiment.name)}"
     figure.update_layout(title=title, height=_ROW_HEIGHT * len(kinds) + 60)
     return figure
+
+
+def _fitting_kinds(metric: str | None, trials: Sequence[Trial]) -> list[str]:
+    """Values are compared where there are some, and by the searcher's metric only."""
+    num_rated = sum(trial.best_validation is not None for trial in trials)
+    return list(_KINDS) if metric is None and num_rated > 1 else ["curves"]
 
 
 def _curves(reader: Reader, trials: Sequence[Trial], group: str, metric: str) -> list[Any]:

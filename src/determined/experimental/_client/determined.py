@@ -148,7 +148,11 @@ class Determined:
 
     def get_checkpoint(self, uuid: str) -> Checkpoint:
         """A checkpoint; NotFoundError if there is none of that name."""
-        return Checkpoint(str(uuid), self._session)
+        if not isinstance(uuid, str):
+            raise ValueError(f"`uuid` must be text, got {uuid!r}.")
+        if not uuid.isprintable():
+            raise NotFoundError(f"There is no checkpoint {uuid!r}.")
+        return Checkpoint(uuid, self._session)
 
     def list_experiments(
         self,

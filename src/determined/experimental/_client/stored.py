@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import html
 from datetime import datetime, timezone
 from typing import Any
@@ -58,7 +59,7 @@ def moment(seconds: float | None) -> datetime | None:
 
 
 def _short(value: Any) -> str:
-    return value.name if hasattr(value, "name") and hasattr(value, "value") else repr(value)
+    return value.name if isinstance(value, enum.Enum) else repr(value)
 
 
 def _text(value: Any) -> str:
@@ -70,4 +71,6 @@ def _text(value: Any) -> str:
         return ", ".join(map(str, sorted(value, key=str)))
     if isinstance(value, dict):
         return ", ".join(f"{key}: {_text(inner)}" for key, inner in value.items())
-    return str(value.name) if hasattr(value, "value") else "" if value is None else str(value)
+    if isinstance(value, enum.Enum):
+        return value.name
+    return "" if value is None else str(value)
