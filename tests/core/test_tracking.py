@@ -12,6 +12,12 @@ from determined.core._tracking import how_it_ended, is_tracked, program_name
 from determined.errors import InvalidHP
 
 
+def _main(**attributes: object) -> types.ModuleType:
+    module = types.ModuleType("__main__")
+    module.__dict__.update(attributes)
+    return module
+
+
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
@@ -25,15 +31,10 @@ from determined.errors import InvalidHP
     ],
 )
 def test_tests_are_not_recorded_unless_somebody_wants_it(
-    environment: dict[str, str], expected: bool
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: bool
 ) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", _main(__file__="train.py", __spec__=None))
     assert is_tracked(environment) is expected
-
-
-def _main(**attributes: object) -> types.ModuleType:
-    module = types.ModuleType("__main__")
-    module.__dict__.update(attributes)
-    return module
 
 
 @pytest.mark.parametrize(

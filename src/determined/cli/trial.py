@@ -186,9 +186,15 @@ def debug(trial_id: int, from_beginning: bool, keep: bool) -> int:
 
 def _debug(service: Service, trial_id: int, folder: Path, from_beginning: bool) -> int:
     from determined.platform.debug_run import prepare
+    from determined.platform.service import RefusedError
 
     record = service.trial(trial_id)
     experiment = service.experiment(record.experiment_id)
+    if experiment.unmanaged:
+        raise RefusedError(
+            f"Trial {trial_id} is unmanaged: its script was started by hand, and its code is not "
+            "stored here. Start the script itself."
+        )
     ready = prepare(
         service.reader, service.home, record, experiment, folder, from_beginning=from_beginning
     )

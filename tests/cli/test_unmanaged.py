@@ -1,0 +1,64 @@
+"""`det` on scripts that were started by hand: what works, and what is refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.det import run_det
+from tests.support import tracked
+from tests.support.lab import Lab
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+
+_SCRIPT = """
+from determined import core
+
+with core.init() as context:
+    context.train.report_training_metrics(10, {"loss": 0.5})
+    context.train.report_validation_metrics(10, {"loss": 0.25})
+    with context.checkpoint.store_path({"steps_completed": 10}) as (path, uuid):
+        (path / "weights").write_text("w")
+    raise ValueError("bad luck")
+"""
+
+
+def _det(*words: str, code: int = 0) -> str:
+    answer = run_det(*words)
+    assert answer.returncode == code, answer.stderr
+    assert "Traceback" not in answer.stderr
+    return answer.stderr if code else answer.stdout
+
+
+def test_the_commands_of_an_experiment_work_or_say_why_not(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_HOME", str(lab.home.path))
+    assert tracked.run(lab.home.path, tracked.write(lab.folder, _SCRIPT))[0] == 1
+    lab.until(lambda: lab.service.has_store and lab.service.reader.experiment(1))
+    lab.wait(1)
+    listed = _det("e", "list")
+    assert "train.py" in listed
+    assert "unmanaged" in listed
+    (told,) = json.loads(_det("e", "list", "--json"))
+    assert (told["unmanaged"], told["state"]) == (True, "ERROR")
+    assert "ValueError: bad luck" in _det("e", "describe", "1")
+    assert "ValueError: bad luck" in _det("t", "describe", "1")
+    assert "Traceback (most recent call last)" in _det("e", "logs", "1")
+    (checkpoint,) = lab.checkpoints(1)
+    assert checkpoint.uuid in _det("e", "lc", "1")
+    target = lab.folder / "copy"
+    _det("c", "download", checkpoint.uuid, "-o", str(target))
+    assert (target / "weights").read_text() == "w"
+    for words in (("e", "pause"), ("e", "activate"), ("e", "cancel"), ("e", "kill")):
+        refused = _det(*words, "1", code=1)
+        assert refused.startswith("det: experiment 1 is unmanaged: its script was started by hand")
+        assert refused.count("\n") == 1
+    assert "trial 1 is unmanaged" in _det("t", "kill", "1", code=1)
+    assert "unmanaged" in _det("e", "continue", "1", code=1)
+    assert "without code" in _det("e", "download-model-def", "1", code=1)
+    assert "its code is not stored" in _det("t", "debug", "1", code=1)
+    _det("e", "archive", "1")
+    assert "train.py" not in _det("e", "list")
+    assert "train.py" in _det("e", "list", "--all")
