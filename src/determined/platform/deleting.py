@@ -66,9 +66,9 @@ class DeletingVerbs:
         for uuid in uuids:
             deletion = self.reader.deletion(uuid)
             if deletion is not None:
+                reason = deletion.failure.rstrip(".")
                 raise RefusedError(
-                    f"Checkpoint {uuid} could not be deleted: {deletion.failure.rstrip('.')}. The same "
-                    "command tries again."
+                    f"Checkpoint {uuid} could not be deleted: {reason}. The same command tries again."
                 )
         return [self.checkpoint(uuid) for uuid in uuids]
 
