@@ -66,10 +66,8 @@ class DeletingVerbs:
         for uuid in uuids:
             deletion = self.reader.deletion(uuid)
             if deletion is not None:
-                reason = deletion.failure.rstrip(".")
-                raise RefusedError(
-                    f"Checkpoint {uuid} could not be deleted: {reason}. The same command tries again."
-                )
+                reason = f"could not be deleted: {deletion.failure.rstrip('.')}"
+                raise RefusedError(f"Checkpoint {uuid} {reason}. The same command tries again.")
         return [self.checkpoint(uuid) for uuid in uuids]
 
     def garbage(self, experiment_id: int, policy: Retention | None = None) -> list[RatedCheckpoint]:

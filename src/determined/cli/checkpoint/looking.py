@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from determined.cli._as_data import checkpoint_json
 from determined.cli._checkpoint_rows import show_checkpoints
 from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK, complain
@@ -15,6 +16,7 @@ from determined.cli._options import (
     EXPERIMENT_ID,
     TRIAL_ID,
     UUIDS,
+    json_option,
     page_of,
     paging_options,
     utc_option,
@@ -27,6 +29,7 @@ from determined.cli._tables import (
     output_options,
     printable,
     show,
+    show_json,
     size_text,
     time_text,
 )
@@ -91,8 +94,6 @@ def list_checkpoints(
 @output_options
 def describe(uuid: str, utc: bool, output: Output) -> None:
     """Show a checkpoint, its files and its metadata."""
-    from determined.cli._as_data import checkpoint_json
-
     with platform() as service:
         found = service.checkpoint(uuid)
         data = checkpoint_json(found) if output == "json" else None
@@ -115,11 +116,15 @@ def describe(uuid: str, utc: bool, output: Output) -> None:
     hidden=True,
     help="Accepted and ignored: there is one way to the storage.",
 )
-def download(uuid: str, output_dir: Path | None, quiet: bool, mode: str) -> None:
+@json_option
+def download(uuid: str, output_dir: Path | None, quiet: bool, mode: str, as_json: bool) -> None:
     """Download a checkpoint, or complete a download that was cut short."""
     with platform() as service:
         found = service.checkpoint(uuid)
         target = service.download(found, output_dir or Path("checkpoints", uuid))
+        if as_json:
+            show_json({**checkpoint_json(found), "path": str(target)})
+            return
         click.echo(str(target) if quiet else f"Local checkpoint path:\n{target}\n")
         if not quiet:
             _show(service, found, "table", False)
