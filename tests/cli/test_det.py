@@ -217,7 +217,16 @@ _HEAVY = (
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["e", "--help"], ["version"], ["help", "e"], ["e", "list"]]
+    "words",
+    [
+        ["--help"],
+        ["e", "--help"],
+        ["version"],
+        ["help", "e"],
+        ["e", "list"],
+        ["c", "list"],
+        ["job"],
+    ],
 )
 def test_light_commands_load_nothing_heavy(words: list[str]) -> None:
     script = (

@@ -107,6 +107,8 @@ def test_the_best_checkpoints_are_downloaded(lab: Lab, tmp_path: Path) -> None:
     ranked = json.loads(_det(lab, "e", "lc", "1", "--best", "2", "--json"))
     assert Path(path) == Path("checkpoints") / ranked[0]["uuid"]
     assert (Path(path) / "state").read_text() == "20"
+    (data,) = json.loads(_det(lab, "e", "download", "1", "--json"))
+    assert (data["uuid"], data["path"]) == (ranked[0]["uuid"], path)
     target = tmp_path / "there"
     told = _det(lab, "e", "download", "1", "--top-n", "2", "-o", str(target))
     assert {folder.name for folder in target.iterdir()} == {row["uuid"] for row in ranked}
@@ -138,6 +140,8 @@ def test_one_checkpoint_of_a_trial_is_downloaded(lab: Lab, tmp_path: Path) -> No
         assert Path(path).name == wanted["uuid"]
     assert "Steps Completed" in _det(lab, "t", "download", "1", "--best", "-o", "to")
     assert (tmp_path / "to" / "state").read_text() == "20"
+    for words in (["t", "download", "1", "--latest"], ["c", "download", last["uuid"]]):
+        assert json.loads(_det(lab, *words, "--json"))["path"].endswith(last["uuid"])
     assert "one of --best" in _det(lab, "t", "download", "1", code=2)
     assert "one of --best" in _det(lab, "t", "download", "1", "--best", "--latest", code=2)
     assert "for --best" in _det(lab, "t", "download", "1", "--latest", "--sort-by", "x", code=2)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from tests.cli.det import call_det
+from determined.platform.supervisor import presence
+from tests.cli.det import call_det, det_on_a_terminal
 from tests.cli.scripts import STEPS
 from tests.support.command_tree import WORKING, Words
 from tests.support.hostile_calls import calls, words_of
 from tests.support.lab import Lab
+from tests.support.messages import documented
 from tests.support.saving import collected
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -67,6 +72,8 @@ def test_a_wrong_state_is_told_in_one_line(lab: Lab, words: Words, told: str) ->
     assert told in answer.errors
     assert answer.errors.count("\n") == 1
     assert [e.state for e in lab.service.reader.experiments().rows] == ["COMPLETED", "PAUSED"]
+    if words == ("e", "delete", "2", "--yes"):
+        documented("an experiment is to be deleted that has not ended", answer.errors)
 
 
 @settings(
@@ -90,3 +97,23 @@ def test_no_value_brings_about_a_traceback(lab: Lab, call: Words) -> None:
     if answer.code == 1 and words_of(call)[-1] not in _TELLS_MORE:
         assert answer.errors.count("\n") == 1, answer.errors
     assert Path.cwd().parent == lab.folder
+
+
+def test_ctrl_c_stops_waiting_but_not_the_deletion(lab: Lab) -> None:
+    number = lab.create("print('short')")
+    collected(lab, [number])
+    facts = presence.find(lab.home)
+    assert facts is not None
+    os.kill(facts.pid, signal.SIGSTOP)  # so that the answer does not come
+    try:
+        home = {"DET_HOME": str(lab.home.path)}
+        with det_on_a_terminal("e", "delete", str(number), "--yes", environment=home) as terminal:
+            while not lab.service.reader.has_unanswered():
+                assert terminal.process.poll() is None, (terminal.end(), terminal.output)
+                time.sleep(0.02)
+            terminal.type("\x03")
+            assert terminal.end() == 3
+        assert f"Deletion of experiment {number} is in progress" in terminal.output
+    finally:
+        os.kill(facts.pid, signal.SIGCONT)
+    lab.until(lambda: lab.service.reader.experiment(number) is None)

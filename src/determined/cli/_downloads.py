@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from determined.cli._options import TEXT, smaller_option
+from determined.cli._options import TEXT, json_option, smaller_option
 
 if TYPE_CHECKING:
     from determined.platform.service import Service
@@ -18,7 +18,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def download_options(default: str) -> Callable[[_Function], _Function]:
-    """Give a command `-o`, `-q`, `--sort-by` and `--smaller-is-better`."""
+    """Give a command `-o`, `-q`, `--json`, `--sort-by` and `--smaller-is-better`."""
     options = (
         click.option(
             "-o",
@@ -31,6 +31,7 @@ def download_options(default: str) -> Callable[[_Function], _Function]:
         ),
         smaller_option,
         click.option("-q", "--quiet", is_flag=True, help="Print only paths."),
+        json_option,
     )
 
     def decorate(function: _Function) -> _Function:

@@ -169,6 +169,11 @@ def yes_option(function: _Function) -> _Function:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
 
 
+def json_option(function: _Function) -> _Function:
+    """Give a command `--json`; it gets the argument `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
 def confirm(question: str, yes: bool) -> None:
     """Ask, unless `--yes` answers; anything but yes ends the command and changes nothing."""
     if not yes and not click.confirm(question):

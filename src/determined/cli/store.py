@@ -9,8 +9,8 @@ import click
 from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
 from determined.cli._group import Group
-from determined.cli._options import yes_option
-from determined.cli._tables import Output, output_options, show, size_text
+from determined.cli._options import confirm, json_option, yes_option
+from determined.cli._tables import Output, output_options, show, show_json, size_text
 
 
 @click.group(cls=Group)
@@ -38,7 +38,8 @@ def df(output: Output) -> None:
 @click.option("--workdirs", is_flag=True, help="Working copies of code of ended runs too.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @yes_option
-def prune(workdirs: bool, dry_run: bool, yes: bool) -> None:
+@json_option
+def prune(workdirs: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove what no experiment needs: code and preparations that belong to none.
 
     With --workdirs also the folders that ended runs worked in, with whatever they wrote there.
@@ -46,22 +47,25 @@ def prune(workdirs: bool, dry_run: bool, yes: bool) -> None:
     """
     from determined.platform.disk_usage import find_waste, remove
 
+    if as_json and not (dry_run or yes):
+        raise click.UsageError("--json needs --dry-run or --yes.")
     with platform(wake=False) as service:
         waste = []
         if service.has_store:
             waste = find_waste(service.home, service.reader, workdirs=workdirs)
-        if not waste:
+        if as_json:
+            show_json([{"path": w.path, "bytes": w.num_bytes, "reason": w.reason} for w in waste])
+        elif not waste:
             click.echo("Nothing to remove.")
+        else:
+            rows = [[str(w.path), size_text(w.num_bytes), w.reason] for w in waste]
+            show(["Path", "Size", "Reason"], rows)
+        if dry_run or not waste:
             return
-        show(
-            ["Path", "Size", "Reason"],
-            [[str(w.path), size_text(w.num_bytes), w.reason] for w in waste],
-        )
-        if dry_run:
-            return
-        if not yes:
-            click.confirm("Remove these?", abort=True)
-        click.echo(f"Freed {size_text(remove(waste))}.")
+        confirm("Remove these?", yes)
+        freed = remove(waste)
+        if not as_json:
+            click.echo(f"Freed {size_text(freed)}.")
 
 
 @store.verb("backup")
@@ -76,15 +80,19 @@ def backup(target: Path) -> None:
 
 
 @store.verb("check")
-def check() -> int:
+@json_option
+def check(as_json: bool) -> int:
     """Check that the records are whole; the exit code is 0 if they are."""
     from determined.store import check as find_faults
 
     with platform(wake=False) as service:
+        faults = find_faults(service.home.path) if service.has_store else []
+        if as_json:
+            show_json(faults)
+            return ERROR if faults else OK
         if not service.has_store:
             click.echo("There are no records yet.")
             return OK
-        faults = find_faults(service.home.path)
         for fault in faults:
             click.echo(fault, err=True)
         if not faults:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from determined.cli._absent import absent
+from determined.cli._as_data import checkpoint_json
 from determined.cli._door import platform
 from determined.cli._downloads import best_checkpoints, download_options
 from determined.cli._group import Group
 from determined.cli._log_options import log_options
 from determined.cli._options import TRIAL_ID, UUIDS, page_of, paging_options, utc_option
 from determined.cli._show_logs import LogRequest, show_logs
-from determined.cli._tables import Output, hparams_text, output_options, show, time_text
+from determined.cli._tables import Output, hparams_text, output_options, show, show_json, time_text
 
 if TYPE_CHECKING:
     from determined.platform.service import Service
@@ -82,6 +83,7 @@ def download(
     sort_by: str | None,
     smaller_is_better: bool | None,
     quiet: bool,
+    as_json: bool,
 ) -> None:
     """Download one checkpoint of a trial: the best, the latest, or a certain one."""
     if best + latest + (uuid is not None) != 1:
@@ -106,6 +108,9 @@ def download(
             found = ranked[0].checkpoint
         target = (output_dir or Path("checkpoints", found.uuid)).absolute()
         path = service.download(found, target)
+        if as_json:
+            show_json({**checkpoint_json(found), "path": str(path)})
+            return
         if quiet:
             click.echo(str(path))
             return

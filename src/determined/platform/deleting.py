@@ -45,8 +45,8 @@ class DeletingVerbs:
         self._wait(lambda: not self._with_state("DELETING", experiment_ids))
         for record in self._with_state("DELETE_FAILED", experiment_ids):
             raise RefusedError(
-                f"Experiment {record.id} {record.reason}. `det experiment delete {record.id}` "
-                "tries again."
+                f"Experiment {record.id} {record.reason.rstrip('.')}. "
+                f"`det experiment delete {record.id}` tries again."
             )
 
     def delete_checkpoints(
@@ -66,10 +66,8 @@ class DeletingVerbs:
         for uuid in uuids:
             deletion = self.reader.deletion(uuid)
             if deletion is not None:
-                raise RefusedError(
-                    f"Checkpoint {uuid} could not be deleted: {deletion.failure}. The same command "
-                    "tries again."
-                )
+                reason = f"could not be deleted: {deletion.failure.rstrip('.')}"
+                raise RefusedError(f"Checkpoint {uuid} {reason}. The same command tries again.")
         return [self.checkpoint(uuid) for uuid in uuids]
 
     def garbage(self, experiment_id: int, policy: Retention | None = None) -> list[RatedCheckpoint]:

@@ -12,6 +12,7 @@ import pytest
 from determined.platform.service import NotFoundError, RefusedError
 from determined.store import CheckpointFilter, Retention, Writer
 from tests.support.lab import Lab
+from tests.support.messages import documented
 from tests.support.saving import SAVES_FIVE, collected, steps
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -83,8 +84,10 @@ def test_what_runs_or_is_registered_cannot_be_deleted(lab: Lab) -> None:
     lab.wait(running)
     first, second, *_ = lab.checkpoints(done)
     register(lab, first.uuid)
-    with pytest.raises(RefusedError, match="it is version 1 of the model"):
+    with pytest.raises(RefusedError, match="it is version 1 of the model") as refused:
         lab.service.delete_experiments([done])
+    told = str(refused.value)
+    documented("an experiment is to be deleted whose checkpoint is registered", told, first.uuid)
     with pytest.raises(RefusedError, match="it is version 1 of the model"):
         lab.service.delete_checkpoints([second.uuid, first.uuid], ["*"])
     lab.service.set_gc_policy(done, Retention(0, 0, 0))
@@ -121,8 +124,10 @@ def test_a_deletion_that_fails_is_told_and_can_be_repeated(lab: Lab) -> None:
     (blocked, *others) = lab.checkpoints(experiment_id)
     folder = lab.home.checkpoints / blocked.uuid
     os.symlink("/", folder / "loop")  # noqa: PTH211  # nothing of ours: the storage refuses it
-    with pytest.raises(RefusedError, match="could not be deleted: .*symbolic link.* tries again"):
+    with pytest.raises(RefusedError, match="could not be deleted: .* tries again") as refused:
         lab.service.delete_experiments([experiment_id])
+    varying = (blocked.uuid, lab.home.checkpoints)
+    documented("files of a deleted experiment cannot be removed", str(refused.value), *varying)
     assert lab.experiment(experiment_id).state == "DELETE_FAILED"
     assert not any((lab.home.checkpoints / other.uuid).exists() for other in others)
     with pytest.raises(RefusedError, match="DELETE_FAILED"):

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from determined.cli._as_data import checkpoint_json
 from determined.cli._door import platform
 from determined.cli._downloads import best_checkpoints, download_options
 from determined.cli._options import EXPERIMENT_ID, POSITIVE
-from determined.cli._tables import hparams_text, show
+from determined.cli._tables import hparams_text, show, show_json
 from determined.cli.experiment.noun import experiment
 
 
@@ -24,6 +25,7 @@ def download(
     sort_by: str | None,
     smaller_is_better: bool | None,
     quiet: bool,
+    as_json: bool,
 ) -> None:
     """Download the best checkpoints of an experiment, each into a folder named by its UUID."""
     from determined.store import CheckpointFilter
@@ -32,13 +34,17 @@ def download(
         where = CheckpointFilter(experiment_id, states=["COMPLETED"])
         found = best_checkpoints(service, where, experiment_id, sort_by, smaller_is_better)
         rows: list[list[object]] = []
+        data = []
         for item in found[:top_n]:
             checkpoint = item.checkpoint
             target = (output_dir or Path("checkpoints")) / checkpoint.uuid
             path = service.download(checkpoint, target)
-            if quiet:
+            if quiet and not as_json:
                 click.echo(str(path))
+            data.append({**checkpoint_json(checkpoint), "path": str(path)})
             metrics = hparams_text(item.metrics)
             rows.append([checkpoint.trial_id, checkpoint.steps_completed, metrics, str(path)])
-        if not quiet:
+        if as_json:
+            show_json(data)
+        elif not quiet:
             show(["Trial ID", "# of Batches", "Validation Metrics", "Path"], rows, in_full=True)

@@ -40,7 +40,7 @@ def _check(transaction: Transaction, record: Experiment) -> None:
     uuids = transaction.deletions.uuids_of(record.id)
     for uuid, reason in transaction.deletions.in_use(uuids, outside=record.id).items():
         raise Refused(
-            f"experiment {record.id} cannot be deleted: of its checkpoint {uuid}, {reason}."
+            f"experiment {record.id} cannot be deleted: its checkpoint {uuid} must stay, {reason}."
         )
 
 

@@ -1,4 +1,4 @@
-"""`det checkpoint`: look at checkpoints, download, verify and delete them."""
+"""Look at checkpoints: list, describe, download, verify."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from determined.cli._as_data import checkpoint_json
 from determined.cli._checkpoint_rows import show_checkpoints
 from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK, complain
-from determined.cli._group import Group
 from determined.cli._options import (
     COUNT,
     EXPERIMENT_ID,
-    TEXT,
     TRIAL_ID,
     UUIDS,
-    confirm,
+    json_option,
     page_of,
     paging_options,
     utc_option,
     uuid_list,
-    yes_option,
 )
 from determined.cli._tables import (
     Output,
@@ -31,20 +29,17 @@ from determined.cli._tables import (
     output_options,
     printable,
     show,
+    show_json,
     size_text,
     time_text,
 )
+from determined.cli.checkpoint.noun import checkpoint
 
 if TYPE_CHECKING:
     from determined.platform.service import Service
-    from determined.store import Checkpoint, RatedCheckpoint
+    from determined.store import Checkpoint
 
 _STATES = ("COMPLETED", "PARTIALLY_DELETED", "DELETED", "ERROR", "ACTIVE")
-
-
-@click.group(cls=Group)
-def checkpoint() -> None:
-    """Look at checkpoints, download, verify and delete them."""
 
 
 @checkpoint.verb("list", aliases=["ls"])
@@ -99,8 +94,6 @@ def list_checkpoints(
 @output_options
 def describe(uuid: str, utc: bool, output: Output) -> None:
     """Show a checkpoint, its files and its metadata."""
-    from determined.cli._as_data import checkpoint_json
-
     with platform() as service:
         found = service.checkpoint(uuid)
         data = checkpoint_json(found) if output == "json" else None
@@ -123,11 +116,15 @@ def describe(uuid: str, utc: bool, output: Output) -> None:
     hidden=True,
     help="Accepted and ignored: there is one way to the storage.",
 )
-def download(uuid: str, output_dir: Path | None, quiet: bool, mode: str) -> None:
+@json_option
+def download(uuid: str, output_dir: Path | None, quiet: bool, mode: str, as_json: bool) -> None:
     """Download a checkpoint, or complete a download that was cut short."""
     with platform() as service:
         found = service.checkpoint(uuid)
         target = service.download(found, output_dir or Path("checkpoints", uuid))
+        if as_json:
+            show_json({**checkpoint_json(found), "path": str(target)})
+            return
         click.echo(str(target) if quiet else f"Local checkpoint path:\n{target}\n")
         if not quiet:
             _show(service, found, "table", False)
@@ -160,119 +157,6 @@ def verify(uuids: str, output: Output) -> int:
     if damaged:
         complain(f"{damaged} of {counted(len(results), 'checkpoint')} cannot be used")
     return ERROR if damaged else OK
-
-
-@checkpoint.verb("delete")
-@click.argument("uuids", type=UUIDS, metavar="UUID[,UUID...]")
-@yes_option
-def delete(uuids: str, yes: bool) -> None:
-    """Delete checkpoints: all of those named, or none.
-
-    Refused for versions of models, and for what a trial would go on from. The records stay, marked
-    as deleted.
-    """
-    wanted = uuid_list(uuids)
-    with platform(wake=False) as service:
-        found = [service.checkpoint(uuid) for uuid in wanted]
-        size = size_text(sum(row.size for row in found))
-        what = f"{counted(len(found), 'checkpoint')} ({size})"
-        confirm(f"Delete {what}? That cannot be undone.", yes)
-        service.delete_checkpoints(wanted)
-        click.echo(f"Deleted {what}")
-
-
-@checkpoint.verb("rm")
-@click.argument("uuids", type=UUIDS, metavar="UUID[,UUID...]")
-@click.option(
-    "--glob",
-    "globs",
-    multiple=True,
-    type=TEXT,
-    metavar="PATTERN",
-    help="Delete the files that match, such as `*.bin` or `optimizer/**`.",
-)
-@yes_option
-def remove(uuids: str, globs: tuple[str, ...], yes: bool) -> None:
-    """Delete files of checkpoints by patterns, as Python's glob knows them.
-
-    Without --glob nothing is deleted: the records are brought in line with the files that are in
-    the storage.
-    """
-    from determined.platform.deleting import check_glob
-    from determined.platform.service import RefusedError
-
-    wanted = uuid_list(uuids)
-    for pattern in globs:
-        try:
-            check_glob(pattern)
-        except RefusedError as error:
-            raise click.UsageError(f"--glob: {error}") from None
-    with platform(wake=False) as service:
-        found = [service.checkpoint(uuid) for uuid in wanted]
-        if globs:
-            _confirm_files(found, globs, yes)
-        for row in service.delete_checkpoints(wanted, globs):
-            files = counted(len([n for n in row.resources if not n.endswith("/")]), "file")
-            click.echo(f"{row.uuid} is {row.state}: {files}, {size_text(row.size)}")
-
-
-def _confirm_files(found: list[Checkpoint], globs: tuple[str, ...], yes: bool) -> None:
-    """Show which files will go, and ask."""
-    from determined.storage import remaining
-
-    rows: list[list[object]] = []
-    for row in found:
-        left = remaining(row.resources, globs)
-        gone = [name for name in sorted(row.resources) if name not in left]
-        rows += [[row.uuid, name, size_text(row.resources[name])] for name in gone]
-    if not rows:
-        click.echo("No recorded file matches.")
-        return
-    show(["UUID", "File", "Size"], rows)
-    confirm(f"Delete {counted(len(rows), 'file')}?", yes)
-
-
-@checkpoint.verb("gc")
-@click.argument("experiment_ids", nargs=-1, type=EXPERIMENT_ID, metavar="[EXPERIMENT_ID]...")
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
-@yes_option
-@output_options
-def collect(experiment_ids: tuple[int, ...], dry_run: bool, yes: bool, output: Output) -> None:
-    """Delete the checkpoints that the policy of their experiment does not keep.
-
-    Of all experiments, unless some are named. It also happens by itself when an experiment ends;
-    `checkpoint_storage.gc: continuous` does it all the time.
-    """
-    if output != "table" and not (dry_run or yes):
-        raise click.UsageError("--csv and --json need --dry-run or --yes.")
-    with platform(wake=False) as service:
-        garbage = _garbage(service, experiment_ids)
-        if garbage or output != "table":
-            show_checkpoints(garbage, output, with_experiment=True)
-        else:
-            click.echo("Nothing to delete.")
-        if dry_run or not garbage:
-            return
-        size = size_text(sum(item.checkpoint.size for item in garbage))
-        what = f"{counted(len(garbage), 'checkpoint')} ({size})"
-        confirm(f"Delete {what}?", yes)
-        numbers = {item.checkpoint.experiment_id for item in garbage}
-        service.collect_garbage(sorted(number for number in numbers if number is not None))
-        if output == "table":
-            click.echo(f"Deleted {what}")
-
-
-def _garbage(service: Service, experiment_ids: tuple[int, ...]) -> list[RatedCheckpoint]:
-    if experiment_ids or not service.has_store:
-        numbers = [service.experiment(number).id for number in dict.fromkeys(experiment_ids)]
-    else:
-        found = service.reader.experiments().rows
-        numbers = [
-            record.id
-            for record in found
-            if not record.unmanaged and not record.state.startswith("DELET")
-        ]
-    return [item for number in numbers for item in service.garbage(number)]
 
 
 def _show(

@@ -1,0 +1,12 @@
+"""The noun; the other files of this folder add its verbs."""
+
+from __future__ import annotations
+
+import click
+
+from determined.cli._group import Group
+
+
+@click.group(cls=Group)
+def checkpoint() -> None:
+    """Look at checkpoints, download, verify and delete them."""
