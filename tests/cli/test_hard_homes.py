@@ -18,7 +18,7 @@ from tests.cli.scripts import STEPS
 from tests.support.lab import Lab
 from tests.support.messages import documented
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(600)]
 
 _NOBODY = 65534
 

@@ -11,7 +11,7 @@ from tests.support.lab import Lab, lab
 
 __all__ = ["lab"]
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(600)]
 
 _FOLDER = Path(__file__).parent / "user_code"
 
