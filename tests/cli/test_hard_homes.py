@@ -18,7 +18,7 @@ from tests.cli.scripts import STEPS
 from tests.support.lab import Lab
 from tests.support.messages import documented
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(600)]
 
 _NOBODY = 65534
 
@@ -97,3 +97,27 @@ def test_an_oddly_named_home_works_and_is_for_its_owner_only(
         presence.stop(lab.home)
         lab.close()
     assert stat.S_IMODE(lab.home.path.stat().st_mode) == 0o700
+
+
+def test_a_test_without_room_fails_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    config = "name: x\nentrypoint: python3 x.py\nsearcher: {name: single, metric: loss}\n"
+    det = shlex.join([sys.executable, "-m", "determined.cli", "e", "create", "--test-mode", "-"])
+    script = f"mount -t tmpfs -o size=64k tmpfs {shlex.quote(str(disk))} && {det}; "
+    script += f"status=$?; ls -A {shlex.quote(str(disk))}; exit $status"
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script],
+        input=config,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "TMPDIR": str(disk), "DET_SUPERVISOR_IDLE_SECONDS": "5"},
+    )
+    if "unshare:" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("mounts need privileges")
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("det: ")
+    assert "full" in line or "No space left" in line

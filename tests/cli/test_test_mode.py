@@ -18,7 +18,7 @@ import yaml
 from tests.cli.det import run_det
 from tests.support.line_trial import LAUNCH, MODEL, TRAIN
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(600)]
 
 CORE = """
 from determined import core

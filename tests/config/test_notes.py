@@ -197,4 +197,13 @@ def test_launcher_that_is_not_there_is_told(launcher: str) -> None:
     (note,) = notes(entrypoint + _SINGLE)
     assert note.startswith("1:13: note: entrypoint: ")
     assert f"determined.launch.{launcher} is not part of this library" in note
-    assert "determined.launch.torch_distributed" in note
+    assert "write determined.launch.torch_distributed" in note
+
+
+def test_the_old_launcher_of_trial_classes_shows_the_new_one() -> None:
+    entrypoint = "entrypoint: python3 -m determined.launch.horovod --autohorovod --trial m:T\n"
+    (note,) = notes(entrypoint + "searcher: {name: single, metric: m, max_length: 5}\n")
+    assert note == (
+        "1:13: note: entrypoint: old form; trials train with torch.distributed; write "
+        "determined.launch.torch_distributed"
+    )

@@ -31,9 +31,20 @@ def test_older_file_loads_and_its_effective_form_is_stable(path: Path) -> None:
         typed_hyperparameters(loaded.effective).keys() == loaded.effective["hyperparameters"].keys()
     )
     assert "secret" not in str(masked(loaded.effective)["environment"]["registry_auth"])
-    is_old = is_trial_class(loaded.effective["entrypoint"])
+    entrypoint = loaded.effective["entrypoint"]
+    is_old = is_trial_class(entrypoint) or "determined.launch.horovod" in entrypoint
     assert is_old == any("entrypoint: old form" in str(note) for note in loaded.notes)
 
 
 def test_there_are_enough_older_files() -> None:
-    assert len(_FILES) >= 30
+    assert len(_FILES) >= 55
+
+
+def test_line_ends_and_byte_order_marks_change_nothing() -> None:
+    folder = Path(__file__).parent / "older"
+    for name, mark in (("crlf.yaml", b"\r\n"), ("byte_order_mark.yaml", b"\xef\xbb\xbf")):
+        data = (folder / name).read_bytes()
+        assert mark in data
+        plain = data.replace(mark, b"\n" if mark == b"\r\n" else b"")
+        as_it_is, without = load(data, completion=_COMPLETION), load(plain, completion=_COMPLETION)
+        assert as_it_is.effective == without.effective

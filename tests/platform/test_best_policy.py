@@ -9,7 +9,7 @@ from tests.support.line_trial import MODEL
 
 __all__ = ["lab"]
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(600)]
 
 # What a validation reports is decided by the hyperparameters and the batch alone.
 SCORES = '        return {"loss": self.context.get_hparam("score") - self.batches / 100}\n'

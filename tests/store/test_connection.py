@@ -185,3 +185,12 @@ def test_a_command_leaves_the_locks_of_this_process_alone(tmp_path: Path) -> Non
     subprocess.run(command, check=True, timeout=60)
     assert (home / "store.db-wal").exists()
     reader.close()
+
+
+def test_a_store_that_was_never_filled_is_no_old_one(tmp_path: Path) -> None:
+    (tmp_path / "store.db").touch()  # all that a full disk had room for
+    with pytest.raises(StoreError, match="no store") as caught:
+        Reader(tmp_path)
+    assert not isinstance(caught.value, StoreVersionError)
+    Writer(tmp_path).close()
+    Reader(tmp_path).close()

@@ -64,14 +64,16 @@ def notes(config: dict[str, Any]) -> Iterator[Problem]:
 def _launcher(entrypoint: Any) -> Iterator[Problem]:
     """Tell of launchers that would not be found."""
     words = entrypoint.split() if isinstance(entrypoint, str) else entrypoint
+    if not isinstance(words, list):
+        return
     for name in _OTHER_LAUNCHERS:
-        if isinstance(words, list) and f"determined.launch.{name}" in words:
-            yield Problem(
-                f"determined.launch.{name} is not part of this library, so trials will fail; "
-                "PyTorch trials start with determined.launch.torch_distributed",
-                path=("entrypoint",),
-                severity="note",
-            )
+        if f"determined.launch.{name}" not in words:
+            continue
+        text = f"determined.launch.{name} is not part of this library, so trials will fail"
+        if name == "horovod" and "--trial" in words:
+            text = "old form; trials train with torch.distributed"
+        instead = "write determined.launch.torch_distributed"
+        yield Problem(f"{text}; {instead}", path=("entrypoint",), severity="note")
 
 
 def _note(message: str, path: Path) -> Problem:

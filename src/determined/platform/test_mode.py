@@ -17,6 +17,7 @@ from typing import Any
 
 from determined._info import TEST_MODE_VARIABLE
 from determined.config import Completion, Loaded, load
+from determined.errors import DeterminedError
 from determined.platform.home import Home
 from determined.platform.run_folder import RunExit, RunFolder
 from determined.platform.service import Service
@@ -79,7 +80,8 @@ def temporary_home() -> Iterator[Home]:
 def _end_everything(service: Service) -> None:
     if not service.has_store:
         return
-    with contextlib.closing(service):
+    # What cannot be read, on a full disk perhaps, has not begun; and the first error is told.
+    with contextlib.closing(service), contextlib.suppress(DeterminedError):
         live = [row for row in service.reader.experiments().rows if not _is_over(row)]
         for experiment in live:
             service.kill(experiment.id)
@@ -90,7 +92,7 @@ def _end_everything(service: Service) -> None:
         ):
             service.wake_if_needed()
             time.sleep(_PAUSE_SECONDS)
-        presence.stop(service.home)
+    presence.stop(service.home)
 
 
 def _is_over(record: Experiment | Trial) -> bool:

@@ -82,9 +82,14 @@ def open_writable(home: Path) -> sqlite3.Connection:
 
 def open_read_only(home: Path) -> sqlite3.Connection:
     """A connection that cannot write; it may be handed from thread to thread."""
+    missing = f"There is no store in {home} yet: create an experiment, or set DET_HOME."
     if not (home / FILE_NAME).exists():
-        raise StoreError(f"There is no store in {home} yet: create an experiment, or set DET_HOME.")
-    return _opened(home, "ro", "PRAGMA query_only=ON")
+        raise StoreError(missing)
+    connection = _opened(home, "ro", "PRAGMA query_only=ON")
+    if version_of(connection) == 0:  # its disk was full, or its maker was killed
+        connection.close()
+        raise StoreError(missing)
+    return connection
 
 
 def _opened(home: Path, mode: str, pragmas: str) -> sqlite3.Connection:
@@ -135,7 +140,8 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIO
                 connection.execute(f"PRAGMA user_version={number}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):  # on a full disk SQLite has done it already
+                connection.execute("ROLLBACK")
             raise
 
 
