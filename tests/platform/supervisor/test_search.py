@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -210,7 +211,7 @@ def test_a_model_proposes_and_is_asked_in_a_process_of_its_own(lab: Lab) -> None
     assert any("proposed by tpe" in action["reason"] for action in created)
     assert not any("failed" in action["reason"] for action in created)
     check_replay(lab, experiment_id)
-    lab.until(lambda: not _helpers("model_child"))
+    lab.until(lambda: not _models_of(lab))
 
 
 @pytest.mark.parametrize(
@@ -229,11 +230,24 @@ def test_every_sampler_runs_on_the_platform(
     assert any(told in reason for reason in reasons), reasons
     assert not any("failed" in reason for reason in reasons), reasons
     check_replay(lab, ended.id)
-    lab.until(lambda: not _helpers("model_child"))
+    lab.until(lambda: not _models_of(lab))
+
+
+def _models_of(lab: Lab) -> list[psutil.Process]:
+    """Processes of models, without those whose supervisor has another home."""
+    return [p for p in _helpers("model_child") if not _is_foreign(lab, p)]
+
+
+def _is_foreign(lab: Lab, process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        parent = process.parent()
+        words = " ".join(parent.cmdline()) if parent else ""
+        return "supervisor" in words and str(lab.home.path) not in words
+    return False
 
 
 def _helpers(name: str) -> list[psutil.Process]:
-    """Processes of models or methods whose supervisor is one of this test process's children."""
+    """All processes of models or methods on this machine."""
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):
         if f"determined.platform.search.{name}" in (process.info["cmdline"] or []):
