@@ -89,7 +89,7 @@ class Compare extends Page {
     return [
       ...facts.map(([name, values]) => ({ kind: "", name, values })),
       ...Object.entries(differs.hparams ?? {}).map(([name, values]) => ({ kind: "hyperparameter", name, values })),
-      ...Object.entries(differs.metrics ?? {}).map(([name, values]) => ({ kind: "metric", name, values: values.map((it) => real(it) ?? it) })),
+      ...Object.entries(differs.metrics ?? {}).filter(([name]) => !/\.(batches|epochs)$/.test(name)).map(([name, values]) => ({ kind: "metric", name, values: values.map((it) => real(it) ?? it) })),
     ];
   }
 
