@@ -29,6 +29,7 @@ def _commands(group: Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, 
 _ALL = list(_commands(det))
 # What changes or waits for nothing without arguments, so that it can be called with none.
 _NEEDS_NOTHING = {
+    ("dashboard",),
     ("experiment", "list"),
     ("experiment", "schema"),
     ("slot", "list"),

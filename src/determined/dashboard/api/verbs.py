@@ -25,7 +25,7 @@ VERBS: dict[str, Callable[[Service, int], None]] = {
     "archive": Service.archive,
     "unarchive": lambda service, number: service.archive(number, archived=False),
 }
-_delete = getattr(Service, "delete_experiments", None)
+_delete: Any = getattr(Service, "delete_experiments", None)
 if _delete is not None:
     VERBS["delete"] = lambda service, number: _delete(service, [number])
 _LONGEST = {"name": 128, "description": 10_000, "notes": 500_000}
