@@ -79,7 +79,7 @@ class Dashboard:
     def close(self) -> None:
         self.client.close()
         self.process.terminate()
-        self.process.wait(30)
+        self.process.communicate(timeout=30)
 
 
 def questions(home: Path) -> dict[str, str]:

@@ -22,6 +22,7 @@ from tests.support.hostile_calls import HOSTILE, calls, words_of
 _NEEDS_NOTHING = {
     ("checkpoint", "gc"),
     ("checkpoint", "list"),
+    ("dashboard",),
     ("experiment", "list"),
     ("experiment", "schema"),
     ("model", "list"),
@@ -49,6 +50,8 @@ _STARTS = {
     ("supervisor", "start"),
     ("supervisor", "stop"),
     ("supervisor", "install"),
+    ("dashboard",),
+    ("run",),
     *_TAKES_ANY_NAME,
 }
 _TELLS_MORE = ("create", "validate", "preview-search", "status")

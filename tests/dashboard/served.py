@@ -26,7 +26,7 @@ TOKEN = "a-token-that-only-this-test-knows"
 class Served:
     """A running dashboard; `client` has come in by the token, `stranger` has not."""
 
-    def __init__(self, home: Home, port: int, door: Door) -> None:
+    def __init__(self, home: Home, port: int, door: Door, is_whole: bool = True) -> None:
         self.home = home
         self.port = port
         self.door = door
@@ -35,7 +35,8 @@ class Served:
         self.client = httpx.Client(base_url=self.url, timeout=60)
         welcome = self.client.get("/", params={"token": TOKEN})
         assert welcome.status_code == 303
-        self.verbs = {CSRF_HEADER: self.json("/api/session")["csrf"]}
+        csrf = self.json("/api/session")["csrf"] if is_whole else ""
+        self.verbs = {CSRF_HEADER: csrf}
 
     def json(self, path: str, /, **params: Any) -> Any:
         """The answer to a question that has one."""
@@ -88,8 +89,8 @@ def read_series(content: bytes) -> tuple[dict[str, Any], list[dict[str, list[flo
 
 
 @contextlib.contextmanager
-def served(home: Home) -> Iterator[Served]:
-    """Serve a home for as long as the `with` block takes."""
+def served(home: Home, *, is_whole: bool = True) -> Iterator[Served]:
+    """Serve a home for as long as the `with` block takes; one that is not whole has no session."""
     door = Door(TOKEN, label="test")
     listener = bind("127.0.0.1", 0)
     server = uvicorn.Server(settings(make_app(lambda: Service(home), door)))
@@ -101,7 +102,7 @@ def served(home: Home) -> Iterator[Served]:
             assert thread.is_alive(), "the server ended at its start"
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        found = Served(home, listener.getsockname()[1], door)
+        found = Served(home, listener.getsockname()[1], door, is_whole)
         yield found
         found.close()
     finally:

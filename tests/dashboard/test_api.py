@@ -94,7 +94,8 @@ def test_an_experiment_tells_its_best_and_how_to_load_it(shown: Served) -> None:
     assert found["best"]["value"] == trials[0]["best_validation"] == found["best_validation"]
     assert "load_trial_from_checkpoint_path" in found["best"]["load"]
     assert found["slot_seconds"] > 0
-    assert {"group": "validation", "name": "accuracy"} in found["metrics"]
+    assert {"group": "validation", "name": "accuracy", "batches": False} in found["metrics"]
+    assert {"group": "training", "name": "loss", "batches": True} in found["metrics"]
     by_name = {hparam["name"]: hparam for hparam in found["hparams"]}
     assert by_name["lr"]["type"] == "log"
     assert by_name["lr"]["differs"]
@@ -206,7 +207,7 @@ def test_trials_of_several_experiments_are_compared(shown: Served) -> None:
     assert found["differs"]["hparams"]["lr"] == [t["hparams"]["lr"] for t in found["trials"]]
     assert found["differs"]["config"]["searcher.name"] == ["adaptive_asha"] * 2 + ["random"]
     assert "global_batch_size" not in found["differs"]["hparams"]
-    assert {"group": "training", "name": "loss"} in found["metrics"]
+    assert {"group": "training", "name": "loss", "batches": True} in found["metrics"]
     assert shown.client.get("/api/compare?trials=1,999").status_code == 404
 
 
@@ -386,6 +387,14 @@ def test_a_contour_holds_the_best_of_each_cell(
         for z, counts in zip(found["z"], found["count"], strict=True)
         for value, count in zip(z, counts, strict=True)
     )
+
+
+def test_cells_are_even_in_the_way_the_values_were_drawn() -> None:
+    values = [0.0001, 0.001, 0.01, 1.0]
+    other = Column(["a"] * 4)
+    for kind, edges in (("log", [0.0001, 0.01, 1.0]), ("double", [0.0001, 0.50005, 1.0])):
+        found = contour(Column(values, kind), other, values, 2, True)
+        assert found["x"] == pytest.approx(edges)
 
 
 def test_importance_finds_what_matters() -> None:

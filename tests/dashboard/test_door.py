@@ -58,6 +58,25 @@ def test_the_token_gives_a_cookie_and_leaves_the_address(shown: Served) -> None:
     shown.stranger.cookies.clear()
 
 
+def test_a_ticket_opens_the_door_once(shown: Served) -> None:
+    ticket = shown.door.draw_ticket()
+    assert shown.stranger.get("/", params={"token": ticket}).status_code == 303
+    shown.stranger.cookies.clear()
+    assert shown.stranger.get("/", params={"token": ticket}).status_code == 401
+
+
+def test_a_link_from_another_site_leads_on_by_a_page(shown: Served) -> None:
+    answer = shown.stranger.get(
+        f"/compare?trials=1&x=%22%3E%3Cb%3E&token={TOKEN}", headers={"Sec-Fetch-Site": "cross-site"}
+    )
+    shown.stranger.cookies.clear()
+    assert answer.status_code == 200
+    assert "set-cookie" in answer.headers
+    assert 'content="0;url=/compare?trials=1&amp;x=%22%3E%3Cb%3E"' in answer.text
+    assert "<b>" not in answer.text
+    assert TOKEN not in answer.text
+
+
 @pytest.mark.parametrize(
     "token", ["", "wrong", TOKEN[:-1], f"{TOKEN}x", "ä" * 40, "\0", "%", "a" * 9000]
 )

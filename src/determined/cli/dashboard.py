@@ -39,7 +39,7 @@ def dashboard(host: str, port: int | None, no_browser: bool) -> None:
 
     home = Home.find()
 
-    def tell(address: str, door: object) -> None:
+    def tell(address: str, once: str) -> None:
         click.echo(f"Dashboard of {home.path}:\n\n    {address}\n")
         if not is_loopback(host):
             click.echo(
@@ -53,6 +53,6 @@ def dashboard(host: str, port: int | None, no_browser: bool) -> None:
         if not no_browser:
             import webbrowser
 
-            webbrowser.open(address)
+            webbrowser.open(once)
 
     serve(home, host, port, tell)

@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 from determined.dashboard.api import (
     checkpoints,
@@ -64,7 +64,7 @@ def endpoints() -> list[Endpoint]:
     return [endpoint for subject in _SUBJECTS for endpoint in subject.routes.endpoints]
 
 
-def make_app(service_factory: Callable[[], Service], door: Door) -> Starlette:
+def make_app(service_factory: Callable[[], Service], door: Door) -> ASGIApp:
     """Build the application; the service is made when it starts and closed when it ends."""
     plotly, version = plotly_script()
     files = StaticFiles()
@@ -116,12 +116,12 @@ def make_app(service_factory: Callable[[], Service], door: Door) -> Starlette:
         Route("/static/{name:path}", static),
         Route("/{path:path}", page),
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes,
         lifespan=life,
-        middleware=[Middleware(Guard, door=door)],
         exception_handlers={HTTPException: _http_problem, 500: _fault},
     )
+    return Guard(app, door)  # outermost: also what goes wrong inside leaves through it
 
 
 def _route(endpoint: Endpoint) -> Route:

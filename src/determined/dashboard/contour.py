@@ -77,7 +77,8 @@ class _Axis:
             self.size = len(order)
             return
         low, high = min(numbers), max(numbers)
-        is_log = low > 0 and (column.kind == "log" or high / low > 1000)
+        is_wide = column.kind not in _RANGES and low > 0 and high / low > 1000
+        is_log = low > 0 and (column.kind == "log" or is_wide)
         self.labels = _edges(low, high, bins, is_log=is_log)
         self.size = bins
 

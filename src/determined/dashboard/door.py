@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import html
 import ipaddress
+import secrets
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -67,6 +68,13 @@ class Door:
     token: str = field(repr=False)
     names: frozenset[str] = frozenset({"localhost"})
     label: str = ""
+    _tickets: set[str] = field(default_factory=set, repr=False)
+
+    def draw_ticket(self) -> str:
+        """Something that opens the door once: other users see what a browser was started with."""
+        ticket = secrets.token_urlsafe(32)
+        self._tickets.add(ticket)
+        return ticket
 
     @property
     def cookie_name(self) -> str:
@@ -103,8 +111,12 @@ class Door:
             return False
         return found is not None and is_same(found.value, self.cookie)
 
-    def knows_token(self, token: str | None) -> bool:
-        return token is not None and is_same(token, self.token)
+    def knows_token(self, token: str) -> bool:
+        """Whether a token is ours, or a ticket that nobody has used."""
+        if token in self._tickets:
+            self._tickets.remove(token)
+            return True
+        return is_same(token, self.token)
 
     def refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """Why a request is not let in; None if it is."""
@@ -147,7 +159,7 @@ class Door:
             )
         return None
 
-    def welcome(self, scope: Scope) -> Response | None:
+    def welcome(self, scope: Scope, headers: Headers) -> Response | None:
         """The answer to an address that carries a token: a cookie, and the same without it."""
         if scope["method"] not in _SAFE or b"token=" not in scope["query_string"]:
             return None
@@ -159,7 +171,12 @@ class Door:
             return _stranger(scope["path"])
         rest = urlencode([pair for pair in pairs if pair[0] != "token"])
         path = scope.get("raw_path", b"/").decode("latin-1").partition("?")[0]
-        answer = RedirectResponse(f"{path}?{rest}" if rest else path, status_code=303)
+        target = f"{path}?{rest}" if rest else path
+        answer: Response = RedirectResponse(target, status_code=303)
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            # Followed from another site, such as a terminal in a browser: the cookie would not be
+            # sent along with a redirect, but is when a page of ours leads on.
+            answer = HTMLResponse(_ONWARD.replace("PATH", html.escape(target, quote=True)))
         answer.set_cookie(self.cookie_name, self.cookie, httponly=True, samesite="strict", path="/")
         answer.headers["Cache-Control"] = "no-store"
         return answer
@@ -188,16 +205,19 @@ def _stranger(path: str) -> Response:
             "This needs the dashboard's cookie.",
             "Open the address that `det dashboard` printed.",
         )
-    return HTMLResponse(_LOGIN.replace("PATH", html.escape("/", quote=True)), 401)
+    return HTMLResponse(_LOGIN, 401)
 
 
+_ONWARD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Dashboard</title>
+<meta http-equiv="refresh" content="0;url=PATH"><p><a href="PATH">Go on</a></p></html>
+"""
 _LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>Dashboard</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:34em;margin:4em auto;padding:0 1em;
 color-scheme:light dark}input{font:inherit;width:100%;box-sizing:border-box;margin:.5em 0}</style>
 <h1>Who are you?</h1><p>Open the address that <code>det dashboard</code> printed: it ends in
 <code>?token=...</code>. Or paste the token, which is in the file <code>dashboard.token</code> of
-the home.</p><form action="PATH" method="get"><label>Token <input name="token" type="password"
+the home.</p><form action="/" method="get"><label>Token <input name="token" type="password"
 autocomplete="off" required></label><button>Open</button></form></html>
 """
 
@@ -221,7 +241,7 @@ class Guard:
         if self._door.knows_host(headers.get("host")) and len(scope["query_string"]) <= (
             LONGEST_QUERY
         ):
-            answer = self._door.welcome(scope)
+            answer = self._door.welcome(scope, headers)
         answer = answer or self._door.refusal(scope, headers)
         if answer is None:
             answer = _too_large(headers)

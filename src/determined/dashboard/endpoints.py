@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -164,6 +165,10 @@ def answer(endpoint: Endpoint, view: View, request: Request, body: bytes) -> Any
         return problem(409, str(error))
     except DeterminedError as error:
         return problem(503, str(error))
+    except sqlite3.Error as error:
+        return problem(503, f"The store cannot be read: {error}.", "`det store check` tells more.")
+    except OSError as error:
+        return problem(503, f"{error.filename or 'A file'} cannot be read: {error.strerror}.")
     if isinstance(result, Response) or endpoint.media_type == "text/event-stream":
         return result
     accepted = request.headers.get("accept-encoding", "")

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +23,13 @@ from typing import Any
 from determined.dashboard.api.logs import line_shape, log_of
 from determined.dashboard.api.series import text_of
 from determined.dashboard.encoding import dump
+from determined.dashboard.endpoints import Refusal
 from determined.dashboard.log_pages import Wanted
 from determined.dashboard.view import View
+from determined.errors import DeterminedError
 from determined.store import Changed, ChangeWatch, CurveKey, Position
+
+logger = logging.getLogger("determined.dashboard")
 
 INTERVAL_SECONDS = 0.5
 HEARTBEAT_SECONDS = 15.0
@@ -112,7 +118,12 @@ class Live:
     async def _run(self) -> None:
         """Look for changes while somebody listens."""
         while self._listeners:
-            changed, is_alive = await self._call(self._look)
+            try:
+                changed, is_alive = await self._call(self._look)
+            except (DeterminedError, Refusal, OSError, sqlite3.Error) as error:
+                logger.error("Changes cannot be looked for: %s", error)
+                await asyncio.sleep(10 * INTERVAL_SECONDS)
+                continue
             is_news = bool(changed) or is_alive != self._alive
             self._alive = is_alive
             for listener in self._listeners:

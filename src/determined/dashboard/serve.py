@@ -86,14 +86,20 @@ def settings(app: ASGIApp) -> uvicorn.Config:
     )
 
 
-def serve(home: Home, host: str, port: int | None, tell: Callable[[str, Door], None]) -> None:
-    """Serve a home until the process is interrupted; `tell` gets the address when it is open."""
+def serve(home: Home, host: str, port: int | None, tell: Callable[[str, str], None]) -> None:
+    """Serve a home until the process is interrupted.
+
+    `tell` gets the address when it is open, and one that works once, to start a browser with.
+    """
     door = make_door(home, host)
     listener = bind(host, port)
     config = settings(make_app(lambda: Service(home), door))
-    server = _Server(
-        config, lambda: tell(address(host, listener.getsockname()[1], door.token), door)
-    )
+    port = listener.getsockname()[1]
+
+    def ready() -> None:
+        tell(address(host, port, door.token), address(host, port, door.draw_ticket()))
+
+    server = _Server(config, ready)
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:

@@ -82,8 +82,22 @@ class ExperimentsShape(TypedDict):
 
 
 class MetricName(TypedDict):
+    """A metric; `batches` says whether some trial has values of single batches, too."""
+
     group: str
     name: str
+    batches: bool
+
+
+def metric_names(
+    reported: Iterable[tuple[str, str]], of_batches: Iterable[tuple[str, str]]
+) -> list[MetricName]:
+    """All metrics that were reported, or that batches have."""
+    known = set(of_batches)
+    return [
+        {"group": group, "name": name, "batches": (group, name) in known}
+        for group, name in sorted({*reported, *known})
+    ]
 
 
 class TrialShape(TypedDict):

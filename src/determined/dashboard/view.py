@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from determined.dashboard.endpoints import Refusal
 from determined.dashboard.places import Searches
-from determined.errors import StoreVersionError
+from determined.errors import DeterminedError, StoreVersionError
 from determined.platform.service import NotFoundError, Service
 from determined.platform.slots import Machine, find_slots
 from determined.platform.supervisor import presence
@@ -80,7 +80,10 @@ class View:
         now = time.monotonic()
         known = self._machine
         if known is None or now - known[0] > _SLOTS_SECONDS:
-            known = self._machine = (now, find_slots())
+            try:
+                known = self._machine = (now, find_slots())
+            except ValueError as error:  # of a variable that says how many there are
+                raise DeterminedError(str(error)) from None
         return known[1]
 
     def remember(self, key: Any, mark: Any, make: Callable[[], T]) -> T:

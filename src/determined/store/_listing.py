@@ -314,6 +314,15 @@ class Tables:
         )
         return set(rows.fetchall())
 
+    def batch_metrics_of_experiment(self, experiment_id: int) -> set[tuple[str, str]]:
+        """The same of all trials of an experiment."""
+        rows = self._connection.execute(
+            "SELECT DISTINCT s.grp, s.name FROM trial t JOIN series s ON s.trial_id=t.id "
+            "WHERE t.experiment_id=? AND s.per_batch=1",
+            (experiment_id,),
+        )
+        return set(rows.fetchall())
+
     def summaries(self, trial_id: int) -> dict[tuple[str, str], Summary]:
         """What the metrics of a trial come to, by group and name."""
         return dict(sorted(read_summaries(self._connection, trial_id).items()))

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.dashboard.browser.conftest import Page, until_address
 from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def page(page: Page) -> Page:
+    page.goto("/")
+    return page
 
 
 def rows(page: Page) -> list[str]:

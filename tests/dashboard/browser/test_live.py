@@ -51,6 +51,7 @@ class Show:
         self.id = lab.create(f"GO = {str(self._go)!r}\n{STEP_BY_STEP}", name="step by step")
         self.dashboard = stack.enter_context(served(lab.home.path))
         self.page: Page = stack.enter_context(opened(browser, self.dashboard))
+        self.page.goto("/")
         self.page.evaluate("window.stayed = true")
 
     def allow(self, batches: int) -> None:

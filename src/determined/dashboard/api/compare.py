@@ -9,7 +9,7 @@ from determined.dashboard.api.trials import shapes_of
 from determined.dashboard.endpoints import Parameter, Routes
 from determined.dashboard.kinds import Many
 from determined.dashboard.parameters import ID
-from determined.dashboard.shapes import MetricName, TrialShape, differing, flat
+from determined.dashboard.shapes import MetricName, TrialShape, differing, flat, metric_names
 from determined.dashboard.view import View
 
 routes = Routes("compare")
@@ -52,7 +52,8 @@ def compare(view: View, trials: list[int]) -> CompareShape:
         for found in metrics
     ]
     configs = [_config(owners[record.experiment_id].config) for record in records]
-    names = sorted({key for found in metrics for key in found})
+    names = {key for found in metrics for key in found}
+    of_batches = {key for r in records for key in view.reader.tables.batch_metrics(r.id)}
     return {
         "trials": shapes,
         "differs": {
@@ -60,7 +61,7 @@ def compare(view: View, trials: list[int]) -> CompareShape:
             "metrics": _different(last),
             "config": _different(configs),
         },
-        "metrics": [{"group": group, "name": name} for group, name in names],
+        "metrics": metric_names(names, of_batches),
     }
 
 

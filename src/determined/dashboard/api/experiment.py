@@ -16,6 +16,7 @@ from determined.dashboard.shapes import (
     Values,
     experiment_shape,
     flat,
+    metric_names,
     same,
 )
 from determined.dashboard.view import View
@@ -95,7 +96,9 @@ def experiment(view: View, id: int) -> ExperimentDetail:
         "best": best_shape(record, outcome(view.reader, record)),
         "slot_seconds": view.reader.tables.slot_seconds(id, time.time()),
         "events": events_of(view, id),
-        "metrics": [{"group": g, "name": n} for g, n in view.reader.metric_names(id)],
+        "metrics": metric_names(
+            view.reader.metric_names(id), view.reader.tables.batch_metrics_of_experiment(id)
+        ),
         "hparams": hparams_of(view, record),
     }
 

@@ -67,13 +67,17 @@ export function drawSeries(ink, plot, series, faded) {
 }
 
 function drawBand(ink, { xScale, yScale }, { x, lo, hi, color }, faded) {
-  ink.globalAlpha = faded ? 0.05 : 0.2;
-  ink.fillStyle = color;
+  ink.fillStyle = ink.strokeStyle = color;
+  ink.lineWidth = 0.75;
+  ink.lineJoin = "round"; // a mitre would reach beyond the greatest value
   for (const [from, to] of stretches(x.length, (at) => xScale.fits(x[at]) && yScale.fits(lo[at]) && yScale.fits(hi[at]))) {
     ink.beginPath();
     for (let at = from; at < to; at += 1) ink.lineTo(xScale.pixel(x[at]), yScale.pixel(hi[at]));
     for (let at = to - 1; at >= from; at -= 1) ink.lineTo(xScale.pixel(x[at]), yScale.pixel(lo[at]));
+    ink.globalAlpha = faded ? 0.05 : 0.2;
     ink.fill();
+    ink.globalAlpha = faded ? 0.08 : 0.5; // an edge, so that a spike one pixel wide is seen too
+    ink.stroke();
   }
 }
 

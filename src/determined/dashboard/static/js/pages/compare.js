@@ -89,7 +89,7 @@ class Compare extends Page {
     return [
       ...facts.map(([name, values]) => ({ kind: "", name, values })),
       ...Object.entries(differs.hparams ?? {}).map(([name, values]) => ({ kind: "hyperparameter", name, values })),
-      ...Object.entries(differs.metrics ?? {}).map(([name, values]) => ({ kind: "metric", name, values: values.map((it) => real(it) ?? it) })),
+      ...Object.entries(differs.metrics ?? {}).filter(([name]) => !/\.(batches|epochs)$/.test(name)).map(([name, values]) => ({ kind: "metric", name, values: values.map((it) => real(it) ?? it) })),
     ];
   }
 
@@ -98,7 +98,7 @@ class Compare extends Page {
     const rows = this.#rows();
     const save = () => download("compare.csv", new Blob([csv([["", ...trials.map((one) => this.#name(one))], ...rows.map((row) => [row.name, ...row.values])])], { type: "text/csv" }));
     return card("What differs", button("CSV", save, { kind: "quiet" }), h("div.scroll-x", {}, h("table.plain.differs", {},
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), trials.map((one) => h("th.number", { scope: "col" }, h("a", { href: `/trials/${one.id}` }, this.#name(one)),
+      h("thead", {}, h("tr", {}, h("td", {}), trials.map((one) => h("th.number", { scope: "col" }, h("a", { href: `/trials/${one.id}` }, this.#name(one)),
         trials.length > 1 ? button("", () => setQuery({ trials: this.ids.filter((id) => id !== String(one.id)).join(",") }), { kind: "quiet small", title: `Leave trial ${one.id} out`, picture: "close" }) : null)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.name, row.kind ? h("span.kind", {}, ` ${row.kind}`) : null),
         row.values.map((it) => h("td.number", {}, row.name === "State" ? stateBadge(it) : typeof it === "number" ? number(it) : value(it)))))))));
@@ -109,7 +109,7 @@ class Compare extends Page {
     const rows = Object.entries(differs.config ?? {});
     if (!rows.length) return null;
     return card("Configuration: what differs", null, h("div.scroll-x", {}, h("table.plain.differs", {},
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), trials.map((one) => h("th.number", { scope: "col" }, one.id)))),
+      h("thead", {}, h("tr", {}, h("td", {}), trials.map((one) => h("th.number", { scope: "col" }, one.id)))),
       h("tbody", {}, rows.map(([name, values]) => h("tr", {}, h("th.mono", { scope: "row" }, name), values.map((it) => h("td.number.mono", { title: value(it) }, value(it)))))))));
   }
 }

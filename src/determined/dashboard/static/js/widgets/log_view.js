@@ -15,7 +15,8 @@ export class LogView {
   set(lines, { marked = null, search = null } = {}) {
     Object.assign(this, { lines, marked, search });
     render(this.node, this.#rows(lines));
-    if (marked !== null) this.node.querySelector("[data-marked]")?.scrollIntoView({ block: "center" });
+    const line = marked === null ? null : this.node.querySelector("[data-marked]");
+    if (line) this.node.scrollTop = line.offsetTop - this.node.offsetTop - this.node.clientHeight / 2;
     else if (this.following) this.toEnd();
   }
 

@@ -4,6 +4,7 @@ import { get, path } from "../../api.js";
 import { h, hold } from "../../dom.js";
 import { Page } from "../../page.js";
 import { filterParams, logFilters } from "../../widgets/log_filters.js";
+import { LogSource } from "../../widgets/log_source.js";
 import { LogView, marker } from "../../widgets/log_view.js";
 import { empty, problem } from "../../widgets/parts.js";
 
@@ -11,40 +12,45 @@ class ExperimentLogs extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    this.next = null;
-    this.lines = new LogView({ many: true, newer: () => this.#more(), href: (one) => `/trials/${one.trial_id}/logs?line=${one.line}` });
-    this.lines.following = false;
+    this.lines = new LogView({ many: true, older: () => this.#older(), href: (one) => `/trials/${one.trial_id}/logs?line=${one.line}` });
   }
 
-  #fetch(after) {
-    return get(path("experiments", this.owner.id, "logs"), { ...filterParams(this.query), after, limit: 500 }, this.signal);
+  close() {
+    super.close();
+    this.request?.abort();
   }
 
   load() {
+    this.request?.abort();
+    const request = (this.request = new AbortController());
+    const url = path("experiments", this.owner.id, "logs");
+    const source = new LogSource(
+      ({ from_line: after, tail, limit }) => get(url, { ...filterParams(this.query), after, tail, limit }, request.signal),
+      (place) => { this.searching = place !== null; this.draw(); },
+    );
     return this.ask(async () => {
-      const answer = await this.#fetch(null);
-      this.next = answer.next;
-      this.known = true;
-      this.lines.set(answer.lines, { search: marker(this.query.search, this.query.regex === "1") });
+      const lines = await source.open();
+      this.source = source;
+      this.lines.set(lines, { search: marker(this.query.search, this.query.regex === "1") });
     });
   }
 
-  async #more() {
-    if (!this.next || this.asking) return;
-    this.asking = true;
-    await this.ask(async () => {
-      const answer = await this.#fetch(this.next);
-      this.next = answer.next;
-      this.lines.append(answer.lines);
-    });
-    this.asking = false;
+  #older() {
+    const { source } = this;
+    if (!source || source.busy) return;
+    this.ask(async () => this.lines.prepend(await source.older()));
+  }
+
+  // Lines of many trials come in between each other: while the end is in sight it is asked for anew.
+  changed({ experiments }) {
+    if (experiments?.includes(this.owner.id) && this.lines.following) this.soon(() => this.load(), 2000);
   }
 
   view() {
     return [
       this.error ? problem(this.error, () => this.load()) : null,
-      h("section.card", { "aria-label": "Logs of all trials" }, h("div.bar.table-tools", {}, logFilters(this.query)),
-        this.known && !this.lines.lines.length ? empty(this.query.search || this.query.level ? "No line fits." : "No log yet.") : hold(this.lines.node)),
+      h("section.card", { "aria-label": "Logs of all trials" }, h("div.bar.table-tools", {}, logFilters(this.query), h("span.count", { role: "status" }, this.searching ? "Searching …" : "")),
+        this.source && !this.searching && !this.lines.lines.length ? empty(this.query.search || this.query.level ? "No line fits." : "No log yet.") : hold(this.lines.node)),
     ];
   }
 

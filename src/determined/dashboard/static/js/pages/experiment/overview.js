@@ -65,14 +65,14 @@ class Overview extends Page {
       ["Created", moment(it.created)], ["Started", it.started && moment(it.started)], ["Ended", it.ended && moment(it.ended)],
       ["Duration", duration(it.duration)], ["Slot time", duration(it.slot_seconds)],
       ["Checkpoints", it.checkpoint_count ? `${it.checkpoint_count}, ${bytes(it.checkpoint_size)}` : "none"], ["Owner", it.owner],
-      ...Object.entries(it.environment ?? {}).slice(0, 8).map(([name, about]) => [name, typeof about === "object" ? null : String(about)]),
+      ["Python", it.environment?.python],
     ])));
   }
 
   #events({ events }) {
     if (!events?.length) return null;
-    return card("What happened", null, h("ul.events.inside", {}, events.slice(-30).reverse().map((one) =>
-      h("li", {}, h("time", {}, moment(one.time)), h(one.level === "ERROR" ? "span.danger-text" : "span", {}, one.text)))));
+    return card("What happened", null, h("ul.events.inside", {}, events.slice(0, 30).map((one) =>
+      h("li", {}, h("time", {}, moment(one.time)), h(one.level === "ERROR" ? "span.danger-text" : "span", {}, one.trial_id ? [h("a", { href: `/trials/${one.trial_id}` }, `Trial ${one.trial_id}`), ": "] : null, one.text)))));
   }
 }
 
