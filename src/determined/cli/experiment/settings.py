@@ -38,7 +38,7 @@ def remove_label(experiment_id: int, text: str) -> None:
 
 @click.group("set", cls=Group)
 def setting() -> None:
-    """Change the name, the description or how it is scheduled."""
+    """Change the name, the description, how it is scheduled, which checkpoints stay."""
 
 
 @setting.verb("name")
