@@ -102,7 +102,8 @@ class Helpers:
             helper.end()
 
     def _drop_lost(self) -> None:
-        self._helpers = {key: each for key, each in self._helpers.items() if not each.is_gone}
+        for key in [key for key, helper in self._helpers.items() if helper.is_gone]:
+            self._helpers.pop(key).end()
 
 
 class Helper:
