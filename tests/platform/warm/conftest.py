@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.launcher = LocalLauncher()
-        self._numbers = itertools.count(1)
+        self.runs: list[RunFolder] = []
 
     def lay_out(
         self,
@@ -31,7 +30,8 @@ class Bench:
         variables: Mapping[str, str] | None = None,
     ) -> RunFolder:
         """Make the folder of a run that is `python COMMAND`, in a folder with these files."""
-        run = RunFolder(self.folder / f"run-{next(self._numbers):03}")
+        run = RunFolder(self.folder / f"run-{len(self.runs):03}")
+        self.runs.append(run)
         argv = command if command[0] in ("sh", "python3") else (sys.executable, *command)
         environment = {
             **{name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ},
@@ -74,4 +74,6 @@ class Bench:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     bench = Bench(tmp_path_factory.mktemp("warm"))
     yield bench
+    for run in bench.runs:
+        asyncio.run(bench.launcher.kill(run))
     bench.launcher._helpers.end()

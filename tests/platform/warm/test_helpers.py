@@ -174,7 +174,7 @@ def killer(bench: Bench) -> Iterator[None]:
 @pytest.mark.usefixtures("killer")
 def test_runs_start_exactly_once_however_often_helpers_are_killed(bench: Bench) -> None:
     for _ in range(6):
-        bench.launcher._helpers._lost.clear()
+        bench.launcher._helpers._starts.clear()
         runs = [bench.lay_out("program.py", files={"program.py": _TELL}) for _ in range(3)]
         for run, end in zip(runs, bench.run(*runs), strict=True):
             assert end.exit_code == 0

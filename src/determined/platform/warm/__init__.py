@@ -14,6 +14,8 @@ differently, then the program runs at the bottom of the stack.
     newborn.py   from a fork to what a new interpreter would be
     helper.py    the helper: load, then fork      __main__.py  its bottom frame
     helpers.py   the supervisor's side            messages.py  what they say to each other
+    ranks.py     torchrun and workers, below our launcher
+    terminal.py  the same for a script in a terminal: `det run`
 
 A helper holds nothing that is needed: whenever there is none, it is of no use or it dies, programs
 start cold. It ends with the supervisor, when nobody has asked it for a while, and when one of the

@@ -67,9 +67,18 @@ def load() -> str | None:
         return f"{threads} threads run once torch is imported"
     if "openblas" in Path("/proc/self/maps").read_text() and not newborn.find_openblas():
         return "the threads of this OpenBLAS cannot be set"
+    if any(_is_gpu(entry) for entry in Path("/proc/self/fd").iterdir()):
+        return "a GPU is in use once torch is imported"
     gc.collect()
     gc.freeze()  # what is never looked at is never copied
     return None
+
+
+def _is_gpu(descriptor: Path) -> bool:
+    """Whether this is an open GPU: its driver does not survive a fork."""
+    with contextlib.suppress(OSError):
+        return str(descriptor.readlink()).startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri"))
+    return False
 
 
 class Files:

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import logging
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 from determined.platform.run_folder import RunFolder
 from determined.platform.warm import messages
+from determined.platform.warm.interpreter import locate
 from determined.platform.warm.program import (
     Cold,
     Program,
@@ -37,7 +37,7 @@ _IDLE_SECONDS = 600.0
 _LOAD_SECONDS = 120.0
 _ANSWER_SECONDS = 20.0
 _MOST_HELPERS = 3
-_MOST_LOST = 5
+_MOST_STARTS = 5
 COMMAND_ROOM = "-" * 4096
 _ENVIRONMENT_ROOM = "-" * 120_000
 _MOST_FILES_READ = 200
@@ -62,7 +62,7 @@ class Helpers:
     def __init__(self) -> None:
         self._helpers: dict[Key, Helper] = {}
         self._unfit: dict[Key, str] = {}
-        self._lost: Counter[Key] = Counter()
+        self._starts: Counter[Key] = Counter()  # since one was loaded
 
     async def prepare(self, run: RunFolder) -> Offer | Cold:
         """Find or start a helper for a run, and wait until it is loaded."""
@@ -81,11 +81,11 @@ class Helpers:
             if len(self._helpers) >= _MOST_HELPERS:
                 return Cold("other environments have all helpers", lasts=False)
             helper = self._helpers[key] = Helper(program.interpreter, dict(key[1]))
+            self._starts[key] += 1
         try:
             unfit = await asyncio.to_thread(helper.load)
         except HelperLost:
-            self._lost[key] += 1
-            if self._lost[key] < _MOST_LOST:
+            if self._starts[key] < _MOST_STARTS:
                 return Cold("the helper is gone", lasts=False)
             unfit = "the helper could not be loaded"
         if unfit is not None:
@@ -93,6 +93,7 @@ class Helpers:
             helper.end()
             logger.warning("trials start cold: %s", unfit)
             return Cold(unfit)
+        del self._starts[key]
         return Offer(helper, program)
 
     def end(self) -> None:
@@ -101,7 +102,8 @@ class Helpers:
             helper.end()
 
     def _drop_lost(self) -> None:
-        self._helpers = {key: each for key, each in self._helpers.items() if not each.is_gone}
+        for key in [key for key, helper in self._helpers.items() if helper.is_gone]:
+            self._helpers.pop(key).end()
 
 
 class Helper:
@@ -188,26 +190,22 @@ def plan(run: RunFolder, environment: Mapping[str, str]) -> Program | Cold:
     program = find_program(spec.argv)
     if isinstance(program, Cold):
         return program if spec.warm_start else Cold(program.reason, lasts=False)
-    found = shutil.which(program.interpreter, path=environment.get("PATH", os.defpath))
+    located = locate(program, environment)
     cold = obstacle(
         program,
         environment,
         is_wanted=spec.warm_start,
-        is_own_interpreter=found is not None and _is_own(found),
+        is_own_interpreter=located is not None,
         has_startup_hook=(run.workdir / _HOOK).is_file(),
     )
-    return cold or program._replace(executable=str(found))
+    return cold or located or program
 
 
 def helper_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a helper starts with, which leave room for those of programs."""
-    return {**variables, "OPENBLAS_NUM_THREADS": "1", "DET_ROOM": _ENVIRONMENT_ROOM}
-
-
-def _is_own(interpreter: str) -> bool:
-    """Whether this is the interpreter that we run in, by whatever name it goes in its folder."""
-    path, own = Path(interpreter), Path(sys.executable)
-    return path.parent == own.parent and path.resolve() == own.resolve()
+    # With the NVML check, torch can ask whether there are GPUs without taking hold of one.
+    own = {"OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    return {**variables, **own, "DET_ROOM": _ENVIRONMENT_ROOM}
 
 
 def _mentions_torch(program: Program, folder: Path) -> bool:

@@ -126,6 +126,10 @@ def _hand_on(old: TextIO, new: TextIO | None) -> None:
 def _set_system(program: Program) -> None:
     sys.argv = ["-m" if program.is_module else program.target, *program.arguments]
     sys.orig_argv = list(program.words)
+    sys.executable = program.interpreter
+    spawn: Any = sys.modules.get("multiprocessing.spawn")
+    if spawn is not None:
+        spawn.set_executable(sys.executable)
     if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, search_folder(program))
 

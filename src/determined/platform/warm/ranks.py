@@ -28,6 +28,7 @@ from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 from determined.platform.warm import messages, newborn
+from determined.platform.warm.interpreter import locate
 from determined.platform.warm.program import (
     Program,
     find_program,
@@ -68,6 +69,8 @@ def fork_nursery(environment: Mapping[str, str]) -> dict[str, str]:
     if pid:
         listener.close()
         return {VARIABLE: f"{pid} {name}"}
+    os.closerange(3, listener.fileno())  # what a launcher does not keep open, as it is started
+    os.closerange(listener.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     words = (sys.executable, "-m", "determined.platform.warm", name)
@@ -214,8 +217,9 @@ def fork(
 ) -> Forked | None:
     """Have a command forked in a session of its own; None where that cannot be done."""
     nursery = os.environ.get(VARIABLE)
-    program = find_program(command)
-    if not nursery or not isinstance(program, Program) or program.interpreter != sys.executable:
+    found = find_program(command)
+    program = locate(found, environment) if isinstance(found, Program) else None
+    if not nursery or program is None:
         return None
     request = {
         "program": to_message(program),

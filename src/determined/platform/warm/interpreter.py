@@ -1,0 +1,24 @@
+"""Where the interpreter of a command is, and whether it is ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from determined.platform.warm.program import Program
+
+
+def locate(program: Program, environment: Mapping[str, str]) -> Program | None:
+    """Return a program with the path of its interpreter; None if it is another one than ours.
+
+    In its folder ours may go by several names: python, python3, python3.12.
+    """
+    found = shutil.which(program.words[0], path=environment.get("PATH", os.defpath))
+    if found is None:
+        return None
+    path, own = Path(found), Path(sys.executable)
+    is_own = path.parent == own.parent and path.resolve() == own.resolve()
+    return program._replace(executable=found) if is_own else None
