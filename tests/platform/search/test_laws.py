@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from determined.platform.search import events as e
+from determined.platform.search import trials as t
+from determined.platform.search.adaptive import Halving
 from determined.platform.search.plain_json import dump, load
 from determined.platform.search.searcher import Searcher
 from tests.platform.search.driver import Driver
@@ -55,6 +57,23 @@ def test_every_search_ends_within_its_budget(
         brackets = len(getattr(searcher._method, "brackets", [0]))
         assert driver.most_running <= max(limit, brackets)
     assert searcher.progress() == 1.0
+
+
+@settings(max_examples=100)
+@given(search=searches(), seed=st.integers(0, 10**6))
+def test_promotion_leaves_nobody_behind_who_is_among_the_best(
+    search: dict[str, Any], seed: int
+) -> None:
+    search |= {"name": "async_halving", "stop_once": False, "num_rungs": 3, "divisor": 3}
+    search |= {"max_time": 64, "time_metric": "epochs"}
+    searcher = Searcher(search, SPACE, seed)
+    Driver(searcher, seed, failures=0.0).play()
+    assert isinstance(searcher._method, Halving)
+    (bracket,) = searcher._method.brackets
+    for trial in searcher.desk.trials:
+        if trial.status == t.STOPPED and trial.rung < len(bracket.rungs) - 1:
+            rung = bracket.rungs[trial.rung]
+            assert rung.place(trial.values[-1]) >= max(len(rung.values) // 3, 1)
 
 
 @settings(max_examples=60)
