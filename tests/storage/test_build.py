@@ -11,7 +11,7 @@ import pytest
 
 from determined.common import storage
 from determined.common.check import CheckFailedError
-from determined.storage import default_location
+from determined.storage import default_location, section_of
 
 
 @pytest.mark.parametrize(
@@ -137,3 +137,28 @@ def test_local_storage_needs_no_optional_package(
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     storage.validate_manager(storage.from_string(str(tmp_path / "s")))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("s3://bucket/a/b/", {"type": "s3", "bucket": "bucket", "prefix": "a/b"}),
+        ("gs://bucket", {"type": "gcs", "bucket": "bucket"}),
+        ("file:///data", {"type": "shared_fs", "host_path": "/data"}),
+        ("/data", {"type": "shared_fs", "host_path": "/data"}),
+        (Path("/data?x"), {"type": "shared_fs", "host_path": "/data?x"}),
+        ({"type": "azure", "container": "c"}, {"type": "azure", "container": "c"}),
+        (3, {}),
+    ],
+)
+def test_every_way_to_name_a_storage_has_a_section(given: Any, expected: dict[str, Any]) -> None:
+    assert section_of(given) == expected
+
+
+def test_the_section_of_no_storage_is_that_of_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DET_STORAGE", "here")
+    assert section_of(None) == {"type": "shared_fs", "host_path": str(tmp_path / "here")}
+    storage.build(section_of(None))
