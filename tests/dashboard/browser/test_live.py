@@ -33,7 +33,8 @@ def main(ctx):
             time.sleep(0.02)
         batch += 1
         print(f"now at batch {batch} <i>of</i> 10", flush=True)
-        ctx.train.report_validation_metrics(batch, {"loss": 1 / batch})
+        ratio = float("nan") if batch == 2 else batch
+        ctx.train.report_validation_metrics(batch, {"loss": 1 / batch, "ratio": ratio})
         ctx.train.report_progress(batch / 10)
 
 with core.init() as ctx:
@@ -97,6 +98,10 @@ def test_what_happens_is_shown_without_a_reload(show: Show) -> None:
     page.get_by_text("now at batch 5 <i>of</i> 10").wait_for()
     show.allow(6)
     page.get_by_text("now at batch 6 <i>of</i> 10").wait_for()
+
+    page.get_by_role("link", name="Metrics").click()
+    chart = page.get_by_role("region", name="validation ratio")
+    chart.get_by_text("× NaN or infinite: validation ratio.").wait_for()
 
     page.get_by_role("link", name="step by step").click()
     page.get_by_role("button", name="Pause").click()
