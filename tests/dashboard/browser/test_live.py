@@ -109,6 +109,13 @@ def test_what_happens_is_shown_without_a_reload(show: Show) -> None:
     show.says("at batch 6.")
     assert show.lab.experiment(show.id).state == "PAUSED"
 
+    page.get_by_role("link", name="Notes").click()
+    page.get_by_role("textbox", name="Notes").fill("Too slow at first, <b>fine</b> later.")
+    page.get_by_role("button", name="Save").click()
+    show.says("Saved.")
+    assert show.lab.experiment(show.id).notes == "Too slow at first, <b>fine</b> later."
+
+    page.get_by_role("link", name="Overview").click()
     page.get_by_role("button", name="Activate").click()
     show.state("RUNNING", "QUEUED")
     show.allow(7)
@@ -139,6 +146,11 @@ def test_the_page_says_who_is_missing_and_comes_back(show: Show) -> None:
     show.progress(30)
     assert page.evaluate("window.stayed")
     page.faults.clear()  # the browser notes refused connections on its console
+
+    page.keyboard.press("j")
+    page.keyboard.press("p")
+    page.locator("tr[data-id='1'] .state[data-state=PAUSED]").wait_for()
+    show.says("Paused: experiment 1 at batch 3.")
 
     page.goto(f"/experiments/{show.id}")
     page.get_by_role("button", name="Kill").click()

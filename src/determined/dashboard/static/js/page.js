@@ -20,7 +20,7 @@ export class Page {
         change: (change) => this.changed(change),
         points: (points) => this.points(points),
         log: (log) => this.log(log),
-        again: () => this.load(),
+        again: () => this.again(),
       }),
       bind(this.keys()),
     );
@@ -94,6 +94,11 @@ export class Page {
   }
 
   load() {}
+
+  // The stream was lost and is back: what happened meanwhile is not in it.
+  again() {
+    this.load();
+  }
 
   changed() {}
 

@@ -102,6 +102,12 @@ class Logs extends Page {
     this.draw();
   }
 
+  again() {
+    if (!this.source || this.source.next !== null) return;
+    this.source.next = this.source.last + 1;
+    this.#more("newer");
+  }
+
   view() {
     const { id, trial } = this.owner;
     const nothing = this.source && !this.lines.lines.length && !this.searching;
