@@ -197,7 +197,7 @@ def test_code_is_shown_and_compared(shown: Served) -> None:
     diff = shown.json("/api/experiments/1/diff", other=2)
     assert "-name: digits-adaptive" in diff["config"]
     assert diff["code"] == []
-    assert diff["hparams"]["lr"][1]["vals"] == [0.001, 0.01, 0.1]
+    assert diff["hparams"]["lr"][1]["vals"] == [0.001, 0.01, 0.9]
 
 
 def test_trials_of_several_experiments_are_compared(shown: Served) -> None:
@@ -446,3 +446,13 @@ def test_importance_ranks_as_optuna_does() -> None:
         study, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
     )
     assert list(importance(columns, values, smaller_is_better=True)) == list(theirs)
+
+
+def test_a_curve_that_became_nan_is_shown_as_far_as_it_goes(shown: Served) -> None:
+    trials = shown.json("/api/experiments/2/trials", sort="hparam:lr", order="desc")["rows"]
+    _, (columns,) = shown.series(keys=f"{trials[0]['id']}:validation:validation_loss")
+    assert [math.isnan(value) for value in columns["y"]] == [False, False] + [True] * 6
+    assert trials[0]["best_validation"] is not None
+    detail = shown.json(f"/api/trials/{trials[0]['id']}")
+    last = {metric["name"]: metric["last"] for metric in detail["metrics"]}
+    assert last["accuracy"] == "NaN"

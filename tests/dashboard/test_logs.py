@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from determined._log_index import Stamper, pack
@@ -75,6 +75,7 @@ _wanted = st.builds(
 
 
 @settings(max_examples=40)
+@example(parts=[["Ünïcode", "Ünïcode"]], wanted=Wanted(text="ünï"), limit=1)
 @given(parts=st.lists(_lines, max_size=3), wanted=_wanted, limit=st.integers(1, 7))
 def test_pages_in_both_directions_are_all_lines_that_fit(
     tmp_path_factory: pytest.TempPathFactory, parts: list[list[str]], wanted: Wanted, limit: int
@@ -212,7 +213,7 @@ def test_a_regular_expression_is_looked_for(shown_logs: Served) -> None:
 def test_an_expression_that_never_ends_is_ended(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("a" * 60 + "!\n")
-    part = log_grep.Part(str(path), 0, 0, 1)
+    part = log_grep.Part(str(path), 0, 0, 0, 1)
     with pytest.raises(log_grep.TooSlow):
         log_grep.grep("(a+)+$", [part], 10, 0.1, hard_limit=0.5)
 
@@ -246,3 +247,26 @@ def test_a_trial_without_a_log_has_an_empty_one(shown_logs: Served, tmp_path: Pa
     empty = TrialLog([a_run(tmp_path / "none")], [0])
     for page in (empty.forwards(1, 5, Wanted()), empty.backwards(9, 5, Wanted(text="x"))):
         assert page == ([], 0, None, None)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [Wanted(text="needle"), Wanted(pattern="need+le"), Wanted(levels=frozenset({"ERROR"}))],
+)
+def test_a_log_without_an_index_is_searched_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Wanted
+) -> None:
+    lines = [f"line {n} " + "x" * 200 for n in range(16_000)]
+    lines[15_900] = "ERROR: needle"
+    write_log(tmp_path / "run", lines)
+    (tmp_path / "run" / "log.times").unlink()
+    log = TrialLog([a_run(tmp_path / "run")], [len(lines)])
+    monkeypatch.setattr(log_pages, "PATIENCE_SECONDS", 0.0)
+    found: list[int] = []
+    on: int | None = 15_000
+    while on is not None:
+        page = log.forwards(on, 10, wanted)
+        found += [numbered.number for numbered in page.lines]
+        assert page.next is None or page.next > on
+        on = page.next
+    assert found == [15_901]

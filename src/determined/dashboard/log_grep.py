@@ -21,10 +21,14 @@ _LOOK_EVERY = 256
 
 
 class Part(NamedTuple):
-    """A stretch of a log: from a byte, which begins the line of a number, to a line."""
+    """A stretch of a log: the lines from `first` to `stop`, without `stop` itself.
+
+    The byte `offset` is the beginning of the line `known`, which is `first` or a line before it.
+    """
 
     path: str
     offset: int
+    known: int
     first: int
     stop: int
 
@@ -65,17 +69,17 @@ def _search(pattern: str, parts: list[list[object]], limit: int, seconds: float)
     deadline = time.monotonic() + seconds
     lines: list[int] = []
     number = 0
-    for path, offset, first, stop in (Part(*part) for part in parts):  # type: ignore[arg-type]
+    for path, offset, known, first, stop in (Part(*part) for part in parts):  # type: ignore[arg-type]
         with open(path, "rb") as file:  # noqa: PTH123  # pathlib would double the start-up
             file.seek(offset)
-            number = first
+            number = known
             while number < stop and (line := file.readline()):
                 text = line[:_LONGEST_LINE].decode(errors="replace").rstrip("\r\n")
-                if expression.search(text) is not None:
+                if number >= first and expression.search(text) is not None:
                     lines.append(number)
                 number += 1
-                is_late = number % _LOOK_EVERY == 0 and time.monotonic() > deadline
-                if len(lines) >= limit or is_late:
+                is_turn = number > first and number % _LOOK_EVERY == 0  # each time gets further
+                if len(lines) >= limit or (is_turn and time.monotonic() > deadline):
                     return Found(lines, number)
     return Found(lines, number)
 

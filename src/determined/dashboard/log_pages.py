@@ -205,14 +205,16 @@ def _candidates(
     while low < high:
         offset, line = part.reader.place(low - part.first)
         if expression is not None:
-            stretch = GrepPart(str(part.reader.path), offset, line, high - part.first)
+            begin, end = low - part.first, high - part.first
+            stretch = GrepPart(str(part.reader.path), offset, line, begin, end)
             numbers, after = grep(expression, [stretch], limit, PATIENCE_SECONDS)
             first, low = low, _behind(after + part.first, low, high)
             yield low, _at(part, numbers, first)
             continue
         assert finder is not None
         for after, numbers in scan(part.reader.path, offset, line, high - part.first, finder):
-            yield after + part.first, _at(part, numbers, low)
+            if after + part.first > low:  # else it is still on the way from the last known place
+                yield after + part.first, _at(part, numbers, low)
         return
 
 

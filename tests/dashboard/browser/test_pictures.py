@@ -88,9 +88,10 @@ def save(page: Page, name: str) -> None:
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     target = PICTURES / f"{name}.png"
     target.parent.mkdir(exist_ok=True)
-    frequent = sorted(picture.getcolors(picture.width * picture.height) or [], reverse=True)[:256]
+    colours: list[tuple[int, Any]] = picture.getcolors(picture.width * picture.height) or []
+    frequent = [colour for _, colour in sorted(colours, reverse=True)[:256]]
     palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in frequent for part in colour])
+    palette.putpalette([part for colour in frequent for part in colour])
     few = picture.quantize(palette=palette, dither=Image.Dither.NONE)
     few.save(target, optimize=True)
     assert target.stat().st_size < MOST_BYTES
