@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None)
     arguments = parser.parse_args()
     os.environ.update(DET_SLOTS=str(arguments.slots), OMP_NUM_THREADS="1", DET_TRACKING="off")
+    os.environ["DET_WARM_IDLE_SECONDS"] = "60"  # leave no helper behind
     with tempfile.TemporaryDirectory(prefix="det-bench-") as name:
         folder = Path(name)
         os.environ["DET_HOME"] = str(folder / "home")
