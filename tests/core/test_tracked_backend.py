@@ -124,6 +124,21 @@ class TestWhatIsRecorded:
         assert (said(second)[0].run_id, said(second)[-1].state) == ("run-2", "ERROR")
         assert "ValueError: second" in second.log.read_text()
 
+    def test_a_failure_that_the_script_survives_is_a_failure_once(
+        self, home: Path, backend: TrackedBackend
+    ) -> None:
+        backend.report_metrics("training", 1, {"loss": 1.0})
+        error = ValueError("survived")
+        for known in (error, error, None):
+            backend.note_end(known, None)
+        backend.describe_run(RunDescription(run_id="next"))
+        backend.report_metrics("training", 1, {"loss": 1.0})
+        backend.note_end(None, None)
+        backend.close()
+        first, second = items(home)
+        assert [said(item)[-1].state for item in (first, second)] == ["ERROR", "COMPLETED"]
+        assert first.log.read_text().count("ValueError: survived") == 1
+
     def test_reports_reach_the_disk_a_moment_later(
         self, home: Path, backend: TrackedBackend
     ) -> None:

@@ -119,3 +119,14 @@ def test_a_very_long_line_is_cut(tmp_path: Path) -> None:
 def test_prefixes_tell_rank_and_level(content: bytes, rank: int | None, level: str | None) -> None:
     line = parse_line(0, None, content)
     assert (line.rank, line.level) == (rank, level)
+
+
+@given(_PIECES, st.integers(0, 30))
+def test_a_known_place_is_where_its_line_begins(pieces: list[bytes], number: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        reader = write(Path(folder), pieces)
+        offset, line = reader.place(number)
+        content = reader.path.read_bytes()
+    assert line <= number or line == 0
+    assert content.count(b"\n", 0, offset) == line
+    assert offset == 0 or content[offset - 1 : offset] == b"\n"

@@ -22,7 +22,10 @@ from tests.support.lab import Lab, lab
 __all__ = ["lab"]
 
 # The statements of each schema that there is a file of.
-_DIGESTS = {1: "e9b081915a23e4831f8446ed07928af848da2986594366eff3cb3ab51cdd8630"}
+_DIGESTS = {
+    1: "e9b081915a23e4831f8446ed07928af848da2986594366eff3cb3ab51cdd8630",
+    2: "d409b5f0e2f1b382b03a6ed278b7fac681232df09861340901dba0aeb118266c",
+}
 
 # Of an invented next version: the process is killed between two of its statements.
 _KILLED = """

@@ -36,6 +36,7 @@ class TrackedBackend(LocalBackend):
         self._started = time.time()
         self._last_step = 0
         self._end = how_it_ended(None, None)
+        self._told: BaseException | None = None
         self._recorder = Recorder(self._introduction)
 
     def describe_run(self, description: RunDescription) -> None:
@@ -44,6 +45,7 @@ class TrackedBackend(LocalBackend):
             self._recorder.close(*self._end)
         self._description, self._started = description, time.time()
         self._last_step = description.steps_completed
+        self._end = how_it_ended(None, None)
         self._recorder = Recorder(self._introduction)
 
     def report_metrics(
@@ -110,8 +112,12 @@ class TrackedBackend(LocalBackend):
         self._note(lambda: journal.TaskUsing(kind, identifier))
 
     def note_end(self, error: BaseException | None, signal_number: int | None) -> None:
+        """Note how it ended; a failure that was noted before stays."""
+        if error is None and signal_number is None:
+            return
         self._end = how_it_ended(error, signal_number)
-        if error is not None and self._end[0] == "ERROR":
+        if error is not None and error is not self._told and self._end[0] == "ERROR":
+            self._told = error
             self._recorder.say("".join(traceback.format_exception(error)))
 
     def close(self) -> None:

@@ -133,6 +133,10 @@ class TrainContext:
         """Training begins: say what it is to whoever keeps a record of it."""
         self._backend.describe_run(description)
 
+    def _note_failure(self, error: BaseException) -> None:
+        """Training failed, whatever becomes of the error further up."""
+        self._backend.note_end(error, None)
+
     def _is_best(self, metrics: Mapping[str, Any]) -> bool:
         """Whether a validation, not reported yet, is better than all before."""
         return self._backend.is_best(metrics)

@@ -71,6 +71,8 @@ def open_run(
     place, data = _open_data(stack, fit)
     state, record = place.state, place.record
     train._describe_run(_description(fit, place))
+    # A script that goes on after a failure has failed to train all the same.
+    stack.push(lambda kind, error, tb: None if error is None else train._note_failure(error))
     stop = StopWatch(context, state.batches_trained)
     warn_of_windows(context, plan.batches(data.epoch_length))
     if record.best is not None:

@@ -166,13 +166,10 @@ _VERSION_2 = """
 CREATE TABLE deletion(
   uuid TEXT PRIMARY KEY REFERENCES checkpoint(uuid) ON DELETE CASCADE,
   globs TEXT NOT NULL, failure TEXT NOT NULL DEFAULT '');
-"""
-
-_VERSION_3 = """
 ALTER TABLE project ADD COLUMN key TEXT NOT NULL DEFAULT '';
 ALTER TABLE model ADD COLUMN last_version INTEGER NOT NULL DEFAULT 0;
 UPDATE model SET last_version=
   (SELECT coalesce(max(number), 0) FROM model_version v WHERE v.model_id=model.id);
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)

@@ -107,7 +107,7 @@ def opened(browser: Any, dashboard: Served, **options: Any) -> Iterator[Page]:
         page = context.new_page()
         faults: list[str] = []
         page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: faults.extend([said.text] * (said.type == "error")))
+        page.on("console", lambda said: faults.extend([said.text] if said.type == "error" else []))
         page.faults = faults
         context.request.get(dashboard.entrance)  # leaves the cookie
         yield page

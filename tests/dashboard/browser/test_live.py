@@ -33,7 +33,8 @@ def main(ctx):
             time.sleep(0.02)
         batch += 1
         print(f"now at batch {batch} <i>of</i> 10", flush=True)
-        ctx.train.report_validation_metrics(batch, {"loss": 1 / batch})
+        ratio = float("nan") if batch == 2 else batch
+        ctx.train.report_validation_metrics(batch, {"loss": 1 / batch, "ratio": ratio})
         ctx.train.report_progress(batch / 10)
 
 with core.init() as ctx:
@@ -98,12 +99,23 @@ def test_what_happens_is_shown_without_a_reload(show: Show) -> None:
     show.allow(6)
     page.get_by_text("now at batch 6 <i>of</i> 10").wait_for()
 
+    page.get_by_role("link", name="Metrics").click()
+    chart = page.get_by_role("region", name="validation ratio")
+    chart.get_by_text("× NaN or infinite: validation ratio.").wait_for()
+
     page.get_by_role("link", name="step by step").click()
     page.get_by_role("button", name="Pause").click()
     show.state("PAUSED")
     show.says("at batch 6.")
     assert show.lab.experiment(show.id).state == "PAUSED"
 
+    page.get_by_role("link", name="Notes").click()
+    page.get_by_role("textbox", name="Notes").fill("Too slow at first, <b>fine</b> later.")
+    page.get_by_role("button", name="Save").click()
+    show.says("Saved.")
+    assert show.lab.experiment(show.id).notes == "Too slow at first, <b>fine</b> later."
+
+    page.get_by_role("link", name="Overview").click()
     page.get_by_role("button", name="Activate").click()
     show.state("RUNNING", "QUEUED")
     show.allow(7)
@@ -134,6 +146,11 @@ def test_the_page_says_who_is_missing_and_comes_back(show: Show) -> None:
     show.progress(30)
     assert page.evaluate("window.stayed")
     page.faults.clear()  # the browser notes refused connections on its console
+
+    page.keyboard.press("j")
+    page.keyboard.press("p")
+    page.locator("tr[data-id='1'] .state[data-state=PAUSED]").wait_for()
+    show.says("Paused: experiment 1 at batch 3.")
 
     page.goto(f"/experiments/{show.id}")
     page.get_by_role("button", name="Kill").click()

@@ -96,11 +96,14 @@ def experiment(view: View, id: int) -> ExperimentDetail:
         "best": best_shape(record, outcome(view.reader, record)),
         "slot_seconds": view.reader.tables.slot_seconds(id, time.time()),
         "events": events_of(view, id),
-        "metrics": metric_names(
-            view.reader.metric_names(id), view.reader.tables.batch_metrics_of_experiment(id)
-        ),
+        "metrics": view.while_unchanged(("metrics", id), lambda: _metrics(view, id)),
         "hparams": hparams_of(view, record),
     }
+
+
+def _metrics(view: View, experiment_id: int) -> list[MetricName]:
+    reported = view.reader.metric_names(experiment_id)
+    return metric_names(reported, view.reader.tables.batch_metrics_of_experiment(experiment_id))
 
 
 def experiment_row(view: View, record: Experiment) -> ExperimentShape:

@@ -11,7 +11,9 @@ export class ApiError extends Error {
 let session = null;
 
 export const query = (params) =>
-  new URLSearchParams(Object.entries(params).filter(([, it]) => it !== null && it !== undefined && it !== "")).toString();
+  new URLSearchParams(
+    Object.entries(params).filter(([, it]) => it !== null && it !== undefined && it !== ""),
+  ).toString();
 
 export const path = (...parts) => `/api/${parts.map(encodeURIComponent).join("/")}`;
 
@@ -21,7 +23,10 @@ async function answer(url, options) {
     response = await fetch(url, { credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, { error: "The dashboard does not answer.", next: "Is `det dashboard` still running?" });
+    throw new ApiError(0, {
+      error: "The dashboard does not answer.",
+      next: "Is `det dashboard` still running?",
+    });
   }
   if (response.ok) return response;
   const body = await response.json().catch(() => ({}));

@@ -4,17 +4,19 @@ const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "path", "circle", "rect", "line", "g", "polyline", "title", "text"]);
 const AS_PROPERTY = new Set(["value", "checked", "indeterminate", "disabled", "selected"]);
 
-// h("div.card", {onclick, title, style: {width: "3px"}}, "text", node, [more], null)
-export function h(tag, props, ...children) {
+// h("div.card", {onclick, title, style: {width: "3px"}}, "text", node, [more], null); the object may be left out
+export function h(tag, ...rest) {
+  const props = isProps(rest[0]) ? rest.shift() : {};
   const [name, ...classes] = tag.split(".");
-  const node = SVG_TAGS.has(name)
-    ? document.createElementNS(SVG, name)
-    : document.createElement(name);
+  const node = SVG_TAGS.has(name) ? document.createElementNS(SVG, name) : document.createElement(name);
   if (classes.length) node.setAttribute("class", classes.join(" "));
-  for (const [key, value] of Object.entries(props ?? {})) setProp(node, key, value);
-  append(node, children);
+  for (const [key, value] of Object.entries(props)) setProp(node, key, value);
+  append(node, rest);
   return node;
 }
+
+const isProps = (it) =>
+  it !== null && typeof it === "object" && Object.getPrototypeOf(it) === Object.prototype;
 
 function setProp(node, key, value) {
   if (key.startsWith("on")) {
@@ -43,9 +45,9 @@ function append(node, children) {
 }
 
 // A place in a tree for a node that looks after itself (a chart, a table): morph leaves it alone.
-export function hold(widget) {
+export function hold(node) {
   const place = document.createElement("i");
-  place.holds = widget;
+  place.holds = node;
   return place;
 }
 
@@ -106,13 +108,15 @@ function morph(node, wanted) {
     if (name === "style") continue; // through the CSSOM below: the policy of the page allows no style attribute
     if (node.getAttribute(name) !== value) node.setAttribute(name, value);
   }
-  if (wanted.style) for (const name of wanted.style) node.style.setProperty(name, wanted.style.getPropertyValue(name));
+  if (wanted.style)
+    for (const name of wanted.style) node.style.setProperty(name, wanted.style.getPropertyValue(name));
   for (const key of node.handlers ?? []) if (!wanted.handlers?.has(key)) node[key] = null;
   for (const key of wanted.handlers ?? []) node[key] = wanted[key];
   node.handlers = wanted.handlers;
   if (!node.isWidget) morphChildren(node, wanted);
   for (const key of wanted.kept ?? []) {
-    if (node[key] !== wanted[key] && !(key === "value" && node === document.activeElement)) node[key] = wanted[key];
+    if (node[key] !== wanted[key] && !(key === "value" && node === document.activeElement))
+      node[key] = wanted[key];
   }
 }
 

@@ -1,16 +1,21 @@
 // Values as people read them. Pure.
 
-export function number(value, digits = 4) {
-  if (value === null || value === undefined || value === "") return "–";
-  if (typeof value === "string") return value === "Infinity" ? "∞" : value === "-Infinity" ? "−∞" : value;
-  if (typeof value === "boolean") return String(value);
-  if (Number.isNaN(value)) return "NaN";
-  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
-  if (value === 0) return "0";
-  const size = Math.abs(value);
-  if (Number.isInteger(value) && size < 1e7) return minus(value.toLocaleString("en-US"));
-  if (size < 1e-3 || size >= 1e6) return minus(Number(value.toPrecision(digits - 1)).toExponential().replace("e+", "e"));
-  return minus(String(Number(value.toPrecision(digits))));
+export function number(it, digits = 4) {
+  if (it === null || it === undefined || it === "") return "–";
+  if (typeof it === "string") return it === "Infinity" ? "∞" : it === "-Infinity" ? "−∞" : it;
+  if (typeof it === "boolean") return String(it);
+  if (Number.isNaN(it)) return "NaN";
+  if (!Number.isFinite(it)) return it > 0 ? "∞" : "−∞";
+  if (it === 0) return "0";
+  const size = Math.abs(it);
+  if (Number.isInteger(it) && size < 1e7) return minus(it.toLocaleString("en-US"));
+  if (size < 1e-3 || size >= 1e6)
+    return minus(
+      Number(it.toPrecision(digits - 1))
+        .toExponential()
+        .replace("e+", "e"),
+    );
+  return minus(String(Number(it.toPrecision(digits))));
 }
 
 const minus = (text) => text.replace("-", "−").replace("e-", "e−");
@@ -97,7 +102,8 @@ export function real(it) {
 
 export function csv(rows) {
   const cell = (it) => {
-    let text = it === null || it === undefined ? "" : typeof it === "object" ? JSON.stringify(it) : String(it);
+    let text =
+      it === null || it === undefined ? "" : typeof it === "object" ? JSON.stringify(it) : String(it);
     if (/^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text))) text = `'${text}`; // no formulas in spreadsheets
     return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };

@@ -34,12 +34,19 @@ export function start() {
 
 function help() {
   const rows = pages.flat().filter((one) => one.what);
-  dialog("Keys", [
-    h("dl.facts", {}, rows.map((one) => [
-      h("dt", {}, h("span.key", {}, shown(one.key)), one.also ? [" ", h("span.key", {}, shown(one.also))] : null),
-      h("dd", {}, one.what),
-    ])),
-  ], { ok: "Close", cancel: null });
+  dialog(
+    "Keys",
+    [
+      h(
+        "dl.facts",
+        rows.map((one) => [
+          h("dt", h("span.key", shown(one.key)), one.also ? [" ", h("span.key", shown(one.also))] : null),
+          h("dd", one.what),
+        ]),
+      ),
+    ],
+    { ok: "Close", cancel: null },
+  );
 }
 
 const shown = (key) => ({ ArrowDown: "↓", ArrowUp: "↑", ArrowLeft: "←", ArrowRight: "→" })[key] ?? key;

@@ -57,7 +57,8 @@ export function connect() {
   }
 }
 
-const byKey = ({ series }) => Object.fromEntries(series.map(({ key, steps, values }) => [key, { x: steps, y: values }]));
+const byKey = ({ series }) =>
+  Object.fromEntries(series.map(({ key, steps, values }) => [key, { x: steps, y: values }]));
 
 function become(next) {
   if (next === state) return;

@@ -16,7 +16,12 @@ export class Page {
   // Called once the fields of the page are set.
   begin() {
     this.cleanups.push(
-      listen({ change: (change) => this.changed(change), points: (points) => this.points(points), log: (log) => this.log(log), again: () => this.load() }),
+      listen({
+        change: (change) => this.changed(change),
+        points: (points) => this.points(points),
+        log: (log) => this.log(log),
+        again: () => this.again(),
+      }),
       bind(this.keys()),
     );
     this.draw();
@@ -89,6 +94,11 @@ export class Page {
   }
 
   load() {}
+
+  // The stream was lost and is back: what happened meanwhile is not in it.
+  again() {
+    this.load();
+  }
 
   changed() {}
 

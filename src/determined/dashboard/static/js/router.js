@@ -19,7 +19,9 @@ export function here() {
   for (const { pattern, names, expression, load } of routes) {
     const match = expression.exec(location.pathname);
     if (!match) continue;
-    const params = Object.fromEntries(names.map((name, at) => [name, match[at + 1] && decodeURIComponent(match[at + 1])]));
+    const params = Object.fromEntries(
+      names.map((name, at) => [name, match[at + 1] && decodeURIComponent(match[at + 1])]),
+    );
     return { pattern, params, query, load };
   }
   return { pattern: null, params: {}, query, load: () => import("./pages/lost.js") };
@@ -50,7 +52,12 @@ export function start(onArrival) {
     const plain = event.button === 0 && !(event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
     if (!link || !plain || event.defaultPrevented || link.target || link.hasAttribute("download")) return;
     const url = new URL(link.href);
-    if (url.origin !== location.origin || url.pathname.startsWith("/api/") || link.getAttribute("href").startsWith("#")) return;
+    if (
+      url.origin !== location.origin ||
+      url.pathname.startsWith("/api/") ||
+      link.getAttribute("href").startsWith("#")
+    )
+      return;
     event.preventDefault();
     go(url.pathname + url.search);
   });

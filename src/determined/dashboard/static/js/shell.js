@@ -5,7 +5,11 @@ import { h, render } from "./dom.js";
 import { listen } from "./live.js";
 import { button, isActive } from "./widgets/parts.js";
 
-const PLACES = [["/", "Experiments"], ["/models", "Models"], ["/queue", "Queue"]];
+const PLACES = [
+  ["/", "Experiments"],
+  ["/models", "Models"],
+  ["/queue", "Queue"],
+];
 
 let session = null;
 let stream = "connecting";
@@ -43,22 +47,56 @@ async function refresh() {
 }
 
 function current(href) {
-  if (href === "/") return path === "/" || path.startsWith("/experiments") || path.startsWith("/trials") || path === "/compare";
+  if (href === "/")
+    return (
+      path === "/" || path.startsWith("/experiments") || path.startsWith("/trials") || path === "/compare"
+    );
   return path.startsWith(href);
 }
 
 function draw() {
   const slots = session?.slots;
-  render(document.getElementById("top"),
-    h("a.brand", { href: "/", "aria-label": "determined, all experiments" }, h("img", { src: "/static/icon.svg", alt: "" }), h("span", {}, "determined")),
-    h("nav", { "aria-label": "Places" }, PLACES.map(([href, text]) => h("a", { href, "aria-current": current(href) ? "page" : null }, text))),
-    h("span.push", {}),
-    slots ? h("a.slots", { href: "/queue", title: `${slots.used} of ${slots.total} slots work` },
-      h("span.slot-marks", { "aria-hidden": "true" }, slots.total <= 16 ? Array.from({ length: slots.total }, (_, at) => h("span", { "data-used": at < slots.used })) : null),
-      `${slots.used}/${slots.total}`, h("span.wide", {}, " slots")) : null,
-    h("span.stream", { "data-stream": stream, role: "status" }, h("span.wide", {}, stream === "live" ? "Live" : stream === "lost" ? "Reconnecting …" : "Connecting …")),
+  render(
+    document.getElementById("top"),
+    h(
+      "a.brand",
+      { href: "/", "aria-label": "determined, all experiments" },
+      h("img", { src: "/static/icon.svg", alt: "" }),
+      h("span", "determined"),
+    ),
+    h(
+      "nav",
+      { "aria-label": "Places" },
+      PLACES.map(([href, text]) => h("a", { href, "aria-current": current(href) ? "page" : null }, text)),
+    ),
+    h("span.push"),
+    slots
+      ? h(
+          "a.slots",
+          { href: "/queue", title: `${slots.used} of ${slots.total} slots work` },
+          h(
+            "span.slot-marks",
+            { "aria-hidden": "true" },
+            slots.total <= 16
+              ? Array.from({ length: slots.total }, (_, at) => h("span", { "data-used": at < slots.used }))
+              : null,
+          ),
+          `${slots.used}/${slots.total}`,
+          h("span.wide", " slots"),
+        )
+      : null,
+    h(
+      "span.stream",
+      { "data-stream": stream, role: "status" },
+      h("span.wide", stream === "live" ? "Live" : stream === "lost" ? "Reconnecting …" : "Connecting …"),
+    ),
     button("", () => window.switchTheme(), { kind: "quiet", title: "Light or dark", picture: "moon" }),
-    button("", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" })), { kind: "quiet", title: "Keys", picture: "help" }));
+    button("", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" })), {
+      kind: "quiet",
+      title: "Keys",
+      picture: "help",
+    }),
+  );
   render(document.getElementById("banner"), banner());
 }
 
@@ -70,5 +108,7 @@ function banner() {
 
 // Without work the supervisor ends by itself: that is no news.
 function hasWork() {
-  return Object.entries(session.counts ?? {}).some(([state, n]) => n && (isActive(state) || state.startsWith("STOPPING") || state === "DELETING"));
+  return Object.entries(session.counts ?? {}).some(
+    ([state, n]) => n && (isActive(state) || state.startsWith("STOPPING") || state === "DELETING"),
+  );
 }

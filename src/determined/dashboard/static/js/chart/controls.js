@@ -8,8 +8,14 @@ import { X_AXES } from "./curves.js";
 
 export function curveOptions(query) {
   return {
-    x: query.x ?? "steps", from: query.from, to: query.to, smooth: Number(query.smooth ?? 0),
-    logx: query.logx === "1", logy: query.logy === "1", envelope: query.envelope === "1",
+    x: query.x ?? "steps",
+    from: query.from,
+    to: query.to,
+    smooth: Number(query.smooth ?? 0),
+    logx: query.logx === "1",
+    logy: query.logy === "1",
+    envelope: query.envelope === "1",
+    means: query.means === "1",
   };
 }
 
@@ -18,21 +24,51 @@ export const everyBatch = (query) => query.reports !== "1";
 
 export function curveControls(query, metrics = [], { many = false, batches = false } = {}) {
   const options = curveOptions(query);
-  const axes = [...X_AXES, ...metrics.map(({ group, name }) => ({ value: `metric:${group}.${name}`, text: metricTitle({ group, name }) }))];
-  const toggle = (name, text, title) => button(text, () => setQuery({ [name]: !options[name] }), { pressed: options[name], title });
+  const axes = [
+    ...X_AXES,
+    ...metrics.map(({ group, name }) => ({
+      value: `metric:${group}.${name}`,
+      text: metricTitle({ group, name }),
+    })),
+  ];
+  const toggle = (name, text, title) =>
+    button(text, () => setQuery({ [name]: !options[name] }), { pressed: options[name], title });
   return [
     select("Over", axes, options.x, (x) => setQuery({ x: x === "steps" ? "" : x, from: "", to: "" })),
-    h("label.labelled", { title: "Exponential moving average over all points; the raw curve stays behind it" }, "Smooth",
+    h(
+      "label.labelled",
+      { title: "Exponential moving average over all points; the raw curve stays behind it" },
+      "Smooth",
       h("input.slider", {
-        type: "range", min: 0, max: 0.99, step: 0.01, value: String(options.smooth), "aria-label": "Smoothing",
+        type: "range",
+        min: 0,
+        max: 0.99,
+        step: 0.01,
+        value: String(options.smooth),
+        "aria-label": "Smoothing",
         onchange: (event) => setQuery({ smooth: Number(event.target.value) || "" }, { replace: true }),
-      }), h("output.slider-value", {}, options.smooth ? options.smooth.toFixed(2) : "off")),
+      }),
+      h("output.slider-value", options.smooth ? options.smooth.toFixed(2) : "off"),
+    ),
     toggle("logy", "Log y", "Logarithmic vertical axis"),
-    options.x === "wall" || options.x === "relative" ? null : toggle("logx", "Log x", "Logarithmic horizontal axis"),
-    batches ? button("Every batch", () => setQuery({ reports: everyBatch(query) }), { pressed: everyBatch(query), title: "Values of single batches, or else what was reported: means over many" }) : null,
+    options.x === "wall" || options.x === "relative"
+      ? null
+      : toggle("logx", "Log x", "Logarithmic horizontal axis"),
+    batches
+      ? button("Every batch", () => setQuery({ reports: everyBatch(query) }), {
+          pressed: everyBatch(query),
+          title: "Values of single batches, or else what was reported: means over many",
+        })
+      : null,
+    batches && everyBatch(query)
+      ? toggle("means", "Fit means", "Let the means fill the height; bands may reach beyond it")
+      : null,
     many ? toggle("envelope", "Best so far", "The best value any trial had reached by then") : null,
   ];
 }
 
 export const zoomInAddress = (range) =>
-  setQuery({ from: range ? Number(range[0].toPrecision(10)) : "", to: range ? Number(range[1].toPrecision(10)) : "" });
+  setQuery({
+    from: range ? Number(range[0].toPrecision(10)) : "",
+    to: range ? Number(range[1].toPrecision(10)) : "",
+  });

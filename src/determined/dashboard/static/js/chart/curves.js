@@ -9,21 +9,34 @@ import { swatch } from "./swatch.js";
 import { envelope, extended, fetchSeries } from "./series.js";
 
 export const X_AXES = [
-  { value: "steps", text: "Batches" }, { value: "epochs", text: "Epochs" },
-  { value: "relative", text: "Time since start" }, { value: "wall", text: "Wall time" },
+  { value: "steps", text: "Batches" },
+  { value: "epochs", text: "Epochs" },
+  { value: "relative", text: "Time since start" },
+  { value: "wall", text: "Wall time" },
 ];
 
 export class CurveChart {
   // lines: [{key: "TRIAL:GROUP:NAME", name, about: {hparam: value}, at: place in the palette}]
   constructor({ title, height = 320, legend = true, onzoom = null, onpick = null }) {
-    Object.assign(this, { small: height < 250, title, legend, onzoom, lines: [], options: {}, series: [], total: 0 });
+    Object.assign(this, {
+      small: height < 250,
+      title,
+      legend,
+      onzoom,
+      lines: [],
+      options: {},
+      series: [],
+      total: 0,
+    });
     this.plot = new Plot({
-      label: title, height, onpick: onpick && ((series) => onpick(series.line)),
+      label: title,
+      height,
+      onpick: onpick && ((series) => onpick(series.line)),
       describe: (series, at) => this.#describe(series, at),
       onzoom: (range) => this.#zoom(range),
     });
     this.list = widget(h("ul.legend", { "aria-label": `Curves of ${title}` }));
-    this.foot = widget(h("footer.chart-foot", {}));
+    this.foot = widget(h("footer.chart-foot"));
     this.node = widget(h("section.card.chart", { "aria-label": title }));
     this.recolour = () => this.#show();
     addEventListener("themechange", this.recolour);
@@ -38,13 +51,29 @@ export class CurveChart {
   }
 
   #frame() {
-    render(this.node,
-      h("header", {}, h("h2.cut", { title: this.title }, this.title), h("span.chart-count", { title: "Points that are drawn, of all that were reported" }, this.said ?? ""),
-        this.options.from || this.options.to || this.plot.y.range ? button("Whole range", () => this.#zoom(null), { kind: "quiet", picture: "reset" }) : null,
-        button("", () => this.#save(), { kind: "quiet", title: `Save ${this.title} as PNG`, picture: "image" })),
+    render(
+      this.node,
+      h(
+        "header",
+        h("h2.cut", { title: this.title }, this.title),
+        h("span.chart-count", { title: "Points that are drawn, of all that were reported" }, this.said ?? ""),
+        this.options.from || this.options.to || this.plot.y.range
+          ? button("Whole range", () => this.#zoom(null), { kind: "quiet", picture: "reset" })
+          : null,
+        button("", () => this.#save(), {
+          kind: "quiet",
+          title: `Save ${this.title} as PNG`,
+          picture: "image",
+        }),
+      ),
       this.error ? problem(this.error, () => this.load()) : null,
-      h("div.chart-body", {}, hold(this.plot.node), this.legend && this.lines.length > 1 ? hold(this.list) : null),
-      hold(this.foot));
+      h(
+        "div.chart-body",
+        hold(this.plot.node),
+        this.legend && this.lines.length > 1 ? hold(this.list) : null,
+      ),
+      hold(this.foot),
+    );
   }
 
   // options: {x, from, to, smooth, logx, logy, envelope, smallerIsBetter}
@@ -67,7 +96,10 @@ export class CurveChart {
     }
     const px = Math.max(100, this.plot.node.clientWidth || 800);
     try {
-      const answer = await fetchSeries({ keys: this.lines.map((one) => one.key), x, from, to, px, smooth }, request.signal);
+      const answer = await fetchSeries(
+        { keys: this.lines.map((one) => one.key), x, from, to, px, smooth },
+        request.signal,
+      );
       const byKey = new Map(this.lines.map((line, at) => [line.key, { line, at: line.at ?? at }]));
       this.series = answer.series.map((one) => ({ ...one, ...byKey.get(one.key) }));
       this.error = null;
@@ -87,7 +119,9 @@ export class CurveChart {
       this.again ??= setTimeout(() => this.load(), 1000);
       return;
     }
-    this.series = this.series.map((one) => (points[one.key] ? extended(one, points[one.key].x, points[one.key].y) : one));
+    this.series = this.series.map((one) =>
+      points[one.key] ? extended(one, points[one.key].x, points[one.key].y) : one,
+    );
     if (this.series.some((one) => one.n > 4000 && one.kind === "bands")) this.load();
     else this.#show();
   }
@@ -95,20 +129,39 @@ export class CurveChart {
   #show() {
     const { x = "steps", from, to, logx, logy, smallerIsBetter } = this.options;
     const many = this.lines.length;
-    const drawn = this.series.filter((one) => one.total).map((one) => ({ ...one, ...look(one.at, many), width: many > 28 ? 1 : 1.5, name: one.line.name }));
+    const drawn = this.series
+      .filter((one) => one.total)
+      .map((one) => ({ ...one, ...look(one.at, many), width: many > 28 ? 1 : 1.5, name: one.line.name }));
     const shown = drawn.reduce((sum, one) => sum + (one.counts ? one.n : one.x.length), 0);
     const total = drawn.reduce((sum, one) => sum + one.total, 0);
     const banded = drawn.some((one) => one.kind === "bands");
-    this.said = !drawn.length ? "" : banded ? `${shown.toLocaleString("en-US")} of ${count(total, "point")}` : count(total, "point");
+    this.said = !drawn.length
+      ? ""
+      : banded
+        ? `${shown.toLocaleString("en-US")} of ${count(total, "point")}`
+        : count(total, "point");
     if (this.options.envelope && drawn.length > 1) {
-      drawn.push({ key: "best so far", name: "Best so far", mute: true, color: token("text"), dash: [], width: 2, ...envelope(drawn, smallerIsBetter) });
+      drawn.push({
+        key: "best so far",
+        name: "Best so far",
+        mute: true,
+        color: token("text"),
+        dash: [],
+        width: 2,
+        ...envelope(drawn, smallerIsBetter),
+      });
     }
     const kind = x === "wall" || x === "relative" ? x : logx ? "log" : "linear";
     const range = from || to ? [Number(from), Number(to)] : null;
     this.plot.set({
       series: drawn,
       x: { kind, title: this.small ? "" : xTitle(x), range },
-      y: { kind: logy ? "log" : "linear", title: "", range: range ? this.plot.y.range : null },
+      y: {
+        kind: logy ? "log" : "linear",
+        title: "",
+        range: range ? this.plot.y.range : null,
+        byMeans: this.options.means,
+      },
       nothing: range ? "No points in this range" : this.request ? "No points yet" : "",
     });
     this.#frame();
@@ -121,24 +174,55 @@ export class CurveChart {
       for (let at = one.y.length - 1; at >= 0; at -= 1) if (Number.isFinite(one.y[at])) return one.y[at];
       return null;
     };
-    return drawn.slice(0, 100).map((one) => h("li", {
-      key: one.key, onmouseenter: () => this.plot.light(one.key), onmouseleave: () => this.plot.light(null),
-    },
-    swatch(one),
-    one.line?.href ? h("a.cut", { href: one.line.href, title: one.name }, one.name) : h("span.cut", { title: one.name }, one.name),
-    h("span.number", {}, number(last(one)))));
+    return drawn.slice(0, 100).map((one) =>
+      h(
+        "li",
+        {
+          key: one.key,
+          onmouseenter: () => this.plot.light(one.key),
+          onmouseleave: () => this.plot.light(null),
+        },
+        swatch(one),
+        one.line?.href
+          ? h("a.cut", { href: one.line.href, title: one.name }, one.name)
+          : h("span.cut", { title: one.name }, one.name),
+        h("span.number", number(last(one))),
+      ),
+    );
   }
 
   #notes(drawn, banded) {
-    const lost = drawn.map((one) => [one.name, one.y.reduce((sum, it) => sum + !Number.isFinite(it), 0)]).filter(([, n]) => n);
-    const hidden = this.options.logy ? drawn.reduce((sum, one) => sum + one.y.reduce((part, it) => part + (it <= 0), 0), 0) : 0;
+    const lost = drawn
+      .map((one) => [one.name, one.y.reduce((sum, it) => sum + !Number.isFinite(it), 0)])
+      .filter(([, n]) => n);
+    const hidden = this.options.logy
+      ? drawn.reduce((sum, one) => sum + one.y.reduce((part, it) => part + (it <= 0), 0), 0)
+      : 0;
     const without = this.lines.length - drawn.filter((one) => !one.mute).length;
     return [
-      banded ? h("span", {}, "Bands reach from the least to the greatest value, lines are means. Drag to see every point.") : null,
-      without && this.lines.length > 1 ? h("span", {}, `${count(without, "curve has", "curves have")} no points ${this.options.from || this.options.to ? "in this range" : "yet"}.`) : null,
-      lost.length ? h("span", {}, `× NaN or infinite: ${lost.slice(0, 3).map(([name]) => name).join(", ")}${lost.length > 3 ? ` and ${lost.length - 3} more` : ""}.`) : null,
-      hidden ? h("span", {}, `${count(hidden, "value")} at or below 0 cannot stand on a log axis.`) : null,
-      this.options.note ? h("span", {}, this.options.note) : null,
+      banded
+        ? h(
+            "span",
+            "Bands reach from the least to the greatest value, lines are means. Drag to see every point.",
+          )
+        : null,
+      without && this.lines.length > 1
+        ? h(
+            "span",
+            `${count(without, "curve has", "curves have")} no points ${this.options.from || this.options.to ? "in this range" : "yet"}.`,
+          )
+        : null,
+      lost.length
+        ? h(
+            "span",
+            `× NaN or infinite: ${lost
+              .slice(0, 3)
+              .map(([name]) => name)
+              .join(", ")}${lost.length > 3 ? ` and ${lost.length - 3} more` : ""}.`,
+          )
+        : null,
+      hidden ? h("span", `${count(hidden, "value")} at or below 0 cannot stand on a log axis.`) : null,
+      this.options.note ? h("span", this.options.note) : null,
     ];
   }
 
@@ -147,14 +231,24 @@ export class CurveChart {
     const many = series.counts && series.counts[at] > 1;
     const about = Object.entries(series.line?.about ?? {}).slice(0, 8);
     return [
-      h("strong.cut", {}, series.name),
-      h("dl.facts", {},
-        h("dt", {}, xTitle(x)), h("dd", {}, xText(series.x[at], x)),
-        series.smooth ? [h("dt", {}, "Smoothed"), h("dd", {}, number(series.smooth[at], 6))] : null,
-        h("dt", {}, many ? "Mean" : "Value"), h("dd", {}, number(series.y[at], 6)),
-        many ? [h("dt", {}, "Least … greatest"), h("dd", {}, `${number(series.lo[at], 6)} … ${number(series.hi[at], 6)}`),
-          h("dt", {}, "Points here"), h("dd", {}, number(series.counts[at]))] : null,
-        about.map(([name, it]) => [h("dt.mono", {}, name), h("dd.mono", {}, value(it))])),
+      h("strong.cut", series.name),
+      h(
+        "dl.facts",
+        h("dt", xTitle(x)),
+        h("dd", xText(series.x[at], x)),
+        series.smooth ? [h("dt", "Smoothed"), h("dd", number(series.smooth[at], 6))] : null,
+        h("dt", many ? "Mean" : "Value"),
+        h("dd", number(series.y[at], 6)),
+        many
+          ? [
+              h("dt", "Least … greatest"),
+              h("dd", `${number(series.lo[at], 6)} … ${number(series.hi[at], 6)}`),
+              h("dt", "Points here"),
+              h("dd", number(series.counts[at])),
+            ]
+          : null,
+        about.map(([name, it]) => [h("dt.mono", name), h("dd.mono", value(it))]),
+      ),
     ];
   }
 

@@ -15,7 +15,9 @@ export class Heat {
     this.redraw = () => this.draw();
     addEventListener("themechange", this.redraw);
     this.canvas.onpointermove = (event) => this.#hover(event);
-    this.canvas.onpointerleave = () => { this.tip.hidden = true; };
+    this.canvas.onpointerleave = () => {
+      this.tip.hidden = true;
+    };
   }
 
   close() {
@@ -41,9 +43,19 @@ export class Heat {
     const { z } = this.grid;
     const rows = z.length;
     const columns = z[0]?.length ?? 0;
-    const flat = z.flat().map(real).filter((it) => Number.isFinite(it));
+    const flat = z
+      .flat()
+      .map(real)
+      .filter((it) => Number.isFinite(it));
     const [low, high] = [Math.min(...flat), Math.max(...flat)];
-    const box = (this.box = { left: 84, right: width - 96, top: 24, bottom: this.height - 44, rows, columns });
+    const box = (this.box = {
+      left: 84,
+      right: width - 96,
+      top: 24,
+      bottom: this.height - 44,
+      rows,
+      columns,
+    });
     const [w, t] = [(box.right - box.left) / columns, (box.bottom - box.top) / rows];
     ink.fillStyle = token("sunken");
     ink.fillRect(box.left, box.top, box.right - box.left, box.bottom - box.top);
@@ -67,12 +79,18 @@ export class Heat {
     ink.textAlign = "right";
     const each = (marks, cells, room, draw) => {
       const every = Math.max(1, Math.ceil(marks.length / room));
-      marks.forEach((it, at) => at % every === 0 && draw(typeof it === "number" ? number(it, 3) : cut(it), marks.length > cells ? at : at + 0.5));
+      marks.forEach(
+        (it, at) =>
+          at % every === 0 &&
+          draw(typeof it === "number" ? number(it, 3) : cut(it), marks.length > cells ? at : at + 0.5),
+      );
     };
     each(grid.y, box.rows, 10, (text, at) => ink.fillText(text, box.left - 8, box.bottom - at * t));
     ink.textAlign = "center";
     ink.textBaseline = "top";
-    each(grid.x, box.columns, Math.max(2, (box.right - box.left) / 72), (text, at) => ink.fillText(text, box.left + at * w, box.bottom + 8));
+    each(grid.x, box.columns, Math.max(2, (box.right - box.left) / 72), (text, at) =>
+      ink.fillText(text, box.left + at * w, box.bottom + 8),
+    );
     ink.fillStyle = token("faint");
     ink.textAlign = "left";
     ink.fillText(this.yTitle, 8, 4);
@@ -105,8 +123,11 @@ export class Heat {
     const value = this.grid.z[row]?.[column];
     this.tip.hidden = value === undefined;
     if (this.tip.hidden) return;
-    render(this.tip, h("strong", {}, value === null ? "No trial here" : number(real(value), 6)),
-      h("div", {}, count(this.grid.count?.[row]?.[column] ?? 0, "trial")));
+    render(
+      this.tip,
+      h("strong", value === null ? "No trial here" : number(real(value), 6)),
+      h("div", count(this.grid.count?.[row]?.[column] ?? 0, "trial")),
+    );
     this.tip.style.left = `${Math.min(px + 14, this.node.clientWidth - this.tip.offsetWidth)}px`;
     this.tip.style.top = `${Math.max(0, py - 20)}px`;
   }

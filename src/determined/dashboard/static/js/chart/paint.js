@@ -3,8 +3,10 @@
 import { token } from "./palette.js";
 import { shownY } from "./series.js";
 
+const ROOMY = 18; // pixels from point to point: each gets a dot
+
 export function drawAxes(ink, { box, x, y, xScale, yScale, xTicks, yTicks }) {
-  const { left, right, top, bottom } = box;
+  const { left, right, bottom } = box;
   ink.lineWidth = 1;
   ink.setLineDash([]);
   ink.strokeStyle = token("line");
@@ -60,7 +62,10 @@ export function drawSeries(ink, plot, series, faded) {
   else {
     if (series.lo && series.lo !== series.y) drawBand(ink, plot, series, faded);
     if (series.smooth) drawLine(ink, plot, series, series.y, { width: 1, alpha: faded ? 0.08 : 0.3 });
-    drawLine(ink, plot, series, series.smooth ?? series.y, { width: series.width ?? 1.5, alpha: faded ? 0.22 : 1 });
+    drawLine(ink, plot, series, series.smooth ?? series.y, {
+      width: series.width ?? 1.5,
+      alpha: faded ? 0.22 : 1,
+    });
     drawLost(ink, plot, series);
   }
   ink.globalAlpha = 1;
@@ -70,7 +75,10 @@ function drawBand(ink, { xScale, yScale }, { x, lo, hi, color }, faded) {
   ink.fillStyle = ink.strokeStyle = color;
   ink.lineWidth = 0.75;
   ink.lineJoin = "round"; // a mitre would reach beyond the greatest value
-  for (const [from, to] of stretches(x.length, (at) => xScale.fits(x[at]) && yScale.fits(lo[at]) && yScale.fits(hi[at]))) {
+  for (const [from, to] of stretches(
+    x.length,
+    (at) => xScale.fits(x[at]) && yScale.fits(lo[at]) && yScale.fits(hi[at]),
+  )) {
     ink.beginPath();
     for (let at = from; at < to; at += 1) ink.lineTo(xScale.pixel(x[at]), yScale.pixel(hi[at]));
     for (let at = to - 1; at >= from; at -= 1) ink.lineTo(xScale.pixel(x[at]), yScale.pixel(lo[at]));
@@ -95,6 +103,8 @@ function drawLine(ink, { xScale, yScale }, { x, color, dash }, y, { width, alpha
     else ink.stroke();
   }
   ink.setLineDash([]);
+  if (x.length > 1 && Math.abs(xScale.pixel(x[x.length - 1]) - xScale.pixel(x[0])) / x.length > ROOMY)
+    drawDots(ink, { xScale, yScale }, { x, y, color, radius: 2.5 });
 }
 
 // A cross at the foot of the chart wherever a value was NaN or infinite: a gap alone is easily missed.

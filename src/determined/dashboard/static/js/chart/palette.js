@@ -21,8 +21,20 @@ export function token(name) {
 // From poor to good: pale to strong on a light ground, dim to bright on a dark one, in steps of
 // lightness, which every eye can tell apart.
 const RAMPS = {
-  light: [[201, 209, 219], [143, 184, 222], [62, 134, 196], [13, 84, 150], [6, 40, 92]],
-  dark: [[62, 68, 78], [92, 96, 105], [140, 133, 106], [201, 180, 88], [255, 232, 90]],
+  light: [
+    [201, 209, 219],
+    [143, 184, 222],
+    [62, 134, 196],
+    [13, 84, 150],
+    [6, 40, 92],
+  ],
+  dark: [
+    [62, 68, 78],
+    [92, 96, 105],
+    [140, 133, 106],
+    [201, 180, 88],
+    [255, 232, 90],
+  ],
 };
 
 export function ramp(share) {

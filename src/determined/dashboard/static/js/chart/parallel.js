@@ -14,8 +14,11 @@ export class Parallel {
   // axes: [{name, title, kind: linear|log|category, values: [...], categories}]; brushes: {name: [low, high]}
   constructor({ onbrush, onpick = null, height = 360 }) {
     Object.assign(this, { onbrush, onpick, axes: [], brushes: {}, flipped: new Set(), colours: [], height });
-    this.canvas = h("canvas.plot-canvas", { role: "img", "aria-label": "Parallel coordinates of all trials" });
-    this.titles = h("div.parallel-titles", {});
+    this.canvas = h("canvas.plot-canvas", {
+      role: "img",
+      "aria-label": "Parallel coordinates of all trials",
+    });
+    this.titles = h("div.parallel-titles");
     this.node = widget(h("div.parallel", { style: { height: `${height}px` } }, this.canvas, this.titles));
     this.resizing = new ResizeObserver(() => this.later());
     this.resizing.observe(this.node);
@@ -50,7 +53,9 @@ export class Parallel {
     const step = (width - 152) / Math.max(1, this.axes.length - 1);
     this.axes.forEach((axis, at) => {
       axis.px = 64 + at * step;
-      const [top, bottom] = this.flipped.has(axis.name) ? [this.height - FOOT, TOP] : [TOP, this.height - FOOT];
+      const [top, bottom] = this.flipped.has(axis.name)
+        ? [this.height - FOOT, TOP]
+        : [TOP, this.height - FOOT];
       if (axis.kind === "category") {
         axis.places = axis.values.map((it) => axis.categories.indexOf(String(it)));
         axis.scale = makeScale("linear", [-0.5, axis.categories.length - 0.5], [bottom, top]);
@@ -87,13 +92,26 @@ export class Parallel {
     this.#lines(ink, shown[1].slice(haze.length), (at) => this.#colour(at), 0.75, 1);
     ink.globalAlpha = 1;
     for (const axis of this.axes) this.#axis(ink, axis);
-    render(this.titles, this.axes.map((axis, at) => h("button.axis-title", {
-      key: axis.name, type: "button", title: `${axis.title}: click to turn the axis round`, style: { left: `${axis.px}px` },
-      onclick: () => {
-        this.flipped.has(axis.name) ? this.flipped.delete(axis.name) : this.flipped.add(axis.name);
-        this.later();
-      },
-    }, axis.title, this.flipped.has(axis.name) ? " ↓" : "")));
+    render(
+      this.titles,
+      this.axes.map((axis) =>
+        h(
+          "button.axis-title",
+          {
+            key: axis.name,
+            type: "button",
+            title: `${axis.title}: click to turn the axis round`,
+            style: { left: `${axis.px}px` },
+            onclick: () => {
+              this.flipped.has(axis.name) ? this.flipped.delete(axis.name) : this.flipped.add(axis.name);
+              this.later();
+            },
+          },
+          axis.title,
+          this.flipped.has(axis.name) ? " ↓" : "",
+        ),
+      ),
+    );
   }
 
   #colour(at) {
@@ -155,7 +173,10 @@ export class Parallel {
     let drag = null;
     const place = (event) => {
       const frame = this.canvas.getBoundingClientRect();
-      return [event.clientX - frame.left, Math.max(TOP, Math.min(this.height - FOOT, event.clientY - frame.top))];
+      return [
+        event.clientX - frame.left,
+        Math.max(TOP, Math.min(this.height - FOOT, event.clientY - frame.top)),
+      ];
     };
     const near = (px) => this.axes.find((axis) => Math.abs(axis.px - px) < 14);
     this.canvas.onpointerdown = (event) => {
@@ -178,8 +199,8 @@ export class Parallel {
     this.canvas.onpointerup = () => {
       if (!drag) return;
       if (!drag.moved) {
-        const { [drag.axis.name]: _, ...rest } = this.brushes;
-        this.brushes = rest;
+        this.brushes = { ...this.brushes };
+        delete this.brushes[drag.axis.name];
       }
       drag = null;
       this.later();
@@ -189,21 +210,33 @@ export class Parallel {
 }
 
 export const brushText = (brushes) =>
-  Object.entries(brushes).map(([name, [low, high]]) => `${encodeURIComponent(name)}:${Number(low.toPrecision(6))}~${Number(high.toPrecision(6))}`).join(";");
+  Object.entries(brushes)
+    .map(
+      ([name, [low, high]]) =>
+        `${encodeURIComponent(name)}:${Number(low.toPrecision(6))}~${Number(high.toPrecision(6))}`,
+    )
+    .join(";");
 
 export function readBrushes(text) {
   const brushes = {};
   for (const part of (text ?? "").split(";").filter(Boolean)) {
     const cut = part.lastIndexOf(":");
-    const ends = part.slice(cut + 1).split("~").map(Number);
-    if (cut > 0 && ends.length === 2 && ends.every(Number.isFinite)) brushes[decodeURIComponent(part.slice(0, cut))] = ends;
+    const ends = part
+      .slice(cut + 1)
+      .split("~")
+      .map(Number);
+    if (cut > 0 && ends.length === 2 && ends.every(Number.isFinite))
+      brushes[decodeURIComponent(part.slice(0, cut))] = ends;
   }
   return brushes;
 }
 
 export const brushSentence = (axes, brushes) =>
-  Object.entries(brushes).map(([name, [low, high]]) => {
-    const axis = axes.find((one) => one.name === name);
-    if (axis?.kind === "category") return `${name}: ${axis.categories.filter((_, at) => at >= low && at <= high).join(", ")}`;
-    return `${name}: ${number(low, 3)} … ${number(high, 3)}`;
-  }).join(" · ");
+  Object.entries(brushes)
+    .map(([name, [low, high]]) => {
+      const axis = axes.find((one) => one.name === name);
+      if (axis?.kind === "category")
+        return `${name}: ${axis.categories.filter((_, at) => at >= low && at <= high).join(", ")}`;
+      return `${name}: ${number(low, 3)} … ${number(high, 3)}`;
+    })
+    .join(" · ");

@@ -53,7 +53,10 @@ export class Plot {
     const { clientWidth: width, clientHeight: height } = this.node;
     if (!width || !height) return;
     const dense = window.devicePixelRatio || 1;
-    if (this.canvas.width !== Math.round(width * dense) || this.canvas.height !== Math.round(height * dense)) {
+    if (
+      this.canvas.width !== Math.round(width * dense) ||
+      this.canvas.height !== Math.round(height * dense)
+    ) {
       this.canvas.width = Math.round(width * dense);
       this.canvas.height = Math.round(height * dense);
     }
@@ -70,10 +73,18 @@ export class Plot {
     if (this.nothing && !this.series.some((one) => one.x.length)) drawNothing(ink, this);
     ink.save();
     ink.beginPath();
-    ink.rect(this.box.left - 5, this.box.top - 5, this.box.right - this.box.left + 10, this.box.bottom - this.box.top + 7);
+    ink.rect(
+      this.box.left - 5,
+      this.box.top - 5,
+      this.box.right - this.box.left + 10,
+      this.box.bottom - this.box.top + 7,
+    );
     ink.clip();
     const lit = this.lit ?? this.cursor?.series.key ?? null;
-    const order = lit === null ? this.series : [...this.series.filter((one) => one.key !== lit), ...this.series.filter((one) => one.key === lit)];
+    const order =
+      lit === null
+        ? this.series
+        : [...this.series.filter((one) => one.key !== lit), ...this.series.filter((one) => one.key === lit)];
     for (const one of order) drawSeries(ink, this, one, lit !== null && one.key !== lit);
     ink.restore();
     if (this.cursor) drawCursor(ink, this);
@@ -82,7 +93,15 @@ export class Plot {
 
   #measure(ink, width, height) {
     const xRange = this.x.range ?? this.#extent((one) => [one.x], this.x.kind, null, 0) ?? [0, 1];
-    const yRange = this.y.range ?? this.#extent((one) => [one.lo ?? one.y, one.hi ?? one.y], this.y.kind, xRange, 0.05) ?? (this.y.kind === "log" ? [0.1, 10] : [0, 1]);
+    const yRange =
+      this.y.range ??
+      this.#extent(
+        (one) => (this.y.byMeans ? [one.smooth ?? one.y] : [one.lo ?? one.y, one.hi ?? one.y]),
+        this.y.kind,
+        xRange,
+        0.05,
+      ) ??
+      (this.y.kind === "log" ? [0.1, 10] : [0, 1]);
     const top = this.y.title ? 24 : 10;
     const bottom = height - (this.x.title ? 38 : 24);
     const yScale = makeScale(this.y.kind, yRange, [bottom, top]);
@@ -90,7 +109,13 @@ export class Plot {
     const left = 14 + Math.max(20, ...yTicks.map((one) => ink.measureText(one.text).width));
     const right = width - 16;
     const xScale = makeScale(this.x.kind, xRange, [left, right]);
-    Object.assign(this, { xScale, yScale, yTicks, xTicks: marks(this.x, xScale, (right - left) / 96), box: { left, right, top, bottom } });
+    Object.assign(this, {
+      xScale,
+      yScale,
+      yTicks,
+      xTicks: marks(this.x, xScale, (right - left) / 96),
+      box: { left, right, top, bottom },
+    });
   }
 
   #extent(columns, kind, within, air) {
@@ -116,13 +141,17 @@ export class Plot {
       if (series.mute) continue;
       const consider = (at) => {
         if (!(this.xScale.fits(series.x[at]) && this.yScale.fits(shownY(series, at)))) return;
-        const away = Math.hypot(this.xScale.pixel(series.x[at]) - px, this.yScale.pixel(shownY(series, at)) - py);
+        const away = Math.hypot(
+          this.xScale.pixel(series.x[at]) - px,
+          this.yScale.pixel(shownY(series, at)) - py,
+        );
         if (!found || away < found.away) found = { series, at, away };
       };
       if (series.dots) for (let at = 0; at < series.x.length; at += 1) consider(at);
       else {
         const middle = search(series.x, this.xScale.value(px));
-        for (let at = Math.max(0, middle - 3); at < Math.min(series.x.length, middle + 4); at += 1) consider(at);
+        for (let at = Math.max(0, middle - 3); at < Math.min(series.x.length, middle + 4); at += 1)
+          consider(at);
       }
     }
     return found;
@@ -219,7 +248,7 @@ export class Plot {
   // A picture with its ground and a legend in words.
   picture() {
     const [width, height, dense] = [this.node.clientWidth, this.node.clientHeight, 2];
-    const canvas = h("canvas", {});
+    const canvas = h("canvas");
     canvas.width = width * dense;
     canvas.height = (height + 28) * dense;
     const ink = canvas.getContext("2d");

@@ -10,7 +10,9 @@ export function makeScale(kind, [low, high], [start, end]) {
   const a = to(low);
   const span = to(high) - a || 1;
   return {
-    kind, low, high,
+    kind,
+    low,
+    high,
     pixel: (value) => start + ((to(value) - a) / span) * (end - start),
     value: (pixel) => from(a + ((pixel - start) / (end - start)) * span),
     fits: (value) => Number.isFinite(value) && (!log || value > 0),
@@ -28,16 +30,23 @@ export function padded(low, high, kind, air = 0.04) {
   return [low - more, high + more];
 }
 
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000, 31536000];
+const STEPS = [
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800,
+  2592000, 31536000,
+];
 
 export function ticks(scale, wanted) {
   if (scale.kind === "log") return logTicks(scale, wanted);
   const span = scale.high - scale.low;
   const timed = (scale.kind === "wall" || scale.kind === "relative") && span > 2;
-  const step = timed ? STEPS.find((one) => span / one <= wanted) ?? STEPS.at(-1) : niceStep(span / wanted);
+  const step = timed ? (STEPS.find((one) => span / one <= wanted) ?? STEPS.at(-1)) : niceStep(span / wanted);
   const shift = scale.kind === "wall" ? new Date(scale.low * 1000).getTimezoneOffset() * 60 : 0;
   const marks = [];
-  for (let at = Math.ceil((scale.low - shift) / step) * step + shift; at <= scale.high + step * 1e-9; at += step) {
+  for (
+    let at = Math.ceil((scale.low - shift) / step) * step + shift;
+    at <= scale.high + step * 1e-9;
+    at += step
+  ) {
     marks.push({ value: Math.abs(at) < step * 1e-9 ? 0 : at, text: label(at, step, scale.kind) });
   }
   return marks;

@@ -7,9 +7,18 @@ export const seriesKey = (trial, { group, name }, everyBatch = false) =>
   [trial, group, name].map(encodeURIComponent).join(":") + (everyBatch ? ":batches" : "");
 
 export async function fetchSeries({ keys, x, from, to, px, smooth }, signal) {
-  const buffer = await getBytes("/api/series", {
-    keys: keys.join(";"), x, from, to, smooth: smooth || null, px,
-  }, signal);
+  const buffer = await getBytes(
+    "/api/series",
+    {
+      keys: keys.join(";"),
+      x,
+      from,
+      to,
+      smooth: smooth || null,
+      px,
+    },
+    signal,
+  );
   return decode(buffer);
 }
 
@@ -30,8 +39,16 @@ export function decode(buffer) {
 function shaped({ key, kind, n, total }, columns) {
   const y = columns.y ?? columns.mean;
   return {
-    key, kind, n, total, x: columns.x, y,
-    lo: columns.min ?? y, hi: columns.max ?? y, counts: columns.count ?? null, smooth: columns.smooth ?? null,
+    key,
+    kind,
+    n,
+    total,
+    x: columns.x,
+    y,
+    lo: columns.min ?? y,
+    hi: columns.max ?? y,
+    counts: columns.count ?? null,
+    smooth: columns.smooth ?? null,
   };
 }
 
@@ -49,10 +66,23 @@ export function extended(series, xs, ys) {
   const values = fresh.map(([, y]) => y);
   const y = join(series.y, values);
   return {
-    ...series, x: join(series.x, fresh.map(([x]) => x)), y,
-    lo: series.lo === series.y ? y : join(series.lo, values), hi: series.hi === series.y ? y : join(series.hi, values),
-    counts: series.counts && join(series.counts, values.map(() => 1)),
-    n: series.n + fresh.length, total: series.total + fresh.length, smooth: null,
+    ...series,
+    x: join(
+      series.x,
+      fresh.map(([x]) => x),
+    ),
+    y,
+    lo: series.lo === series.y ? y : join(series.lo, values),
+    hi: series.hi === series.y ? y : join(series.hi, values),
+    counts:
+      series.counts &&
+      join(
+        series.counts,
+        values.map(() => 1),
+      ),
+    n: series.n + fresh.length,
+    total: series.total + fresh.length,
+    smooth: null,
   };
 }
 

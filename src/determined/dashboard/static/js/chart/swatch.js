@@ -3,5 +3,9 @@
 import { h } from "../dom.js";
 
 export function swatch({ color, dash }) {
-  return h("svg.swatch", { viewBox: "0 0 20 8", "aria-hidden": "true" }, h("line", { x1: 0, x2: 20, y1: 4, y2: 4, stroke: color, "stroke-dasharray": dash.join(" ") }));
+  return h(
+    "svg.swatch",
+    { viewBox: "0 0 20 8", "aria-hidden": "true" },
+    h("line", { x1: 0, x2: 20, y1: 4, y2: 4, stroke: color, "stroke-dasharray": dash.join(" ") }),
+  );
 }

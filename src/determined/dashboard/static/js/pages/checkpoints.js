@@ -14,8 +14,16 @@ class Checkpoints extends Page {
     super(place);
     this.owner = owner;
     this.kind = owner.trial ? "trials" : "experiments";
-    this.paged = new Paged((offset, limit) => get(path(this.kind, owner.id, "checkpoints"), { offset, limit }, this.signal), () => this.draw());
-    this.table = new Table({ label: "Checkpoints", id: (row) => row.uuid, height: "calc(100vh - 300px)", onneed: (first, last) => this.paged.known && this.paged.need(first, last) });
+    this.paged = new Paged(
+      (offset, limit) => get(path(this.kind, owner.id, "checkpoints"), { offset, limit }, this.signal),
+      () => this.draw(),
+    );
+    this.table = new Table({
+      label: "Checkpoints",
+      id: (row) => row.uuid,
+      height: "calc(100vh - 300px)",
+      onneed: (first, last) => this.paged.known && this.paged.need(first, last),
+    });
   }
 
   load() {
@@ -23,35 +31,112 @@ class Checkpoints extends Page {
   }
 
   changed(change) {
-    if (change[this.kind]?.includes(this.owner.id)) this.soon(() => this.ask(() => this.paged.refresh(0, 50)), 2000);
+    if (change[this.kind]?.includes(this.owner.id))
+      this.soon(() => this.ask(() => this.paged.refresh(0, 50)), 2000);
   }
 
   #columns() {
     return [
-      { key: "uuid", title: "Checkpoint", cell: (row) => h("a.mono", { href: "#", onclick: (event) => { event.preventDefault(); show(row); } }, row.uuid.slice(0, 8)), plain: (row) => row.uuid, hover: (row) => row.uuid },
-      ...(this.kind === "experiments" ? [{ key: "trial", title: "Trial", number: true, cell: (row) => h("a", { href: `/trials/${row.trial_id}` }, row.trial_id), plain: (row) => row.trial_id }] : []),
-      { key: "steps", title: "Batches", number: true, cell: (row) => number(row.steps), plain: (row) => row.steps },
-      { key: "metric", title: "Metric", number: true, cell: (row) => number(real(row.metric)), plain: (row) => row.metric },
+      {
+        key: "uuid",
+        title: "Checkpoint",
+        cell: (row) =>
+          h(
+            "a.mono",
+            {
+              href: "#",
+              onclick: (event) => {
+                event.preventDefault();
+                show(row);
+              },
+            },
+            row.uuid.slice(0, 8),
+          ),
+        plain: (row) => row.uuid,
+        hover: (row) => row.uuid,
+      },
+      ...(this.kind === "experiments"
+        ? [
+            {
+              key: "trial",
+              title: "Trial",
+              number: true,
+              cell: (row) => h("a", { href: `/trials/${row.trial_id}` }, row.trial_id),
+              plain: (row) => row.trial_id,
+            },
+          ]
+        : []),
+      {
+        key: "steps",
+        title: "Batches",
+        number: true,
+        cell: (row) => number(row.steps),
+        plain: (row) => row.steps,
+      },
+      {
+        key: "metric",
+        title: "Metric",
+        number: true,
+        cell: (row) => number(real(row.metric)),
+        plain: (row) => row.metric,
+      },
       { key: "size", title: "Size", number: true, cell: (row) => bytes(row.size), plain: (row) => row.size },
       { key: "state", title: "State", cell: (row) => stateBadge(row.state), plain: (row) => row.state },
-      { key: "time", title: "Saved", cell: (row) => ago(row.time), plain: (row) => moment(row.time), hover: (row) => moment(row.time) },
-      { key: "registered", title: "Registered as", cell: (row) => (row.registered ?? []).map((one) => h("a.chip", { href: `/models/${encodeURIComponent(one.model)}` }, `${one.model} v${one.version}`)), plain: (row) => (row.registered ?? []).map((one) => `${one.model} v${one.version}`).join(" ") },
-      { key: "do", title: "", cell: (row) => (row.state === "DELETED" ? "" : h("a", { href: `/api/checkpoints/${row.uuid}/download`, download: "" }, "Download")), plain: () => "" },
+      {
+        key: "time",
+        title: "Saved",
+        cell: (row) => ago(row.time),
+        plain: (row) => moment(row.time),
+        hover: (row) => moment(row.time),
+      },
+      {
+        key: "registered",
+        title: "Registered as",
+        cell: (row) =>
+          (row.registered ?? []).map((one) =>
+            h("a.chip", { href: `/models/${encodeURIComponent(one.model)}` }, `${one.model} v${one.version}`),
+          ),
+        plain: (row) => (row.registered ?? []).map((one) => `${one.model} v${one.version}`).join(" "),
+      },
+      {
+        key: "do",
+        title: "",
+        cell: (row) =>
+          row.state === "DELETED"
+            ? ""
+            : h("a", { href: `/api/checkpoints/${row.uuid}/download`, download: "" }, "Download"),
+        plain: () => "",
+      },
     ].map((one) => ({ ...one, sort: null }));
   }
 
   view() {
     this.table.set({
-      columns: this.#columns(), rows: this.paged.rows, total: this.paged.total,
-      empty: () => (!this.paged.known ? (this.error ? null : skeleton(6)) : empty("No checkpoints.", "They appear when a trial saves one.")),
+      columns: this.#columns(),
+      rows: this.paged.rows,
+      total: this.paged.total,
+      empty: () =>
+        !this.paged.known
+          ? this.error
+            ? null
+            : skeleton(6)
+          : empty("No checkpoints.", "They appear when a trial saves one."),
     });
     const size = this.paged.rows.filter(Boolean).reduce((sum, row) => sum + (row.size ?? 0), 0);
     return [
       this.error ? problem(this.error, () => this.load()) : null,
-      h("section.card", { "aria-label": "Checkpoints" },
-        h("div.bar.table-tools", {}, h("span.count", {}, this.paged.known ? `${count(this.paged.total, "checkpoint")}, ${bytes(size)}` : ""),
-          button("CSV", () => this.table.export(`${this.kind}-${this.owner.id}-checkpoints`), { kind: "quiet" })),
-        hold(this.table.node)),
+      h(
+        "section.card",
+        { "aria-label": "Checkpoints" },
+        h(
+          "div.bar.table-tools",
+          h("span.count", this.paged.known ? `${count(this.paged.total, "checkpoint")}, ${bytes(size)}` : ""),
+          button("CSV", () => this.table.export(`${this.kind}-${this.owner.id}-checkpoints`), {
+            kind: "quiet",
+          }),
+        ),
+        hold(this.table.node),
+      ),
     ];
   }
 
@@ -62,12 +147,32 @@ class Checkpoints extends Page {
 
 function show(row) {
   const files = Object.entries(row.files ?? {});
-  dialog(`Checkpoint ${row.uuid.slice(0, 8)}`, [
-    facts([["UUID", h("span.mono", {}, row.uuid)], ["Batches", number(row.steps)], ["Storage", h("span.mono", {}, row.storage)], ["Saved", moment(row.time)]]),
-    row.load ? copyable(row.load) : null,
-    h("div.scroll-x", {}, h("table.plain", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "File"), h("th.number", { scope: "col" }, "Size"))),
-      h("tbody", {}, files.slice(0, 200).map(([name, size]) => h("tr", {}, h("td.mono", {}, name), h("td.number", {}, bytes(size))))))),
-  ], { ok: "Close", cancel: null });
+  dialog(
+    `Checkpoint ${row.uuid.slice(0, 8)}`,
+    [
+      facts([
+        ["UUID", h("span.mono", row.uuid)],
+        ["Batches", number(row.steps)],
+        ["Storage", h("span.mono", row.storage)],
+        ["Saved", moment(row.time)],
+      ]),
+      row.load ? copyable(row.load) : null,
+      h(
+        "div.scroll-x",
+        h(
+          "table.plain",
+          h("thead", h("tr", h("th", { scope: "col" }, "File"), h("th.number", { scope: "col" }, "Size"))),
+          h(
+            "tbody",
+            files
+              .slice(0, 200)
+              .map(([name, size]) => h("tr", h("td.mono", name), h("td.number", bytes(size)))),
+          ),
+        ),
+      ),
+    ],
+    { ok: "Close", cancel: null },
+  );
 }
 
 export const open = (place, owner) => new Checkpoints(place, owner).begin();

@@ -43,7 +43,10 @@ class Compare extends Page {
 
   changed({ trials }) {
     if (!trials?.some((id) => this.ids.includes(String(id)))) return;
-    this.soon(() => { this.asked = null; this.load(); }, 2000);
+    this.soon(() => {
+      this.asked = null;
+      this.load();
+    }, 2000);
   }
 
   points(points) {
@@ -55,20 +58,61 @@ class Compare extends Page {
   }
 
   view() {
-    const form = h("form.bar", { onsubmit: (event) => { event.preventDefault(); setQuery({ trials: new FormData(event.target).get("trials").replace(/[^\d,]/g, "") }); } },
-      h("label.labelled", {}, "Trials", h("input.field.search", { name: "trials", value: this.query.trials ?? "", placeholder: "1, 2, 3" })), h("button.button", { type: "submit" }, "Compare"));
-    if (!this.ids.length) return [h("h1", {}, "Compare"), form, empty("Nothing is chosen.", "Select rows with x in any table, then press c.")];
-    if (this.error) return [h("h1", {}, "Compare"), form, problem(this.error, () => { this.asked = null; this.load(); })];
-    if (!this.found) return [h("h1", {}, "Compare"), form, skeleton(10)];
+    const form = h(
+      "form.bar",
+      {
+        onsubmit: (event) => {
+          event.preventDefault();
+          setQuery({ trials: new FormData(event.target).get("trials").replace(/[^\d,]/g, "") });
+        },
+      },
+      h(
+        "label.labelled",
+        "Trials",
+        h("input.field.search", { name: "trials", value: this.query.trials ?? "", placeholder: "1, 2, 3" }),
+      ),
+      h("button.button", { type: "submit" }, "Compare"),
+    );
+    if (!this.ids.length)
+      return [
+        h("h1", "Compare"),
+        form,
+        empty("Nothing is chosen.", "Select rows with x in any table, then press c."),
+      ];
+    if (this.error)
+      return [
+        h("h1", "Compare"),
+        form,
+        problem(this.error, () => {
+          this.asked = null;
+          this.load();
+        }),
+      ];
+    if (!this.found) return [h("h1", "Compare"), form, skeleton(10)];
     const { trials } = this.found;
     const metrics = measuredFirst(this.found.metrics);
     this.#charts(trials, metrics);
     return [
-      h("div.head", {}, h("h1.what", {}, `Compare ${count(trials.length, "trial")}`), form),
+      h("div.head", h("h1.what", `Compare ${count(trials.length, "trial")}`), form),
       this.#table(),
       this.#config(),
-      h("div.bar", {}, curveControls(this.query, metrics, { batches: metrics.some((one) => one.batches) }), metrics.length > 24 ? h("span.muted", {}, `24 of ${metrics.length} metrics`) : null),
-      h("ul.legend-row", { "aria-label": "Trials" }, trials.map((trial, at) => h("li", { key: String(trial.id) }, swatch(look(at)), h("a", { href: `/trials/${trial.id}` }, this.#name(trial))))),
+      h(
+        "div.bar",
+        curveControls(this.query, metrics, { batches: metrics.some((one) => one.batches) }),
+        metrics.length > 24 ? h("span.muted", `24 of ${metrics.length} metrics`) : null,
+      ),
+      h(
+        "ul.legend-row",
+        { "aria-label": "Trials" },
+        trials.map((trial, at) =>
+          h(
+            "li",
+            { key: String(trial.id) },
+            swatch(look(at)),
+            h("a", { href: `/trials/${trial.id}` }, this.#name(trial)),
+          ),
+        ),
+      ),
       metrics.length ? hold(this.grid.node) : empty("No metrics yet."),
     ];
   }
@@ -76,41 +120,141 @@ class Compare extends Page {
   #charts(trials, metrics) {
     const shown = metrics.slice(0, 24);
     const key = (trial, metric) => seriesKey(trial.id, metric, metric.batches && everyBatch(this.query));
-    this.grid.set(shown.map((metric) => ({
-      name: metricTitle(metric),
-      lines: trials.map((trial, at) => ({ key: key(trial, metric), name: this.#name(trial), href: `/trials/${trial.id}`, about: trial.hparams, at })),
-    })), curveOptions(this.query));
-    want({ series: trials.flatMap((trial) => shown.slice(0, 8).map((metric) => key(trial, metric))).slice(0, 100) });
+    this.grid.set(
+      shown.map((metric) => ({
+        name: metricTitle(metric),
+        lines: trials.map((trial, at) => ({
+          key: key(trial, metric),
+          name: this.#name(trial),
+          href: `/trials/${trial.id}`,
+          about: trial.hparams,
+          at,
+        })),
+      })),
+      curveOptions(this.query),
+    );
+    want({
+      series: trials.flatMap((trial) => shown.slice(0, 8).map((metric) => key(trial, metric))).slice(0, 100),
+    });
   }
 
   #rows() {
     const { trials, differs } = this.found;
-    const facts = [["State", trials.map((one) => one.state)], ["Best", trials.map((one) => real(one.best_validation))], ["Batches", trials.map((one) => one.steps)], ["Restarts", trials.map((one) => one.restarts)]];
+    const facts = [
+      ["State", trials.map((one) => one.state)],
+      ["Best", trials.map((one) => real(one.best_validation))],
+      ["Batches", trials.map((one) => one.steps)],
+      ["Restarts", trials.map((one) => one.restarts)],
+    ];
     return [
       ...facts.map(([name, values]) => ({ kind: "", name, values })),
-      ...Object.entries(differs.hparams ?? {}).map(([name, values]) => ({ kind: "hyperparameter", name, values })),
-      ...Object.entries(differs.metrics ?? {}).filter(([name]) => !/\.(batches|epochs)$/.test(name)).map(([name, values]) => ({ kind: "metric", name, values: values.map((it) => real(it) ?? it) })),
+      ...Object.entries(differs.hparams ?? {}).map(([name, values]) => ({
+        kind: "hyperparameter",
+        name,
+        values,
+      })),
+      ...Object.entries(differs.metrics ?? {})
+        .filter(([name]) => !/\.(batches|epochs)$/.test(name))
+        .map(([name, values]) => ({ kind: "metric", name, values: values.map((it) => real(it) ?? it) })),
     ];
   }
 
   #table() {
     const { trials } = this.found;
     const rows = this.#rows();
-    const save = () => download("compare.csv", new Blob([csv([["", ...trials.map((one) => this.#name(one))], ...rows.map((row) => [row.name, ...row.values])])], { type: "text/csv" }));
-    return card("What differs", button("CSV", save, { kind: "quiet" }), h("div.scroll-x", {}, h("table.plain.differs", {},
-      h("thead", {}, h("tr", {}, h("td", {}), trials.map((one) => h("th.number", { scope: "col" }, h("a", { href: `/trials/${one.id}` }, this.#name(one)),
-        trials.length > 1 ? button("", () => setQuery({ trials: this.ids.filter((id) => id !== String(one.id)).join(",") }), { kind: "quiet small", title: `Leave trial ${one.id} out`, picture: "close" }) : null)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.name, row.kind ? h("span.kind", {}, ` ${row.kind}`) : null),
-        row.values.map((it) => h("td.number", {}, row.name === "State" ? stateBadge(it) : typeof it === "number" ? number(it) : value(it)))))))));
+    const save = () =>
+      download(
+        "compare.csv",
+        new Blob(
+          [
+            csv([
+              ["", ...trials.map((one) => this.#name(one))],
+              ...rows.map((row) => [row.name, ...row.values]),
+            ]),
+          ],
+          { type: "text/csv" },
+        ),
+      );
+    return card(
+      "What differs",
+      button("CSV", save, { kind: "quiet" }),
+      h(
+        "div.scroll-x",
+        h(
+          "table.plain.differs",
+          h(
+            "thead",
+            h(
+              "tr",
+              h("td"),
+              trials.map((one) =>
+                h(
+                  "th.number",
+                  { scope: "col" },
+                  h("a", { href: `/trials/${one.id}` }, this.#name(one)),
+                  trials.length > 1
+                    ? button(
+                        "",
+                        () => setQuery({ trials: this.ids.filter((id) => id !== String(one.id)).join(",") }),
+                        { kind: "quiet small", title: `Leave trial ${one.id} out`, picture: "close" },
+                      )
+                    : null,
+                ),
+              ),
+            ),
+          ),
+          h(
+            "tbody",
+            rows.map((row) =>
+              h(
+                "tr",
+                h("th", { scope: "row" }, row.name, row.kind ? h("span.kind", ` ${row.kind}`) : null),
+                row.values.map((it) =>
+                  h(
+                    "td.number",
+                    row.name === "State" ? stateBadge(it) : typeof it === "number" ? number(it) : value(it),
+                  ),
+                ),
+              ),
+            ),
+          ),
+        ),
+      ),
+    );
   }
 
   #config() {
     const { differs, trials } = this.found;
     const rows = Object.entries(differs.config ?? {});
     if (!rows.length) return null;
-    return card("Configuration: what differs", null, h("div.scroll-x", {}, h("table.plain.differs", {},
-      h("thead", {}, h("tr", {}, h("td", {}), trials.map((one) => h("th.number", { scope: "col" }, one.id)))),
-      h("tbody", {}, rows.map(([name, values]) => h("tr", {}, h("th.mono", { scope: "row" }, name), values.map((it) => h("td.number.mono", { title: value(it) }, value(it)))))))));
+    return card(
+      "Configuration: what differs",
+      null,
+      h(
+        "div.scroll-x",
+        h(
+          "table.plain.differs",
+          h(
+            "thead",
+            h(
+              "tr",
+              h("td"),
+              trials.map((one) => h("th.number", { scope: "col" }, one.id)),
+            ),
+          ),
+          h(
+            "tbody",
+            rows.map(([name, values]) =>
+              h(
+                "tr",
+                h("th.mono", { scope: "row" }, name),
+                values.map((it) => h("td.number.mono", { title: value(it) }, value(it))),
+              ),
+            ),
+          ),
+        ),
+      ),
+    );
   }
 }
 

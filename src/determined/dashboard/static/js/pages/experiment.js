@@ -72,10 +72,25 @@ class ExperimentPage extends Page {
 
   async edit() {
     const { name, description, labels } = this.experiment;
-    const field = (key, label, value) => h("label.labelled.wide-field", {}, label, h("input.field.long", { name: key, value }));
-    const answer = await dialog("Edit experiment", [field("name", "Name", name), field("description", "Description", description), field("labels", "Labels, with commas", labels.join(", "))], { ok: "Save" });
+    const field = (key, label, value) =>
+      h("label.labelled.wide-field", label, h("input.field.long", { name: key, value }));
+    const answer = await dialog(
+      "Edit experiment",
+      [
+        field("name", "Name", name),
+        field("description", "Description", description),
+        field("labels", "Labels, with commas", labels.join(", ")),
+      ],
+      { ok: "Save" },
+    );
     if (!answer) return;
-    await this.change({ ...answer, labels: answer.labels.split(",").map((one) => one.trim()).filter(Boolean) });
+    await this.change({
+      ...answer,
+      labels: answer.labels
+        .split(",")
+        .map((one) => one.trim())
+        .filter(Boolean),
+    });
   }
 
   async change(changes) {
@@ -90,17 +105,64 @@ class ExperimentPage extends Page {
 
   #head() {
     const it = this.experiment;
-    return h("div.head", {},
-      h("div.what", {},
-        h("div.crumbs", {}, h("a", { href: "/" }, "Experiments"), "/",
-          it.project ? [h("a", { href: `/?project=${it.project.id}` }, [it.project.workspace, it.project.name].filter(Boolean).join(" / ")), "/"] : null, h("span", {}, it.id),
-          it.parent_id ? h("span", {}, " from ", h("a", { href: `/experiments/${it.parent_id}` }, `experiment ${it.parent_id}`)) : null),
-        h("h1", {}, it.name, " ", it.unmanaged ? null : button("", () => this.edit(), { kind: "quiet", title: "Edit name, description and labels", picture: "edit" })),
-        it.description ? h("p.muted", {}, it.description) : null,
-        h("div.under", {}, stateBadge(it.state, it.reason), progressBar(it.progress, it.state), h("span", {}, percent(it.progress)),
-          h("span", {}, count(it.trials, "trial")), h("span", {}, duration(it.duration)), h("span", { title: moment(it.created) }, `created ${ago(it.created)}`),
-          it.archived ? h("span.chip", {}, "archived") : null, it.unmanaged ? h("span.chip", {}, "unmanaged") : null, it.labels.map((label) => h("a.chip", { href: `/?label=${encodeURIComponent(label)}` }, label)))),
-      h("div.bar", {}, verbButtons([it], () => this.load())));
+    return h(
+      "div.head",
+      h(
+        "div.what",
+        h(
+          "div.crumbs",
+          h("a", { href: "/" }, "Experiments"),
+          "/",
+          it.project
+            ? [
+                h(
+                  "a",
+                  { href: `/?project=${it.project.id}` },
+                  [it.project.workspace, it.project.name].filter(Boolean).join(" / "),
+                ),
+                "/",
+              ]
+            : null,
+          h("span", it.id),
+          it.parent_id
+            ? h(
+                "span",
+                " from ",
+                h("a", { href: `/experiments/${it.parent_id}` }, `experiment ${it.parent_id}`),
+              )
+            : null,
+        ),
+        h(
+          "h1",
+          it.name,
+          " ",
+          it.unmanaged
+            ? null
+            : button("", () => this.edit(), {
+                kind: "quiet",
+                title: "Edit name, description and labels",
+                picture: "edit",
+              }),
+        ),
+        it.description ? h("p.muted", it.description) : null,
+        h(
+          "div.under",
+          stateBadge(it.state, it.reason),
+          progressBar(it.progress, it.state),
+          h("span", percent(it.progress)),
+          h("span", count(it.trials, "trial")),
+          h("span", duration(it.duration)),
+          h("span", { title: moment(it.created) }, `created ${ago(it.created)}`),
+          it.archived ? h("span.chip", "archived") : null,
+          it.unmanaged ? h("span.chip", "unmanaged") : null,
+          it.labels.map((label) => h("a.chip", { href: `/?label=${encodeURIComponent(label)}` }, label)),
+        ),
+      ),
+      h(
+        "div.bar",
+        verbButtons([it], () => this.load()),
+      ),
+    );
   }
 
   view() {
@@ -109,7 +171,9 @@ class ExperimentPage extends Page {
       this.error ? problem(this.error, () => this.load()) : null,
       this.#head(),
       tabBar(TABS, this.tabs.name, (name) => `/experiments/${this.id}/${name}`),
-      this.experiment.reason && this.experiment.state === "ERROR" ? h("div.problem", {}, this.experiment.reason) : null,
+      this.experiment.reason && this.experiment.state === "ERROR"
+        ? h("div.problem", this.experiment.reason)
+        : null,
       this.tabs.current ? hold(this.tabs.current.node) : skeleton(8),
     ];
   }

@@ -1,21 +1,32 @@
 // All experiments: search, filter, sort, choose, act.
 
 import { get, query as toQuery, send } from "../api.js";
-import { spark } from "../chart/spark.js";
 import { h, hold } from "../dom.js";
-import { ago, bytes, count, duration, moment, number, percent, real, value } from "../format.js";
+import { count, value } from "../format.js";
 import { Page } from "../page.js";
 import { go, setQuery } from "../router.js";
 import { act, labelField, verbButtons } from "../verbs.js";
 import { dialog } from "../widgets/dialog.js";
+import { experimentColumns } from "../widgets/experiment_columns.js";
 import { openMenu, openPicker } from "../widgets/menu.js";
 import { Paged } from "../widgets/paged.js";
-import { button, empty, problem, progressBar, select, skeleton, stateBadge } from "../widgets/parts.js";
+import { button, empty, problem, select, skeleton, stateBadge } from "../widgets/parts.js";
 import { Table } from "../widgets/table.js";
 import { toast } from "../widgets/toast.js";
 
 const STATES = ["ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR"];
-const FILTERS = ["search", "state", "label", "project", "archived", "unmanaged", "metric_min", "metric_max", "sort", "order"];
+const FILTERS = [
+  "search",
+  "state",
+  "label",
+  "project",
+  "archived",
+  "unmanaged",
+  "metric_min",
+  "metric_max",
+  "sort",
+  "order",
+];
 
 class Experiments extends Page {
   constructor(place) {
@@ -23,41 +34,61 @@ class Experiments extends Page {
     this.available = [];
     this.sparks = new Map();
     this.projects = [];
-    this.paged = new Paged((offset, limit) => this.#fetch(offset, limit), () => this.draw());
+    this.paged = new Paged(
+      (offset, limit) => this.#fetch(offset, limit),
+      () => this.draw(),
+    );
     this.table = new Table({
-      label: "Experiments", height: "calc(100vh - 190px)",
+      label: "Experiments",
+      height: "calc(100vh - 190px)",
       onsort: (sort, order) => setQuery({ sort, order }),
       onselect: () => this.draw(),
       onneed: (first, last) => this.paged.known && this.paged.need(first, last),
     });
-    get("/api/projects", {}, this.signal).then((answer) => {
-      this.projects = answer.rows ?? answer.projects ?? answer;
-      this.draw();
-    }, () => {}); // the filter is left out then
+    get("/api/projects", {}, this.signal).then(
+      (answer) => {
+        this.projects = answer.rows ?? answer.projects ?? answer;
+        this.draw();
+      },
+      () => {},
+    ); // the filter is left out then
   }
 
   #filters() {
-    return { ...Object.fromEntries(FILTERS.map((name) => [name, this.query[name]])), archived: this.query.archived === "1" ? "" : "0" };
+    return {
+      ...Object.fromEntries(FILTERS.map((name) => [name, this.query[name]])),
+      archived: this.query.archived === "1" ? "" : "0",
+    };
   }
 
   async #fetch(offset, limit) {
     const chosen = this.query.columns?.split(",").filter((key) => key.includes(":")) ?? this.#defaultExtras();
-    const answer = await get("/api/experiments", { ...this.#filters(), offset, limit, columns: chosen.join(",") }, this.signal);
+    const answer = await get(
+      "/api/experiments",
+      { ...this.#filters(), offset, limit, columns: chosen.join(",") },
+      this.signal,
+    );
     const first = this.available.length === 0;
     this.available = answer.columns?.available ?? [];
     const ids = answer.rows.map((row) => row.id);
     if (ids.length) {
-      get("/api/experiments/sparks", { ids: ids.join(","), px: 60 }, this.signal).then((sparks) => {
-        for (const [id, one] of Object.entries(sparks)) this.sparks.set(Number(id), one);
-        this.draw();
-      }, () => {}); // a missing spark line is no reason for an alarm
+      get("/api/experiments/sparks", { ids: ids.join(","), px: 60 }, this.signal).then(
+        (sparks) => {
+          for (const [id, one] of Object.entries(sparks)) this.sparks.set(Number(id), one);
+          this.draw();
+        },
+        () => {},
+      ); // a missing spark line is no reason for an alarm
     }
     if (first && !this.query.columns && this.#defaultExtras().length) setTimeout(() => this.load());
     return answer;
   }
 
   #defaultExtras() {
-    return this.available.filter((one) => one.differs && one.key.startsWith("hparam:")).slice(0, 12).map((one) => one.key);
+    return this.available
+      .filter((one) => one.differs && one.key.startsWith("hparam:"))
+      .slice(0, 12)
+      .map((one) => one.key);
   }
 
   load() {
@@ -71,11 +102,18 @@ class Experiments extends Page {
   }
 
   #allColumns() {
-    const extra = this.available.filter((one) => one.key.includes(":")).map((one) => ({
-      key: one.key, title: one.label.replace(/^(hparam|metric):/, ""), kind: one.key.startsWith("hparam") ? "hyperparameter" : "metric",
-      number: true, cell: (row) => value(row.columns?.[one.key]), plain: (row) => row.columns?.[one.key], differs: one.differs,
-    }));
-    return [...COLUMNS(this.sparks), ...extra];
+    const extra = this.available
+      .filter((one) => one.key.includes(":"))
+      .map((one) => ({
+        key: one.key,
+        title: one.label.replace(/^(hparam|metric):/, ""),
+        kind: one.key.startsWith("hparam") ? "hyperparameter" : "metric",
+        number: true,
+        cell: (row) => value(row.columns?.[one.key]),
+        plain: (row) => row.columns?.[one.key],
+        differs: one.differs,
+      }));
+    return [...experimentColumns(this.sparks), ...extra];
   }
 
   #columns() {
@@ -85,8 +123,19 @@ class Experiments extends Page {
       return all.filter((one) => wanted.has(one.key) || one.always);
     }
     const rows = this.paged.rows.filter(Boolean);
-    const extras = new Set(this.#defaultExtras().filter((key) => mostlyKnown(rows, key)).slice(0, 3));
-    return all.filter((one) => !one.hidden && (one.key.includes(":") ? extras.has(one.key) : !one.rare || (rows.length > 1 && new Set(rows.map((row) => JSON.stringify(one.plain(row)))).size > 1)));
+    const extras = new Set(
+      this.#defaultExtras()
+        .filter((key) => mostlyKnown(rows, key))
+        .slice(0, 3),
+    );
+    return all.filter(
+      (one) =>
+        !one.hidden &&
+        (one.key.includes(":")
+          ? extras.has(one.key)
+          : !one.rare ||
+            (rows.length > 1 && new Set(rows.map((row) => JSON.stringify(one.plain(row)))).size > 1)),
+    );
   }
 
   get title() {
@@ -97,14 +146,25 @@ class Experiments extends Page {
     const columns = this.#columns();
     const filtered = FILTERS.slice(0, -2).some((name) => this.query[name]);
     this.table.set({
-      columns, rows: this.paged.rows, total: this.paged.total,
+      columns,
+      rows: this.paged.rows,
+      total: this.paged.total,
       sort: { key: this.query.sort ?? "id", order: this.query.order ?? "desc" },
-      empty: () => (!this.paged.known ? (this.error ? null : skeleton(12)) : filtered
-        ? empty("No experiment fits these filters.", h("a", { href: "/" }, "Show all"))
-        : empty("No experiments yet.", "Start one, and it appears here by itself:", h("code", {}, "det experiment create config.yaml ."))),
+      empty: () =>
+        !this.paged.known
+          ? this.error
+            ? null
+            : skeleton(12)
+          : filtered
+            ? empty("No experiment fits these filters.", h("a", { href: "/" }, "Show all"))
+            : empty(
+                "No experiments yet.",
+                "Start one, and it appears here by itself:",
+                h("code", "det experiment create config.yaml ."),
+              ),
     });
     return [
-      h("h1.hidden-text", {}, "Experiments"),
+      h("h1.hidden-text", "Experiments"),
       this.error ? problem(this.error, () => this.load()) : null,
       h("section.card", { "aria-label": "Experiments" }, this.#tools(columns), hold(this.table.node)),
       this.#selectionBar(),
@@ -115,44 +175,104 @@ class Experiments extends Page {
     const { query } = this;
     const chosen = query.state?.split(",") ?? [];
     const total = this.paged.known ? count(this.paged.total, "experiment") : "";
-    return h("div.bar.table-tools", {},
+    return h(
+      "div.bar.table-tools",
       h("input.field.search", {
-        type: "search", placeholder: "Search name, label, id", "aria-label": "Search experiments", value: query.search ?? "",
-        oninput: (event) => { clearTimeout(this.typing); this.typing = setTimeout(() => setQuery({ search: event.target.value }, { replace: true }), 150); },
+        type: "search",
+        placeholder: "Search name, label, id",
+        "aria-label": "Search experiments",
+        value: query.search ?? "",
+        oninput: (event) => {
+          clearTimeout(this.typing);
+          this.typing = setTimeout(() => setQuery({ search: event.target.value }, { replace: true }), 150);
+        },
       }),
-      button(chosen.length ? `State: ${chosen.length === 1 ? chosen[0].toLowerCase() : chosen.length}` : "State", (event) => this.#stateMenu(event.currentTarget), { pressed: chosen.length ? true : null }),
-      this.projects.length > 1 ? select("Project", [{ value: "", text: "All projects" }, ...this.projects.map((one) => ({ value: String(one.id), text: one.workspace ? `${one.workspace.name ?? one.workspace} / ${one.name}` : one.name }))],
-        query.project ?? "", (project) => setQuery({ project }), { hideLabel: true }) : null,
-      button(query.metric_min || query.metric_max || query.label ? "More filters on" : "More", () => this.#more(), { pressed: query.metric_min || query.metric_max || query.label ? true : null }),
-      button("Archived", () => setQuery({ archived: query.archived === "1" ? "" : "1" }), { pressed: query.archived === "1" }),
+      button(
+        chosen.length ? `State: ${chosen.length === 1 ? chosen[0].toLowerCase() : chosen.length}` : "State",
+        (event) => this.#stateMenu(event.currentTarget),
+        { pressed: chosen.length ? true : null },
+      ),
+      this.projects.length > 1
+        ? select(
+            "Project",
+            [
+              { value: "", text: "All projects" },
+              ...this.projects.map((one) => ({
+                value: String(one.id),
+                text: one.workspace ? `${one.workspace.name ?? one.workspace} / ${one.name}` : one.name,
+              })),
+            ],
+            query.project ?? "",
+            (project) => setQuery({ project }),
+            { hideLabel: true },
+          )
+        : null,
+      button(
+        query.metric_min || query.metric_max || query.label ? "More filters on" : "More",
+        () => this.#more(),
+        { pressed: query.metric_min || query.metric_max || query.label ? true : null },
+      ),
+      button("Archived", () => setQuery({ archived: query.archived === "1" ? "" : "1" }), {
+        pressed: query.archived === "1",
+      }),
       h("span.count", { "aria-live": "polite" }, total),
-      button("Columns", (event) => openPicker(event.currentTarget, "Columns", this.#allColumns().filter((one) => !one.always).map((one) => ({ key: one.key, label: one.title, kind: one.kind })),
-        columns.map((one) => one.key), (keys) => setQuery({ columns: keys.join(",") }, { replace: true })), { kind: "quiet", picture: "columns" }),
-      h("a.button.quiet", { href: `/api/export/experiments.csv?${toQuery(this.#filters())}`, download: "experiments.csv" }, "CSV"));
+      button(
+        "Columns",
+        (event) =>
+          openPicker(
+            event.currentTarget,
+            "Columns",
+            this.#allColumns()
+              .filter((one) => !one.always)
+              .map((one) => ({ key: one.key, label: one.title, kind: one.kind })),
+            columns.map((one) => one.key),
+            (keys) => setQuery({ columns: keys.join(",") }, { replace: true }),
+          ),
+        { kind: "quiet", picture: "columns" },
+      ),
+      h(
+        "a.button.quiet",
+        { href: `/api/export/experiments.csv?${toQuery(this.#filters())}`, download: "experiments.csv" },
+        "CSV",
+      ),
+    );
   }
 
   #stateMenu(anchor) {
     openMenu(anchor, "States", (menu) => {
       const chosen = new Set(this.query.state?.split(",").filter(Boolean) ?? []);
-      return STATES.map((state) => h("label", { key: state }, h("input", {
-        type: "checkbox", checked: chosen.has(state),
-        onchange: () => {
-          chosen.has(state) ? chosen.delete(state) : chosen.add(state);
-          setQuery({ state: [...chosen].join(",") });
-          menu.redraw();
-        },
-      }), stateBadge(state)));
+      return STATES.map((state) =>
+        h(
+          "label",
+          { key: state },
+          h("input", {
+            type: "checkbox",
+            checked: chosen.has(state),
+            onchange: () => {
+              chosen.has(state) ? chosen.delete(state) : chosen.add(state);
+              setQuery({ state: [...chosen].join(",") });
+              menu.redraw();
+            },
+          }),
+          stateBadge(state),
+        ),
+      );
     });
   }
 
   async #more() {
     const { query } = this;
-    const field = (name, label, more = {}) => h("label.labelled.wide-field", {}, label, h("input.field", { name, value: query[name] ?? "", ...more }));
-    const answer = await dialog("Filter experiments", [
-      field("label", "Label"),
-      field("metric_min", "Best metric at least", { inputmode: "decimal" }),
-      field("metric_max", "Best metric at most", { inputmode: "decimal" }),
-    ], { ok: "Filter" });
+    const field = (name, label, more = {}) =>
+      h("label.labelled.wide-field", label, h("input.field", { name, value: query[name] ?? "", ...more }));
+    const answer = await dialog(
+      "Filter experiments",
+      [
+        field("label", "Label"),
+        field("metric_min", "Best metric at least", { inputmode: "decimal" }),
+        field("metric_max", "Best metric at most", { inputmode: "decimal" }),
+      ],
+      { ok: "Filter" },
+    );
     if (answer) setQuery(answer);
   }
 
@@ -164,17 +284,30 @@ class Experiments extends Page {
     const rows = this.#selected();
     if (!rows.length) return null;
     const done = () => this.load();
-    return h("div.selection", { role: "toolbar", "aria-label": "Selected experiments" },
-      h("strong", {}, `${rows.length} selected`), verbButtons(rows, done),
-      button("Label", () => this.#label(rows)), button("Compare", () => this.#compare(), { kind: "main" }),
-      button("", () => this.table.clearSelection(), { kind: "quiet", title: "Clear the selection", picture: "close" }));
+    return h(
+      "div.selection",
+      { role: "toolbar", "aria-label": "Selected experiments" },
+      h("strong", `${rows.length} selected`),
+      verbButtons(rows, done),
+      button("Label", () => this.#label(rows)),
+      button("Compare", () => this.#compare(), { kind: "main" }),
+      button("", () => this.table.clearSelection(), {
+        kind: "quiet",
+        title: "Clear the selection",
+        picture: "close",
+      }),
+    );
   }
 
   async #label(rows) {
     const answer = await dialog(`Label ${count(rows.length, "experiment")}`, [labelField()], { ok: "Add" });
     if (!answer?.label) return;
     try {
-      await send("POST", "/api/experiments/verbs", { verb: "label", ids: rows.map((row) => row.id), label: answer.label });
+      await send("POST", "/api/experiments/verbs", {
+        verb: "label",
+        ids: rows.map((row) => row.id),
+        label: answer.label,
+      });
       toast(`Labelled ${count(rows.length, "experiment")} “${answer.label}”.`, "good");
     } catch (error) {
       toast(error.message, "bad");
@@ -183,7 +316,9 @@ class Experiments extends Page {
   }
 
   #compare() {
-    const trials = this.#selected().map((row) => row.best_trial_id).filter(Boolean);
+    const trials = this.#selected()
+      .map((row) => row.best_trial_id)
+      .filter(Boolean);
     if (trials.length) go(`/compare?trials=${trials.join(",")}`);
     else toast("None of these has a trial with a validation yet.");
   }
@@ -193,44 +328,22 @@ class Experiments extends Page {
       { key: "/", what: "Search", run: () => this.node.querySelector(".search")?.focus() },
       ...this.table.keys((row) => go(`/experiments/${row.id}`)),
       { key: "c", what: "Compare what is selected", run: () => this.#compare() },
-      { key: "p", what: "Pause what is selected, or the row", run: () => {
-        const rows = this.#selected();
-        const row = this.table.rows[this.table.cursor];
-        act("pause", rows.length ? rows : row ? [row] : [], () => this.load());
-      } },
+      {
+        key: "p",
+        what: "Pause what is selected, or the row",
+        run: () => {
+          const rows = this.#selected();
+          const row = this.table.rows[this.table.cursor];
+          act("pause", rows.length ? rows : row ? [row] : [], () => this.load());
+        },
+      },
     ];
   }
 }
 
 // A column of dashes helps nobody.
-const mostlyKnown = (rows, key) => rows.filter((row) => row.columns?.[key] !== null && row.columns?.[key] !== undefined).length > rows.length / 2;
-
-const COLUMNS = (sparks) => [
-  { key: "id", title: "ID", always: true, number: true, fit: true, cell: (row) => row.id, plain: (row) => row.id },
-  {
-    key: "name", title: "Name", always: true, first: "asc", plain: (row) => row.name, hover: (row) => row.description || row.name,
-    cell: (row) => h("span.name", {}, h("a", { href: `/experiments/${row.id}` }, row.name),
-      row.unmanaged ? h("span.chip", { title: "A run of a script that this program did not start" }, "unmanaged") : null,
-      row.archived ? h("span.chip", {}, "archived") : null, row.labels.slice(0, 3).map((label) => h("span.chip", {}, label))),
-  },
-  { key: "state", title: "State", first: "asc", cell: (row) => stateBadge(row.state, row.reason), plain: (row) => row.state },
-  {
-    key: "progress", title: "Progress", plain: (row) => row.progress,
-    cell: (row) => h("span.with-text", {}, progressBar(row.progress, row.state), h("small", {}, percent(row.progress))),
-  },
-  {
-    key: "best", title: "Best", number: true, plain: (row) => row.best_validation, hover: (row) => (row.searcher?.metric ? `${row.searcher.metric} of trial ${row.best_trial_id}` : null),
-    cell: (row) => number(real(row.best_validation)),
-  },
-  { key: "spark", title: "Curve", sort: null, cell: (row) => spark(sparks.get(row.id)?.y, `Curve of ${sparks.get(row.id)?.metric}`), plain: () => "" },
-  { key: "trials", title: "Trials", number: true, cell: (row) => number(row.trials), plain: (row) => row.trials, hover: (row) => Object.entries(row.states ?? {}).map(([state, n]) => `${n} ${state.toLowerCase()}`).join(", ") },
-  { key: "created", title: "Created", cell: (row) => ago(row.created), plain: (row) => moment(row.created), hover: (row) => moment(row.created) },
-  { key: "duration", title: "Duration", number: true, cell: (row) => duration(row.duration), plain: (row) => row.duration },
-  { key: "metric", title: "Metric", sort: null, hidden: true, cell: (row) => row.searcher?.metric ?? "–", plain: (row) => row.searcher?.metric },
-  { key: "searcher", title: "Searcher", sort: null, rare: true, cell: (row) => row.searcher?.name ?? "–", plain: (row) => row.searcher?.name },
-  { key: "project", title: "Project", sort: null, rare: true, cell: (row) => row.project?.name ?? "–", plain: (row) => row.project?.name },
-  { key: "owner", title: "Owner", sort: null, rare: true, cell: (row) => row.owner ?? "–", plain: (row) => row.owner },
-  { key: "checkpoint_size", title: "Checkpoints", number: true, rare: true, cell: (row) => (row.checkpoint_count ? bytes(row.checkpoint_size) : "–"), plain: (row) => row.checkpoint_size, hover: (row) => count(row.checkpoint_count, "checkpoint") },
-];
+const mostlyKnown = (rows, key) =>
+  rows.filter((row) => row.columns?.[key] !== null && row.columns?.[key] !== undefined).length >
+  rows.length / 2;
 
 export const open = (place) => new Experiments(place).begin();

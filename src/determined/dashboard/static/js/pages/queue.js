@@ -26,24 +26,84 @@ class Queue extends Page {
     if (!this.found) return skeleton(8);
     const { slots, running, waiting } = this.found;
     const used = slots.filter((one) => one.used_by).length;
-    return [h("h1.hidden-text", {}, "Queue"), card("Slots", h("span.muted", {}, `${used} of ${count(slots.length, "slot")} in use`), h("div.inside", {}, slots.length ? h("div.slot-grid", {}, slots.map((one) => this.#slot(one))) : empty("No slots."))),
-      this.#table("Running", running, "Nothing runs."), this.#table("Waiting", waiting, "Nothing waits.")];
+    return [
+      h("h1.hidden-text", "Queue"),
+      card(
+        "Slots",
+        h("span.muted", `${used} of ${count(slots.length, "slot")} in use`),
+        h(
+          "div.inside",
+          slots.length
+            ? h(
+                "div.slot-grid",
+                slots.map((one) => this.#slot(one)),
+              )
+            : empty("No slots."),
+        ),
+      ),
+      this.#table("Running", running, "Nothing runs."),
+      this.#table("Waiting", waiting, "Nothing waits."),
+    ];
   }
 
   #slot({ id, kind, name, used_by: by }) {
-    return h("div.slot", { key: String(id), "data-used": Boolean(by) },
-      h("div", {}, h("strong", {}, `Slot ${id}`), h("span.muted", {}, ` ${[kind, name].filter(Boolean).join(" ")}`)),
-      by ? h("div.cut", {}, h("a", { href: `/trials/${by.trial_id}` }, `Trial ${by.trial_id}`), h("span.muted", {}, ` of ${by.name}`)) : h("div.faint", {}, "free"));
+    return h(
+      "div.slot",
+      { key: String(id), "data-used": Boolean(by) },
+      h("div", h("strong", `Slot ${id}`), h("span.muted", ` ${[kind, name].filter(Boolean).join(" ")}`)),
+      by
+        ? h(
+            "div.cut",
+            h("a", { href: `/trials/${by.trial_id}` }, `Trial ${by.trial_id}`),
+            h("span.muted", ` of ${by.name}`),
+          )
+        : h("div.faint", "free"),
+    );
   }
 
   #table(title, rows, nothing) {
     if (!rows.length) return card(title, null, empty(nothing));
     const waiting = title === "Waiting";
-    return card(title, h("span.muted", {}, count(rows.length, "trial")), h("div.scroll-x", {}, h("table.plain", {},
-      h("thead", {}, h("tr", {}, h("th.number", { scope: "col" }, "Trial"), h("th", { scope: "col" }, "Experiment"), h("th.number", { scope: "col" }, "Slots"), waiting ? h("th.number", { scope: "col" }, "Priority") : null, h("th", { scope: "col" }, waiting ? "Why it waits" : "Started"))),
-      h("tbody", {}, rows.slice(0, 500).map((one) => h("tr", { key: `${one.experiment_id}-${one.trial_id}` },
-        h("td.number", {}, one.trial_id ? h("a", { href: `/trials/${one.trial_id}` }, one.trial_id) : "–"), h("td", {}, h("a", { href: `/experiments/${one.experiment_id}` }, one.name)),
-        h("td.number", {}, Array.isArray(one.slots) ? one.slots.join(", ") : one.slots ?? "–"), waiting ? h("td.number", {}, one.priority ?? "–") : null, h("td", { title: one.why ?? "" }, waiting ? one.why : one.since ? ago(one.since) : "–")))))));
+    return card(
+      title,
+      h("span.muted", count(rows.length, "trial")),
+      h(
+        "div.scroll-x",
+        h(
+          "table.plain",
+          h(
+            "thead",
+            h(
+              "tr",
+              h("th.number", { scope: "col" }, "Trial"),
+              h("th", { scope: "col" }, "Experiment"),
+              h("th.number", { scope: "col" }, "Slots"),
+              waiting ? h("th.number", { scope: "col" }, "Priority") : null,
+              h("th", { scope: "col" }, waiting ? "Why it waits" : "Started"),
+            ),
+          ),
+          h(
+            "tbody",
+            rows
+              .slice(0, 500)
+              .map((one) =>
+                h(
+                  "tr",
+                  { key: `${one.experiment_id}-${one.trial_id}` },
+                  h(
+                    "td.number",
+                    one.trial_id ? h("a", { href: `/trials/${one.trial_id}` }, one.trial_id) : "–",
+                  ),
+                  h("td", h("a", { href: `/experiments/${one.experiment_id}` }, one.name)),
+                  h("td.number", Array.isArray(one.slots) ? one.slots.join(", ") : (one.slots ?? "–")),
+                  waiting ? h("td.number", one.priority ?? "–") : null,
+                  h("td", { title: one.why ?? "" }, waiting ? one.why : one.since ? ago(one.since) : "–"),
+                ),
+              ),
+          ),
+        ),
+      ),
+    );
   }
 }
 

@@ -70,13 +70,38 @@ class TrialPage extends Page {
   #head() {
     const { trial } = this;
     const { experiment } = trial;
-    return h("div.head", {},
-      h("div.what", {},
-        h("div.crumbs", {}, h("a", { href: "/" }, "Experiments"), "/", h("a", { href: `/experiments/${experiment.id}` }, experiment.name), "/", h("a", { href: `/experiments/${experiment.id}/trials` }, "Trials"), "/", h("span", {}, trial.id)),
-        h("h1", {}, `Trial ${trial.id}`),
-        h("div.under", {}, stateBadge(trial.state, trial.reason), progressBar(trial.progress, trial.state), h("span", {}, `batch ${number(trial.steps)}`),
-          h("span", {}, duration(trial.duration)), trial.restarts ? h("span", {}, count(trial.restarts, "restart")) : null, trial.decision ? h("span", {}, trial.decision) : null)),
-      h("div.bar", {}, isOver(trial.state) || experiment.unmanaged ? null : button("Kill", () => killTrial(trial, () => this.load()), { kind: "danger" })));
+    return h(
+      "div.head",
+      h(
+        "div.what",
+        h(
+          "div.crumbs",
+          h("a", { href: "/" }, "Experiments"),
+          "/",
+          h("a", { href: `/experiments/${experiment.id}` }, experiment.name),
+          "/",
+          h("a", { href: `/experiments/${experiment.id}/trials` }, "Trials"),
+          "/",
+          h("span", trial.id),
+        ),
+        h("h1", `Trial ${trial.id}`),
+        h(
+          "div.under",
+          stateBadge(trial.state, trial.reason),
+          progressBar(trial.progress, trial.state),
+          h("span", `batch ${number(trial.steps)}`),
+          h("span", duration(trial.duration)),
+          trial.restarts ? h("span", count(trial.restarts, "restart")) : null,
+          trial.decision ? h("span", trial.decision) : null,
+        ),
+      ),
+      h(
+        "div.bar",
+        isOver(trial.state) || experiment.unmanaged
+          ? null
+          : button("Kill", () => killTrial(trial, () => this.load()), { kind: "danger" }),
+      ),
+    );
   }
 
   view() {

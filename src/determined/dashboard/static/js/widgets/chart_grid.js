@@ -7,14 +7,17 @@ import { h, hold, render, widget } from "../dom.js";
 export class ChartGrid {
   constructor({ onpick = null, height = 220, legend = false }) {
     Object.assign(this, { onpick, height, legend, charts: new Map(), shown: new Set() });
-    this.node = widget(h("div.chart-grid", {}));
-    this.sight = new IntersectionObserver((entries) => {
-      for (const { target, isIntersecting } of entries) {
-        if (isIntersecting) this.shown.add(target.name);
-        else this.shown.delete(target.name);
-        if (isIntersecting) this.#load(target.name);
-      }
-    }, { rootMargin: "200px" });
+    this.node = widget(h("div.chart-grid"));
+    this.sight = new IntersectionObserver(
+      (entries) => {
+        for (const { target, isIntersecting } of entries) {
+          if (isIntersecting) this.shown.add(target.name);
+          else this.shown.delete(target.name);
+          if (isIntersecting) this.#load(target.name);
+        }
+      },
+      { rootMargin: "200px" },
+    );
   }
 
   close() {
@@ -34,7 +37,13 @@ export class ChartGrid {
     for (const { name, lines } of panels) {
       let entry = this.charts.get(name);
       if (!entry) {
-        const chart = new CurveChart({ title: name, height: this.height, legend: this.legend, onzoom: zoomInAddress, onpick: this.onpick });
+        const chart = new CurveChart({
+          title: name,
+          height: this.height,
+          legend: this.legend,
+          onzoom: zoomInAddress,
+          onpick: this.onpick,
+        });
         chart.node.name = name;
         entry = { chart };
         this.charts.set(name, entry);
@@ -42,7 +51,10 @@ export class ChartGrid {
       const want = `${text}${lines.map((one) => one.key).join(";")}`;
       if (entry.want !== want) Object.assign(entry, { want, lines, options, stale: true });
     }
-    render(this.node, panels.map(({ name }) => hold(this.charts.get(name).chart.node)));
+    render(
+      this.node,
+      panels.map(({ name }) => hold(this.charts.get(name).chart.node)),
+    );
     for (const [name, { chart }] of this.charts) {
       this.sight.observe(chart.node);
       if (this.shown.has(name)) this.#load(name);

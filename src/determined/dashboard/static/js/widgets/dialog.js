@@ -5,12 +5,17 @@ import { h } from "../dom.js";
 // -> the form's values, or null when it was cancelled
 export function dialog(title, inside, { ok = "OK", cancel = "Cancel", danger = false } = {}) {
   return new Promise((resolve) => {
-    const form = h("form", { method: "dialog" },
+    const form = h(
+      "form",
+      { method: "dialog" },
       h("h2", { id: "dialog-title" }, title),
       inside,
-      h("div.bar", {},
+      h(
+        "div.bar",
         cancel ? h("button.button", { type: "button", onclick: () => box.close() }, cancel) : null,
-        h(danger ? "button.button.danger" : "button.button.main", { type: "submit", value: "ok" }, ok)));
+        h(danger ? "button.button.danger" : "button.button.main", { type: "submit", value: "ok" }, ok),
+      ),
+    );
     const box = h("dialog.dialog", { "aria-labelledby": "dialog-title" }, form);
     box.onclose = () => {
       resolve(box.returnValue === "ok" ? Object.fromEntries(new FormData(form)) : null);
@@ -21,4 +26,4 @@ export function dialog(title, inside, { ok = "OK", cancel = "Cancel", danger = f
   });
 }
 
-export const confirm = (title, text, ok) => dialog(title, [h("p", {}, text)], { ok, danger: true });
+export const confirm = (title, text, ok) => dialog(title, [h("p", text)], { ok, danger: true });

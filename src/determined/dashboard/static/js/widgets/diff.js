@@ -6,8 +6,12 @@ const MOST = 5000;
 
 export function diffView(text, label) {
   const lines = text.split("\n");
-  return h("div.diff", { tabindex: 0, role: "region", "aria-label": label }, lines.slice(0, MOST).map((line) => h("div", { class: kindOf(line) }, line || " ")),
-    lines.length > MOST ? h("div.place", {}, `… ${lines.length - MOST} more lines`) : null);
+  return h(
+    "div.diff",
+    { tabindex: 0, role: "region", "aria-label": label },
+    lines.slice(0, MOST).map((line) => h("div", { class: kindOf(line) }, line || " ")),
+    lines.length > MOST ? h("div.place", `… ${lines.length - MOST} more lines`) : null,
+  );
 }
 
 function kindOf(line) {
@@ -17,6 +21,10 @@ function kindOf(line) {
 
 export function codeView(text, label) {
   const lines = text.replace(/\n$/, "").split("\n");
-  return h("div.code", { tabindex: 0, role: "region", "aria-label": label }, lines.slice(0, MOST).map((line, at) => h("div", { "data-line": at + 1 }, line || " ")),
-    lines.length > MOST ? h("div.place", {}, `… ${lines.length - MOST} more lines: download to see them`) : null);
+  return h(
+    "div.code",
+    { tabindex: 0, role: "region", "aria-label": label },
+    lines.slice(0, MOST).map((line, at) => h("div", { "data-line": at + 1 }, line || " ")),
+    lines.length > MOST ? h("div.place", `… ${lines.length - MOST} more lines: download to see them`) : null,
+  );
 }

@@ -5,28 +5,69 @@ import { setQuery } from "../router.js";
 import { button, select } from "./parts.js";
 
 const LEVELS = [
-  { value: "", text: "All levels" }, { value: "WARNING,ERROR,CRITICAL", text: "Warnings and errors" }, { value: "ERROR,CRITICAL", text: "Errors" }, { value: "INFO", text: "Info" }, { value: "DEBUG", text: "Debug" },
+  { value: "", text: "All levels" },
+  { value: "WARNING,ERROR,CRITICAL", text: "Warnings and errors" },
+  { value: "ERROR,CRITICAL", text: "Errors" },
+  { value: "INFO", text: "Info" },
+  { value: "DEBUG", text: "Debug" },
 ];
 
 export function logFilters(query) {
   let typing = 0;
-  const time = (name, label) => h("label.labelled", {}, label, h("input.field", {
-    type: "datetime-local", step: 1, "aria-label": label, value: query[name] ? localTime(Number(query[name])) : "",
-    onchange: (event) => setQuery({ [name]: event.target.value ? new Date(event.target.value).getTime() / 1000 : "" }),
-  }));
+  const time = (name, label) =>
+    h(
+      "label.labelled",
+      label,
+      h("input.field", {
+        type: "datetime-local",
+        step: 1,
+        "aria-label": label,
+        value: query[name] ? localTime(Number(query[name])) : "",
+        onchange: (event) =>
+          setQuery({ [name]: event.target.value ? new Date(event.target.value).getTime() / 1000 : "" }),
+      }),
+    );
   return [
     h("input.field.search", {
-      type: "search", placeholder: "Search the log", "aria-label": "Search the log", value: query.search ?? "",
-      oninput: (event) => { clearTimeout(typing); typing = setTimeout(() => setQuery({ search: event.target.value, line: "" }, { replace: true }), 250); },
+      type: "search",
+      placeholder: "Search the log",
+      "aria-label": "Search the log",
+      value: query.search ?? "",
+      oninput: (event) => {
+        clearTimeout(typing);
+        typing = setTimeout(() => setQuery({ search: event.target.value, line: "" }, { replace: true }), 250);
+      },
     }),
-    button(".*", () => setQuery({ regex: query.regex !== "1" }), { pressed: query.regex === "1", title: "Search with a regular expression" }),
+    button(".*", () => setQuery({ regex: query.regex !== "1" }), {
+      pressed: query.regex === "1",
+      title: "Search with a regular expression",
+    }),
     select("Level", LEVELS, query.level ?? "", (level) => setQuery({ level }), { hideLabel: true }),
-    h("label.labelled", {}, "Rank", h("input.field.tiny", { type: "number", min: 0, "aria-label": "Rank", value: query.rank ?? "", onchange: (event) => setQuery({ rank: event.target.value }) })),
-    query.since || query.until || query.times ? [time("since", "From"), time("until", "To")] : button("Time", () => setQuery({ times: "1" }, { replace: true })),
+    h(
+      "label.labelled",
+      "Rank",
+      h("input.field.tiny", {
+        type: "number",
+        min: 0,
+        "aria-label": "Rank",
+        value: query.rank ?? "",
+        onchange: (event) => setQuery({ rank: event.target.value }),
+      }),
+    ),
+    query.since || query.until || query.times
+      ? [time("since", "From"), time("until", "To")]
+      : button("Time", () => setQuery({ times: "1" }, { replace: true })),
   ];
 }
 
-export const filterParams = ({ search, regex, level, rank, since, until }) => ({ search, regex, level, rank, since, until });
+export const filterParams = ({ search, regex, level, rank, since, until }) => ({
+  search,
+  regex,
+  level,
+  rank,
+  since,
+  until,
+});
 
 function localTime(seconds) {
   const at = new Date(seconds * 1000);

@@ -13,9 +13,11 @@ export class LogSource {
   async open(line = null) {
     this.busy = true;
     try {
-      const lines = await (line === null ? this.#seek("previous", { tail: 1 }) : this.#seek("next", { from_line: Math.max(1, line - 100) }));
+      const lines = await (line === null
+        ? this.#seek("previous", { tail: 1 })
+        : this.#seek("next", { from_line: Math.max(1, line - 100) }));
       if (line === null) this.next = null; // beyond the end there is nothing yet
-      this.last = line === null ? this.total : lines.at(-1)?.line ?? 0;
+      this.last = line === null ? this.total : (lines.at(-1)?.line ?? 0);
       return lines;
     } finally {
       this.busy = false;
@@ -34,7 +36,11 @@ export class LogSource {
     if (this.busy || this[end] === null) return [];
     this.busy = true;
     try {
-      const lines = await this.#seek(end, end === "next" ? { from_line: this.next } : { from_line: this.previous, tail: 1 }, true);
+      const lines = await this.#seek(
+        end,
+        end === "next" ? { from_line: this.next } : { from_line: this.previous, tail: 1 },
+        true,
+      );
       if (end === "next") this.last = lines.at(-1)?.line ?? this.last;
       return lines;
     } finally {

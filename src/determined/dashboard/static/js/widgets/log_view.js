@@ -8,8 +8,26 @@ const MOST = 5000; // lines in the document; farther ones come again when scroll
 export class LogView {
   // older(), newer() ask for more at either end; href(line) is a line's permanent address
   constructor({ older, newer, href, follow, many = false }) {
-    Object.assign(this, { older, newer, href, many, onfollow: follow, lines: [], following: true, marked: null, search: null });
-    this.node = widget(h("div.log", { tabindex: 0, role: "log", "aria-label": "Log", "aria-live": "off", onscroll: () => this.#scrolled() }));
+    Object.assign(this, {
+      older,
+      newer,
+      href,
+      many,
+      onfollow: follow,
+      lines: [],
+      following: true,
+      marked: null,
+      search: null,
+    });
+    this.node = widget(
+      h("div.log", {
+        tabindex: 0,
+        role: "log",
+        "aria-label": "Log",
+        "aria-live": "off",
+        onscroll: () => this.#scrolled(),
+      }),
+    );
   }
 
   set(lines, { marked = null, search = null } = {}) {
@@ -55,13 +73,24 @@ export class LogView {
   }
 
   #rows(lines) {
-    return lines.map((one) => h(this.many ? "div.log-line.many" : "div.log-line", {
-      key: `${one.trial_id ?? ""}:${one.line}`, "data-level": one.level ?? "", "data-marked": one.line === this.marked,
-    },
-    h("a", { href: this.href(one) }, this.many ? `${one.trial_id}:${one.line}` : one.line),
-    h("time", { title: one.time ? moment(one.time) : "" }, one.time ? clock(one.time) : ""),
-    h("span", { title: one.level ?? "" }, one.rank !== null && one.rank !== undefined ? `r${one.rank}` : one.source === "stderr" ? "err" : ""),
-    h("code", {}, this.#highlighted(one.text))));
+    return lines.map((one) =>
+      h(
+        this.many ? "div.log-line.many" : "div.log-line",
+        {
+          key: `${one.trial_id ?? ""}:${one.line}`,
+          "data-level": one.level ?? "",
+          "data-marked": one.line === this.marked,
+        },
+        h("a", { href: this.href(one) }, this.many ? `${one.trial_id}:${one.line}` : one.line),
+        h("time", { title: one.time ? moment(one.time) : "" }, one.time ? clock(one.time) : ""),
+        h(
+          "span",
+          { title: one.level ?? "" },
+          one.rank !== null && one.rank !== undefined ? `r${one.rank}` : one.source === "stderr" ? "err" : "",
+        ),
+        h("code", this.#highlighted(one.text)),
+      ),
+    );
   }
 
   #highlighted(text) {
@@ -70,7 +99,7 @@ export class LogView {
     let end = 0;
     for (const match of text.matchAll(this.search)) {
       if (!match[0]) break;
-      parts.push(text.slice(end, match.index), h("mark", {}, match[0]));
+      parts.push(text.slice(end, match.index), h("mark", match[0]));
       end = match.index + match[0].length;
     }
     return [...parts, text.slice(end)];

@@ -30,20 +30,33 @@ export function openPicker(anchor, label, items, chosen, onchange) {
     const found = items.filter((one) => one.label.toLowerCase().includes(search.toLowerCase())).slice(0, 200);
     return [
       h("input.field", {
-        type: "search", placeholder: "Find a column", "aria-label": "Find a column", value: search,
-        oninput: (event) => { search = event.target.value; menu.redraw(); },
+        type: "search",
+        placeholder: "Find a column",
+        "aria-label": "Find a column",
+        value: search,
+        oninput: (event) => {
+          search = event.target.value;
+          menu.redraw();
+        },
       }),
-      found.map((one) => h("label", { key: one.key },
-        h("input", {
-          type: "checkbox", checked: ticked.has(one.key),
-          onchange: (event) => {
-            if (event.target.checked) ticked.add(one.key);
-            else ticked.delete(one.key);
-            onchange(items.map((it) => it.key).filter((key) => ticked.has(key)));
-          },
-        }),
-        one.label, one.kind ? h("span.kind", {}, one.kind) : null)),
-      found.length ? null : h("div.empty", {}, "No column of that name."),
+      found.map((one) =>
+        h(
+          "label",
+          { key: one.key },
+          h("input", {
+            type: "checkbox",
+            checked: ticked.has(one.key),
+            onchange: (event) => {
+              if (event.target.checked) ticked.add(one.key);
+              else ticked.delete(one.key);
+              onchange(items.map((it) => it.key).filter((key) => ticked.has(key)));
+            },
+          }),
+          one.label,
+          one.kind ? h("span.kind", one.kind) : null,
+        ),
+      ),
+      found.length ? null : h("div.empty", "No column of that name."),
     ];
   });
 }

@@ -40,7 +40,9 @@ export class Paged {
     this.total = total;
     this.known = true;
     this.rows.length = Math.min(this.rows.length, total);
-    rows.forEach((row, at) => { this.rows[page * PAGE + at] = row; });
+    rows.forEach((row, at) => {
+      this.rows[page * PAGE + at] = row;
+    });
     this.onchange();
   }
 }

@@ -3,8 +3,13 @@
 import { h } from "../dom.js";
 
 export function tabBar(tabs, chosen, href) {
-  return h("nav.tabs", { "aria-label": "Tabs" }, Object.entries(tabs).map(([name, [text]]) =>
-    h("a", { key: name, href: href(name), "aria-current": name === chosen ? "page" : null }, text)));
+  return h(
+    "nav.tabs",
+    { "aria-label": "Tabs" },
+    Object.entries(tabs).map(([name, [text]]) =>
+      h("a", { key: name, href: href(name), "aria-current": name === chosen ? "page" : null }, text),
+    ),
+  );
 }
 
 export class Tabs {

@@ -6,21 +6,109 @@ import { stateBadge } from "./parts.js";
 
 export function trialColumns(hparams, metric, bestId) {
   return [
-    { key: "id", title: "Trial", always: true, number: true, fit: true, cell: (row) => h("a", { href: `/trials/${row.id}` }, row.id), plain: (row) => row.id },
-    { key: "state", title: "State", cell: (row) => stateBadge(row.state, row.reason), plain: (row) => row.state },
-    { key: "best", title: metric ? `Best ${metric}` : "Best", number: true, first: "asc", cell: (row) => h(row.id === bestId ? "span.best-mark" : "span", {}, row.id === bestId ? "★ " : "", number(real(row.best_validation))), plain: (row) => row.best_validation, hover: (row) => (row.best_steps === null ? null : `at batch ${row.best_steps}`) },
-    { key: "latest", title: "Latest", number: true, cell: (row) => number(real(row.latest_validation)), plain: (row) => row.latest_validation },
-    { key: "steps", title: "Batches", number: true, cell: (row) => number(row.steps), plain: (row) => row.steps },
+    {
+      key: "id",
+      title: "Trial",
+      always: true,
+      number: true,
+      fit: true,
+      cell: (row) => h("a", { href: `/trials/${row.id}` }, row.id),
+      plain: (row) => row.id,
+    },
+    {
+      key: "state",
+      title: "State",
+      cell: (row) => stateBadge(row.state, row.reason),
+      plain: (row) => row.state,
+    },
+    {
+      key: "best",
+      title: metric ? `Best ${metric}` : "Best",
+      number: true,
+      first: "asc",
+      cell: (row) =>
+        h(
+          row.id === bestId ? "span.best-mark" : "span",
+          row.id === bestId ? "★ " : "",
+          number(real(row.best_validation)),
+        ),
+      plain: (row) => row.best_validation,
+      hover: (row) => (row.best_steps === null ? null : `at batch ${row.best_steps}`),
+    },
+    {
+      key: "latest",
+      title: "Latest",
+      number: true,
+      cell: (row) => number(real(row.latest_validation)),
+      plain: (row) => row.latest_validation,
+    },
+    {
+      key: "steps",
+      title: "Batches",
+      number: true,
+      cell: (row) => number(row.steps),
+      plain: (row) => row.steps,
+    },
     ...hparams.map(({ name, differs }) => ({
-      key: `hparam:${name}`, title: name, kind: "hyperparameter", rare: !differs, number: true,
-      cell: (row) => value(row.hparams?.[name]), plain: (row) => row.hparams?.[name],
+      key: `hparam:${name}`,
+      title: name,
+      kind: "hyperparameter",
+      rare: !differs,
+      number: true,
+      cell: (row) => value(row.hparams?.[name]),
+      plain: (row) => row.hparams?.[name],
     })),
-    { key: "rung", title: "Rung", number: true, sort: null, rare: true, cell: (row) => number(row.rung), plain: (row) => row.rung },
-    { key: "restarts", title: "Restarts", number: true, rare: true, cell: (row) => number(row.restarts), plain: (row) => row.restarts },
-    { key: "duration", title: "Duration", number: true, cell: (row) => duration(row.duration), plain: (row) => row.duration },
-    { key: "created", title: "Created", hidden: true, cell: (row) => ago(row.created), plain: (row) => moment(row.created), hover: (row) => moment(row.created) },
-    { key: "checkpoints", title: "Checkpoints", number: true, sort: null, hidden: true, cell: (row) => (row.checkpoint_count ? bytes(row.checkpoint_size) : "–"), plain: (row) => row.checkpoint_size, hover: (row) => count(row.checkpoint_count, "checkpoint") },
-    { key: "decision", title: "Decision", sort: null, rare: true, cell: (row) => row.decision ?? "", plain: (row) => row.decision, hover: (row) => row.decision },
+    {
+      key: "rung",
+      title: "Rung",
+      number: true,
+      sort: null,
+      rare: true,
+      cell: (row) => number(row.rung),
+      plain: (row) => row.rung,
+    },
+    {
+      key: "restarts",
+      title: "Restarts",
+      number: true,
+      rare: true,
+      cell: (row) => number(row.restarts),
+      plain: (row) => row.restarts,
+    },
+    {
+      key: "duration",
+      title: "Duration",
+      number: true,
+      cell: (row) => duration(row.duration),
+      plain: (row) => row.duration,
+    },
+    {
+      key: "created",
+      title: "Created",
+      hidden: true,
+      cell: (row) => ago(row.created),
+      plain: (row) => moment(row.created),
+      hover: (row) => moment(row.created),
+    },
+    {
+      key: "checkpoints",
+      title: "Checkpoints",
+      number: true,
+      sort: null,
+      hidden: true,
+      cell: (row) => (row.checkpoint_count ? bytes(row.checkpoint_size) : "–"),
+      plain: (row) => row.checkpoint_size,
+      hover: (row) => count(row.checkpoint_count, "checkpoint"),
+    },
+    {
+      key: "decision",
+      title: "Decision",
+      sort: null,
+      rare: true,
+      cell: (row) => row.decision ?? "",
+      plain: (row) => row.decision,
+      hover: (row) => row.decision,
+    },
   ];
 }
 
@@ -31,5 +119,7 @@ export function shownColumns(all, rows, chosen) {
     return all.filter((one) => one.always || wanted.has(one.key));
   }
   const differs = (one) => new Set(rows.map((row) => JSON.stringify(one.plain(row) ?? null))).size > 1;
-  return all.filter((one) => !one.hidden && (!one.rare || (one.key.startsWith("hparam:") ? false : differs(one))));
+  return all.filter(
+    (one) => !one.hidden && (!one.rare || (one.key.startsWith("hparam:") ? false : differs(one))),
+  );
 }

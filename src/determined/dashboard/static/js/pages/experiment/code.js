@@ -14,14 +14,20 @@ class Code extends Page {
   }
 
   get chosen() {
-    return this.query.file ?? this.files?.find((one) => one.path.endsWith(".py"))?.path ?? this.files?.[0]?.path;
+    return (
+      this.query.file ?? this.files?.find((one) => one.path.endsWith(".py"))?.path ?? this.files?.[0]?.path
+    );
   }
 
   load() {
     return this.ask(async () => {
       this.files ??= (await get(path("experiments", this.owner.id, "code"), {}, this.signal)).files;
       if (this.chosen && this.file?.path !== this.chosen) {
-        this.file = await get(`${path("experiments", this.owner.id, "code", "file")}`, { path: this.chosen }, this.signal);
+        this.file = await get(
+          `${path("experiments", this.owner.id, "code", "file")}`,
+          { path: this.chosen },
+          this.signal,
+        );
       }
     });
   }
@@ -30,15 +36,50 @@ class Code extends Page {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.files) return skeleton(10);
     if (!this.files.length) return empty("No code was kept with this experiment.");
-    return card("Code", [h("span.muted", {}, count(this.files.length, "file")), h("a.button.quiet", { href: `${path("experiments", this.owner.id, "code", "download")}`, download: "" }, "Download")],
-      h("div.browser", {}, h("nav", { "aria-label": "Files" }, this.files.map((one) => h("a", { key: one.path, href: `/experiments/${this.owner.id}/code?file=${encodeURIComponent(one.path)}`, "aria-current": one.path === this.chosen ? "true" : null, title: one.path }, h("span.cut", {}, one.path), h("small.nowrap", {}, bytes(one.size))))),
-        h("div", {}, this.#text())));
+    return card(
+      "Code",
+      [
+        h("span.muted", count(this.files.length, "file")),
+        h(
+          "a.button.quiet",
+          { href: `${path("experiments", this.owner.id, "code", "download")}`, download: "" },
+          "Download",
+        ),
+      ],
+      h(
+        "div.browser",
+        h(
+          "nav",
+          { "aria-label": "Files" },
+          this.files.map((one) =>
+            h(
+              "a",
+              {
+                key: one.path,
+                href: `/experiments/${this.owner.id}/code?file=${encodeURIComponent(one.path)}`,
+                "aria-current": one.path === this.chosen ? "true" : null,
+                title: one.path,
+              },
+              h("span.cut", one.path),
+              h("small.nowrap", bytes(one.size)),
+            ),
+          ),
+        ),
+        h("div", this.#text()),
+      ),
+    );
   }
 
   #text() {
     if (!this.file || this.file.path !== this.chosen) return skeleton(8);
-    if (this.file.binary || this.file.text === null) return empty("This file is not text.", "Download the code to look at it.");
-    return [codeView(this.file.text, this.file.path), this.file.truncated ? h("div.note", {}, "Only the beginning is shown: download the code to see all of it.") : null];
+    if (this.file.binary || this.file.text === null)
+      return empty("This file is not text.", "Download the code to look at it.");
+    return [
+      codeView(this.file.text, this.file.path),
+      this.file.truncated
+        ? h("div.note", "Only the beginning is shown: download the code to see all of it.")
+        : null,
+    ];
   }
 }
 

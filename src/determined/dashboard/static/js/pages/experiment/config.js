@@ -15,30 +15,64 @@ class Config extends Page {
 
   load() {
     return this.ask(async () => {
-      this.diff = this.query.other ? await get(path("experiments", this.owner.id, "diff"), { other: this.query.other }, this.signal) : null;
+      this.diff = this.query.other
+        ? await get(path("experiments", this.owner.id, "diff"), { other: this.query.other }, this.signal)
+        : null;
     });
   }
 
   view() {
     const { config_yaml: text = "", id } = this.owner.experiment;
-    const compare = h("form.bar", { onsubmit: (event) => { event.preventDefault(); setQuery({ other: new FormData(event.target).get("other") }); } },
-      h("label.labelled", {}, "Difference to experiment", h("input.field", { name: "other", inputmode: "numeric", size: 6, value: this.query.other ?? "", placeholder: "ID" })),
-      h("button.button", { type: "submit" }, "Show"), this.query.other ? button("Close", () => setQuery({ other: "" }), { kind: "quiet" }) : null);
+    const compare = h(
+      "form.bar",
+      {
+        onsubmit: (event) => {
+          event.preventDefault();
+          setQuery({ other: new FormData(event.target).get("other") });
+        },
+      },
+      h(
+        "label.labelled",
+        "Difference to experiment",
+        h("input.field", {
+          name: "other",
+          inputmode: "numeric",
+          size: 6,
+          value: this.query.other ?? "",
+          placeholder: "ID",
+        }),
+      ),
+      h("button.button", { type: "submit" }, "Show"),
+      this.query.other ? button("Close", () => setQuery({ other: "" }), { kind: "quiet" }) : null,
+    );
     return [
       compare,
       this.error ? problem(this.error) : null,
       this.query.other && !this.error ? (this.diff ? this.#diff() : skeleton(8)) : null,
-      card(`Configuration of experiment ${id}`, button("", () => copy(text), { kind: "quiet", title: "Copy the configuration", picture: "copy" }), codeView(text, "Configuration")),
+      card(
+        `Configuration of experiment ${id}`,
+        button("", () => copy(text), { kind: "quiet", title: "Copy the configuration", picture: "copy" }),
+        codeView(text, "Configuration"),
+      ),
     ];
   }
 
   #diff() {
     const { config, code = [] } = this.diff;
     const other = this.query.other;
-    if (!config && !code.length) return empty(`Experiment ${other} has the same configuration and the same code.`);
+    if (!config && !code.length)
+      return empty(`Experiment ${other} has the same configuration and the same code.`);
     return [
-      config ? card(`Configuration: ${this.owner.id} → ${other}`, null, diffView(config, "Difference of configurations")) : h("div.muted", {}, "The configurations are the same."),
-      code.length ? code.map((one) => card(one.path, null, diffView(one.diff, `Difference of ${one.path}`))) : h("div.muted", {}, "The code is the same."),
+      config
+        ? card(
+            `Configuration: ${this.owner.id} → ${other}`,
+            null,
+            diffView(config, "Difference of configurations"),
+          )
+        : h("div.muted", "The configurations are the same."),
+      code.length
+        ? code.map((one) => card(one.path, null, diffView(one.diff, `Difference of ${one.path}`)))
+        : h("div.muted", "The code is the same."),
     ];
   }
 }

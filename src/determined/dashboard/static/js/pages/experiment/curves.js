@@ -17,7 +17,12 @@ class Curves extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    this.chart = new CurveChart({ title: "Curves", height: 480, onzoom: zoomInAddress, onpick: (line) => go(line.href) });
+    this.chart = new CurveChart({
+      title: "Curves",
+      height: 480,
+      onzoom: zoomInAddress,
+      onpick: (line) => go(line.href),
+    });
   }
 
   close() {
@@ -56,11 +61,25 @@ class Curves extends Page {
     const shown = best(this.trials, Number(this.query.top ?? 50), smaller);
     const { ids, hparams } = this.trials;
     const lines = shown.map((at) => ({
-      key: seriesKey(ids[at], metric, metric.batches && everyBatch(this.query)), name: `Trial ${ids[at]}`, href: `/trials/${ids[at]}`, at: shown.indexOf(at),
-      about: Object.fromEntries(Object.entries(hparams).filter(([, all]) => new Set(all).size > 1).map(([name, all]) => [name, all[at]])),
+      key: seriesKey(ids[at], metric, metric.batches && everyBatch(this.query)),
+      name: `Trial ${ids[at]}`,
+      href: `/trials/${ids[at]}`,
+      at: shown.indexOf(at),
+      about: Object.fromEntries(
+        Object.entries(hparams)
+          .filter(([, all]) => new Set(all).size > 1)
+          .map(([name, all]) => [name, all[at]]),
+      ),
     }));
-    const note = ids.length > shown.length ? `The ${shown.length} best of ${ids.length.toLocaleString("en-US")} trials.` : "";
-    this.chart.set({ title: metricTitle(metric), lines, options: { ...curveOptions(this.query), smallerIsBetter: smaller, note } });
+    const note =
+      ids.length > shown.length
+        ? `The ${shown.length} best of ${ids.length.toLocaleString("en-US")} trials.`
+        : "";
+    this.chart.set({
+      title: metricTitle(metric),
+      lines,
+      options: { ...curveOptions(this.query), smallerIsBetter: smaller, note },
+    });
     want({ series: lines.map((one) => one.key) });
   }
 
@@ -75,13 +94,29 @@ class Curves extends Page {
 
   view() {
     if (this.error) return problem(this.error, () => this.load());
-    if (!this.metrics.length) return empty("No metrics yet.", "Curves appear with the first report of a trial.");
+    if (!this.metrics.length)
+      return empty("No metrics yet.", "Curves appear with the first report of a trial.");
     const { metric } = this;
     return [
-      h("div.bar", {},
-        select("Metric", this.metrics.map(({ group, name }) => ({ value: `${group}.${name}`, text: metricTitle({ group, name }) })), `${metric.group}.${metric.name}`, (it) => setQuery({ metric: it })),
+      h(
+        "div.bar",
+        select(
+          "Metric",
+          this.metrics.map(({ group, name }) => ({
+            value: `${group}.${name}`,
+            text: metricTitle({ group, name }),
+          })),
+          `${metric.group}.${metric.name}`,
+          (it) => setQuery({ metric: it }),
+        ),
         curveControls(this.query, this.metrics, { many: true, batches: metric.batches }),
-        select("Trials", TOP.map((n) => ({ value: n, text: `best ${n}` })), this.query.top ?? "50", (top) => setQuery({ top }))),
+        select(
+          "Trials",
+          TOP.map((n) => ({ value: n, text: `best ${n}` })),
+          this.query.top ?? "50",
+          (top) => setQuery({ top }),
+        ),
+      ),
       hold(this.chart.node),
     ];
   }
@@ -94,7 +129,10 @@ export function best({ ids, values }, most, smallerIsBetter) {
     if (!Number.isFinite(it)) return Infinity;
     return smallerIsBetter ? it : -it;
   };
-  return ids.map((_, at) => at).sort((a, b) => worth(a) - worth(b) || ids[a] - ids[b]).slice(0, most);
+  return ids
+    .map((_, at) => at)
+    .sort((a, b) => worth(a) - worth(b) || ids[a] - ids[b])
+    .slice(0, most);
 }
 
 export const open = (place, owner) => new Curves(place, owner).begin();

@@ -12,7 +12,11 @@ class ExperimentLogs extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    this.lines = new LogView({ many: true, older: () => this.#older(), href: (one) => `/trials/${one.trial_id}/logs?line=${one.line}` });
+    this.lines = new LogView({
+      many: true,
+      older: () => this.#older(),
+      href: (one) => `/trials/${one.trial_id}/logs?line=${one.line}`,
+    });
   }
 
   close() {
@@ -25,8 +29,12 @@ class ExperimentLogs extends Page {
     const request = (this.request = new AbortController());
     const url = path("experiments", this.owner.id, "logs");
     const source = new LogSource(
-      ({ from_line: after, tail, limit }) => get(url, { ...filterParams(this.query), after, tail, limit }, request.signal),
-      (place) => { this.searching = place !== null; this.draw(); },
+      ({ from_line: after, tail, limit }) =>
+        get(url, { ...filterParams(this.query), after, tail, limit }, request.signal),
+      (place) => {
+        this.searching = place !== null;
+        this.draw();
+      },
     );
     return this.ask(async () => {
       const lines = await source.open();
@@ -49,8 +57,18 @@ class ExperimentLogs extends Page {
   view() {
     return [
       this.error ? problem(this.error, () => this.load()) : null,
-      h("section.card", { "aria-label": "Logs of all trials" }, h("div.bar.table-tools", {}, logFilters(this.query), h("span.count", { role: "status" }, this.searching ? "Searching …" : "")),
-        this.source && !this.searching && !this.lines.lines.length ? empty(this.query.search || this.query.level ? "No line fits." : "No log yet.") : hold(this.lines.node)),
+      h(
+        "section.card",
+        { "aria-label": "Logs of all trials" },
+        h(
+          "div.bar.table-tools",
+          logFilters(this.query),
+          h("span.count", { role: "status" }, this.searching ? "Searching …" : ""),
+        ),
+        this.source && !this.searching && !this.lines.lines.length
+          ? empty(this.query.search || this.query.level ? "No line fits." : "No log yet.")
+          : hold(this.lines.node),
+      ),
     ];
   }
 

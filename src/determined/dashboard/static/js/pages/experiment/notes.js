@@ -17,9 +17,26 @@ class Notes extends Page {
 
   view() {
     const saved = this.owner.experiment.notes ?? "";
-    return card("Notes", button("Save", () => this.owner.change({ notes: this.text }), { kind: "main", disabled: this.text === saved }),
-      h("div.inside", {}, h("textarea.field.mono", { rows: 18, "aria-label": "Notes", placeholder: "What was this for, what did it show?", value: this.text,
-        oninput: (event) => { this.text = event.target.value; this.draw(); } })));
+    return card(
+      "Notes",
+      button("Save", () => this.owner.change({ notes: this.text }), {
+        kind: "main",
+        disabled: this.text === saved,
+      }),
+      h(
+        "div.inside",
+        h("textarea.field.mono", {
+          rows: 18,
+          "aria-label": "Notes",
+          placeholder: "What was this for, what did it show?",
+          value: this.text,
+          oninput: (event) => {
+            this.text = event.target.value;
+            this.draw();
+          },
+        }),
+      ),
+    );
   }
 }
 

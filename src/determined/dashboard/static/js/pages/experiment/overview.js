@@ -33,9 +33,18 @@ class Overview extends Page {
     const trial = experiment.best_trial_id;
     if (!trial || !metric || trial === this.charted) return;
     this.charted = trial;
-    this.chart ??= new CurveChart({ title: metric, height: 240, legend: false, onpick: () => go(`/trials/${trial}`) });
+    this.chart ??= new CurveChart({
+      title: metric,
+      height: 240,
+      legend: false,
+      onpick: () => go(`/trials/${trial}`),
+    });
     const key = seriesKey(trial, { group: "validation", name: metric });
-    this.chart.set({ title: `${metric} of trial ${trial}`, lines: [{ key, name: `Trial ${trial}`, about: experiment.best?.hparams }], options: {} });
+    this.chart.set({
+      title: `${metric} of trial ${trial}`,
+      lines: [{ key, name: `Trial ${trial}`, about: experiment.best?.hparams }],
+      options: {},
+    });
     want({ series: [key] });
   }
 
@@ -46,33 +55,112 @@ class Overview extends Page {
   view() {
     const it = this.owner.experiment;
     this.#showCurve();
-    return [h("div.columns", {}, h("div.stack", {}, this.#best(it), this.chart ? hold(this.chart.node) : null),
-      h("div.stack", {}, this.#about(it), this.#events(it)))];
+    return [
+      h(
+        "div.columns",
+        h("div.stack", this.#best(it), this.chart ? hold(this.chart.node) : null),
+        h("div.stack", this.#about(it), this.#events(it)),
+      ),
+    ];
   }
 
   #best({ best, searcher }) {
-    if (!best) return card("Best trial", null, empty("No trial has validated yet.", searcher?.metric ? `The best one will be chosen by ${searcher.metric}.` : null));
-    return card("Best trial", h("a", { href: `/trials/${best.trial_id}` }, `Trial ${best.trial_id}`), h("div.inside.stack", {},
-      h("div", {}, h("div.big-number", {}, number(real(best.value), 6)), h("span.muted", {}, `${best.metric} at batch ${number(best.steps)}`)),
-      facts(Object.entries(best.hparams ?? {}).slice(0, 24).map(([name, it]) => [h("span.mono", {}, name), h("span.mono", {}, value(it))])),
-      best.load ? h("div", {}, h("div.muted", {}, "Load it in Python"), copyable(best.load)) : null));
+    if (!best)
+      return card(
+        "Best trial",
+        null,
+        empty(
+          "No trial has validated yet.",
+          searcher?.metric ? `The best one will be chosen by ${searcher.metric}.` : null,
+        ),
+      );
+    return card(
+      "Best trial",
+      h("a", { href: `/trials/${best.trial_id}` }, `Trial ${best.trial_id}`),
+      h(
+        "div.inside.stack",
+        h(
+          "div",
+          h("div.big-number", number(real(best.value), 6)),
+          h("span.muted", `${best.metric} at batch ${number(best.steps)}`),
+        ),
+        facts(
+          Object.entries(best.hparams ?? {})
+            .slice(0, 24)
+            .map(([name, it]) => [h("span.mono", name), h("span.mono", value(it))]),
+        ),
+        best.load ? h("div", h("div.muted", "Load it in Python"), copyable(best.load)) : null,
+      ),
+    );
   }
 
   #about(it) {
-    return card("About", null, h("div.inside", {}, facts([
-      ["Trials", h("span.bar", {}, Object.entries(it.states ?? {}).map(([state, n]) => h("span.nowrap", {}, `${n} `, stateBadge(state))))],
-      ["Searcher", it.searcher ? [it.searcher.name, it.searcher.metric ? `, ${it.searcher.smaller_is_better ? "least" : "greatest"} ${it.searcher.metric}` : ""].join("") : null],
-      ["Created", moment(it.created)], ["Started", it.started && moment(it.started)], ["Ended", it.ended && moment(it.ended)],
-      ["Duration", duration(it.duration)], ["Slot time", duration(it.slot_seconds)],
-      ["Checkpoints", it.checkpoint_count ? `${it.checkpoint_count}, ${bytes(it.checkpoint_size)}` : "none"], ["Owner", it.owner],
-      ["Python", it.environment?.python],
-    ])));
+    return card(
+      "About",
+      null,
+      h(
+        "div.inside",
+        facts([
+          [
+            "Trials",
+            h(
+              "span.bar",
+              Object.entries(it.states ?? {}).map(([state, n]) =>
+                h("span.nowrap", `${n} `, stateBadge(state)),
+              ),
+            ),
+          ],
+          [
+            "Searcher",
+            it.searcher
+              ? [
+                  it.searcher.name,
+                  it.searcher.metric
+                    ? `, ${it.searcher.smaller_is_better ? "least" : "greatest"} ${it.searcher.metric}`
+                    : "",
+                ].join("")
+              : null,
+          ],
+          ["Created", moment(it.created)],
+          ["Started", it.started && moment(it.started)],
+          ["Ended", it.ended && moment(it.ended)],
+          ["Duration", duration(it.duration)],
+          ["Slot time", duration(it.slot_seconds)],
+          [
+            "Checkpoints",
+            it.checkpoint_count ? `${it.checkpoint_count}, ${bytes(it.checkpoint_size)}` : "none",
+          ],
+          ["Owner", it.owner],
+          ["Python", it.environment?.python],
+        ]),
+      ),
+    );
   }
 
   #events({ events }) {
     if (!events?.length) return null;
-    return card("What happened", null, h("ul.events.inside", {}, events.slice(0, 30).map((one) =>
-      h("li", {}, h("time", {}, moment(one.time)), h(one.level === "ERROR" ? "span.danger-text" : "span", {}, one.trial_id ? [h("a", { href: `/trials/${one.trial_id}` }, `Trial ${one.trial_id}`), ": "] : null, one.text)))));
+    return card(
+      "What happened",
+      null,
+      h(
+        "ul.events.inside",
+        events
+          .slice(0, 30)
+          .map((one) =>
+            h(
+              "li",
+              h("time", moment(one.time)),
+              h(
+                one.level === "ERROR" ? "span.danger-text" : "span",
+                one.trial_id
+                  ? [h("a", { href: `/trials/${one.trial_id}` }, `Trial ${one.trial_id}`), ": "]
+                  : null,
+                one.text,
+              ),
+            ),
+          ),
+      ),
+    );
   }
 }
 

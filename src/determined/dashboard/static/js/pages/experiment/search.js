@@ -1,6 +1,6 @@
 // What a search found: one view of five at a time.
 
-import { h, hold } from "../../dom.js";
+import { hold } from "../../dom.js";
 import { Page } from "../../page.js";
 import { setQuery } from "../../router.js";
 import { choice, skeleton } from "../../widgets/parts.js";
@@ -49,7 +49,12 @@ class Search extends Page {
 
   view() {
     return [
-      choice("View of the search", Object.entries(VIEWS).map(([value, [text]]) => ({ value, text })), this.name, (view) => setQuery({ view: view === "parallel" ? "" : view })),
+      choice(
+        "View of the search",
+        Object.entries(VIEWS).map(([value, [text]]) => ({ value, text })),
+        this.name,
+        (view) => setQuery({ view: view === "parallel" ? "" : view }),
+      ),
       this.current ? hold(this.current.node) : skeleton(8),
     ];
   }

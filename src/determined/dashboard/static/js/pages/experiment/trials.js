@@ -18,9 +18,14 @@ class Trials extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    this.paged = new Paged((offset, limit) => get(path("experiments", owner.id, "trials"), { ...this.#filters(), offset, limit }, this.signal), () => this.draw());
+    this.paged = new Paged(
+      (offset, limit) =>
+        get(path("experiments", owner.id, "trials"), { ...this.#filters(), offset, limit }, this.signal),
+      () => this.draw(),
+    );
     this.table = new Table({
-      label: "Trials", height: "calc(100vh - 300px)",
+      label: "Trials",
+      height: "calc(100vh - 300px)",
       onsort: (sort, order) => setQuery({ sort, order }),
       onselect: () => this.draw(),
       onneed: (first, last) => this.paged.known && this.paged.need(first, last),
@@ -28,7 +33,15 @@ class Trials extends Page {
   }
 
   #filters() {
-    return { sort: this.query.sort, order: this.query.order, state: this.query.state, columns: this.query.columns?.split(",").filter((key) => key.startsWith("metric:")).join(",") };
+    return {
+      sort: this.query.sort,
+      order: this.query.order,
+      state: this.query.state,
+      columns: this.query.columns
+        ?.split(",")
+        .filter((key) => key.startsWith("metric:"))
+        .join(","),
+    };
   }
 
   load() {
@@ -43,32 +56,97 @@ class Trials extends Page {
 
   #allColumns() {
     const { hparams = [], searcher, metrics = [], best_trial_id } = this.owner.experiment;
-    return [...trialColumns(hparams, searcher?.metric, best_trial_id), ...metrics.map(({ group, name }) => ({
-      key: `metric:${group}.${name}`, title: metricTitle({ group, name }), kind: "metric", rare: true, number: true,
-      cell: (row) => row.columns?.[`metric:${group}.${name}`] ?? "–", plain: (row) => row.columns?.[`metric:${group}.${name}`],
-    }))];
+    return [
+      ...trialColumns(hparams, searcher?.metric, best_trial_id),
+      ...metrics.map(({ group, name }) => ({
+        key: `metric:${group}.${name}`,
+        title: metricTitle({ group, name }),
+        kind: "metric",
+        rare: true,
+        number: true,
+        cell: (row) => row.columns?.[`metric:${group}.${name}`] ?? "–",
+        plain: (row) => row.columns?.[`metric:${group}.${name}`],
+      })),
+    ];
   }
 
   view() {
     const all = this.#allColumns();
-    const columns = shownColumns(all.filter((one) => this.query.columns || !one.key.startsWith("metric:")), this.paged.rows.filter(Boolean), this.query.columns);
+    const columns = shownColumns(
+      all.filter((one) => this.query.columns || !one.key.startsWith("metric:")),
+      this.paged.rows.filter(Boolean),
+      this.query.columns,
+    );
     this.table.set({
-      columns, rows: this.paged.rows, total: this.paged.total, sort: { key: this.query.sort ?? "id", order: this.query.order ?? "asc" },
-      empty: () => (!this.paged.known ? (this.error ? null : skeleton(8)) : this.query.state ? empty("No trial is in that state.", h("a", { href: location.pathname }, "Show all")) : empty("No trials yet.")),
+      columns,
+      rows: this.paged.rows,
+      total: this.paged.total,
+      sort: { key: this.query.sort ?? "id", order: this.query.order ?? "asc" },
+      empty: () =>
+        !this.paged.known
+          ? this.error
+            ? null
+            : skeleton(8)
+          : this.query.state
+            ? empty("No trial is in that state.", h("a", { href: location.pathname }, "Show all"))
+            : empty("No trials yet."),
     });
     return [
       this.error ? problem(this.error, () => this.load()) : null,
-      h("section.card", { "aria-label": "Trials" },
-        h("div.bar.table-tools", {},
-          select("State", [{ value: "", text: "All states" }, ...STATES.map((state) => ({ value: state, text: state.toLowerCase() }))], this.query.state ?? "", (state) => setQuery({ state }), { hideLabel: true }),
-          h("span.count", {}, this.paged.known ? count(this.paged.total, "trial") : ""),
-          button("Columns", (event) => openPicker(event.currentTarget, "Columns", all.filter((one) => !one.always).map((one) => ({ key: one.key, label: one.title, kind: one.kind })),
-            columns.map((one) => one.key), (keys) => setQuery({ columns: keys.join(",") }, { replace: true })), { kind: "quiet", picture: "columns" }),
-          h("a.button.quiet", { href: `/api/export/trials.csv?${toQuery({ experiment: this.owner.id, ...this.#filters() })}`, download: `experiment-${this.owner.id}-trials.csv` }, "CSV")),
-        hold(this.table.node)),
-      this.table.selected.size ? h("div.selection", { role: "toolbar", "aria-label": "Selected trials" },
-        h("strong", {}, `${this.table.selected.size} selected`), button("Compare", () => this.#compare(), { kind: "main" }),
-        button("", () => this.table.clearSelection(), { kind: "quiet", title: "Clear the selection", picture: "close" })) : null,
+      h(
+        "section.card",
+        { "aria-label": "Trials" },
+        h(
+          "div.bar.table-tools",
+          select(
+            "State",
+            [
+              { value: "", text: "All states" },
+              ...STATES.map((state) => ({ value: state, text: state.toLowerCase() })),
+            ],
+            this.query.state ?? "",
+            (state) => setQuery({ state }),
+            { hideLabel: true },
+          ),
+          h("span.count", this.paged.known ? count(this.paged.total, "trial") : ""),
+          button(
+            "Columns",
+            (event) =>
+              openPicker(
+                event.currentTarget,
+                "Columns",
+                all
+                  .filter((one) => !one.always)
+                  .map((one) => ({ key: one.key, label: one.title, kind: one.kind })),
+                columns.map((one) => one.key),
+                (keys) => setQuery({ columns: keys.join(",") }, { replace: true }),
+              ),
+            { kind: "quiet", picture: "columns" },
+          ),
+          h(
+            "a.button.quiet",
+            {
+              href: `/api/export/trials.csv?${toQuery({ experiment: this.owner.id, ...this.#filters() })}`,
+              download: `experiment-${this.owner.id}-trials.csv`,
+            },
+            "CSV",
+          ),
+        ),
+        hold(this.table.node),
+      ),
+      this.table.selected.size
+        ? h(
+            "div.selection",
+            { role: "toolbar", "aria-label": "Selected trials" },
+            h("strong", `${this.table.selected.size} selected`),
+            button("Compare", () => this.#compare(), { kind: "main" }),
+            button("", () => this.table.clearSelection(), {
+              kind: "quiet",
+              title: "Clear the selection",
+              picture: "close",
+            }),
+          )
+        : null,
     ];
   }
 
@@ -78,7 +156,10 @@ class Trials extends Page {
   }
 
   keys() {
-    return [...this.table.keys((row) => go(`/trials/${row.id}`)), { key: "c", what: "Compare what is selected", run: () => this.#compare() }];
+    return [
+      ...this.table.keys((row) => go(`/trials/${row.id}`)),
+      { key: "c", what: "Compare what is selected", run: () => this.#compare() },
+    ];
   }
 }
 

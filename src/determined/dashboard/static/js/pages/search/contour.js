@@ -22,17 +22,30 @@ class Contour extends Page {
 
   load() {
     return this.ask(async () => {
-      this.axes ??= axesOf(await fetchPoints(this.owner.id, this.signal), this.owner.experiment.hparams ?? []);
+      this.axes ??= axesOf(
+        await fetchPoints(this.owner.id, this.signal),
+        this.owner.experiment.hparams ?? [],
+      );
       const [x, y] = this.#pair();
       if (!y) return;
-      const grid = await get(path("experiments", this.owner.id, "contour"), { x: x.name, y: y.name, bins: this.query.bins ?? 16 }, this.signal);
-      this.heat.set({ grid, xTitle: x.title, yTitle: y.title, smallerIsBetter: this.owner.experiment.searcher?.smaller_is_better ?? true });
+      const grid = await get(
+        path("experiments", this.owner.id, "contour"),
+        { x: x.name, y: y.name, bins: this.query.bins ?? 16 },
+        this.signal,
+      );
+      this.heat.set({
+        grid,
+        xTitle: x.title,
+        yTitle: y.title,
+        smallerIsBetter: this.owner.experiment.searcher?.smaller_is_better ?? true,
+      });
     });
   }
 
   #pair() {
     const x = this.axes.find((one) => one.name === this.query.sx) ?? this.axes[0];
-    const y = this.axes.find((one) => one.name === this.query.sy && one !== x) ?? this.axes.find((one) => one !== x);
+    const y =
+      this.axes.find((one) => one.name === this.query.sy && one !== x) ?? this.axes.find((one) => one !== x);
     return [x, y];
   }
 
@@ -40,12 +53,27 @@ class Contour extends Page {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.axes) return skeleton(12);
     const [x, y] = this.#pair();
-    if (!y) return empty("Nothing to compare yet.", "A heat map needs two hyperparameters that differ between trials.");
+    if (!y)
+      return empty(
+        "Nothing to compare yet.",
+        "A heat map needs two hyperparameters that differ between trials.",
+      );
     const options = this.axes.map((one) => ({ value: one.name, text: one.title }));
-    return card(`Best ${this.owner.experiment.searcher?.metric ?? "value"}`, [
-      select("x", options, x.name, (sx) => setQuery({ sx })), select("y", options, y.name, (sy) => setQuery({ sy })),
-      select("Cells", ["8", "16", "32"].map((n) => ({ value: n, text: `${n} × ${n}` })), this.query.bins ?? "16", (bins) => setQuery({ bins })),
-    ], hold(this.heat.node), h("div.chart-foot", {}, "Each cell shows its best trial; grey cells have none."));
+    return card(
+      `Best ${this.owner.experiment.searcher?.metric ?? "value"}`,
+      [
+        select("x", options, x.name, (sx) => setQuery({ sx })),
+        select("y", options, y.name, (sy) => setQuery({ sy })),
+        select(
+          "Cells",
+          ["8", "16", "32"].map((n) => ({ value: n, text: `${n} × ${n}` })),
+          this.query.bins ?? "16",
+          (bins) => setQuery({ bins }),
+        ),
+      ],
+      hold(this.heat.node),
+      h("div.chart-foot", "Each cell shows its best trial; grey cells have none."),
+    );
   }
 }
 

@@ -14,7 +14,11 @@ class Importance extends Page {
 
   load() {
     return this.ask(async () => {
-      this.found = await get(path("experiments", this.owner.id, "importance"), { metric: this.query.metric }, this.signal);
+      this.found = await get(
+        path("experiments", this.owner.id, "importance"),
+        { metric: this.query.metric },
+        this.signal,
+      );
     });
   }
 
@@ -23,11 +27,24 @@ class Importance extends Page {
     if (!this.found) return skeleton(8);
     const { values, trials, method, note } = this.found;
     const rows = Object.entries(values ?? {}).sort((a, b) => b[1] - a[1]);
-    if (!rows.length) return empty("No importance yet.", note || "It needs a number of completed trials whose hyperparameters differ.");
-    return card("Importance of hyperparameters", h("span.muted", {}, `${method}, ${count(trials, "trial")}`),
-      h("div.inside.importance", {}, rows.map(([name, share]) => [
-        h("span.mono.cut", { title: name }, name), progressBar(share, "ACTIVE", `Importance of ${name}`), h("span.number", {}, percent(share)),
-      ])), note ? h("div.chart-foot", {}, note) : null);
+    if (!rows.length)
+      return empty(
+        "No importance yet.",
+        note || "It needs a number of completed trials whose hyperparameters differ.",
+      );
+    return card(
+      "Importance of hyperparameters",
+      h("span.muted", `${method}, ${count(trials, "trial")}`),
+      h(
+        "div.inside.importance",
+        rows.map(([name, share]) => [
+          h("span.mono.cut", { title: name }, name),
+          progressBar(share, "ACTIVE", `Importance of ${name}`),
+          h("span.number", percent(share)),
+        ]),
+      ),
+      note ? h("div.chart-foot", note) : null,
+    );
   }
 }
 

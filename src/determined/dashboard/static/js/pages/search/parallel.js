@@ -13,8 +13,14 @@ class ParallelView extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    this.chart = new Parallel({ onbrush: (brushes) => setQuery({ brush: brushText(brushes) }, { replace: true }) });
-    this.table = new Table({ label: "Trials that pass", height: "420px", onsort: (psort, porder) => setQuery({ psort, porder }, { replace: true }) });
+    this.chart = new Parallel({
+      onbrush: (brushes) => setQuery({ brush: brushText(brushes) }, { replace: true }),
+    });
+    this.table = new Table({
+      label: "Trials that pass",
+      height: "420px",
+      onsort: (psort, porder) => setQuery({ psort, porder }, { replace: true }),
+    });
   }
 
   close() {
@@ -24,12 +30,19 @@ class ParallelView extends Page {
 
   load() {
     return this.ask(async () => {
-      this.all = this.all ?? await fetchPoints(this.owner.id, this.signal);
+      this.all = this.all ?? (await fetchPoints(this.owner.id, this.signal));
     });
   }
 
   changed({ experiments }) {
-    if (experiments?.includes(this.owner.id)) this.soon(() => this.ask(async () => { this.all = await fetchPoints(this.owner.id, this.signal); }), 2000);
+    if (experiments?.includes(this.owner.id))
+      this.soon(
+        () =>
+          this.ask(async () => {
+            this.all = await fetchPoints(this.owner.id, this.signal);
+          }),
+        2000,
+      );
   }
 
   view() {
@@ -39,40 +52,117 @@ class ParallelView extends Page {
     const metric = experiment.searcher?.metric ?? "best";
     const smaller = experiment.searcher?.smaller_is_better ?? true;
     const axes = axesOf(this.all, experiment.hparams ?? []);
-    if (!axes.length || this.all.ids.length < 2) return empty("Nothing to compare yet.", "This view shows trials whose hyperparameters differ.");
+    if (!axes.length || this.all.ids.length < 2)
+      return empty("Nothing to compare yet.", "This view shows trials whose hyperparameters differ.");
     axes.push({ name: "metric", title: metric, kind: "linear", values: this.all.values.map(real) });
     const brushes = readBrushes(this.query.brush);
     this.chart.set({ axes, goodness: goodness(this.all.values, smaller), brushes });
     const rows = this.#rows(axes, brushes, smaller);
     return [
-      h("section.card", { "aria-label": "Parallel coordinates" },
-        h("header", {}, h("h2", {}, "Parallel coordinates"), h("span.muted", {}, Object.keys(brushes).length ? brushSentence(axes, brushes) : "Drag along an axis to keep the trials that pass there. The stronger the colour, the better."),
-          Object.keys(brushes).length ? button("Clear", () => setQuery({ brush: "" }, { replace: true }), { kind: "quiet", picture: "close" }) : null),
-        h("div.scroll-x", {}, hold(this.chart.node))),
-      h("section.card", { "aria-label": "Trials" },
-        h("div.bar.table-tools", {}, h("span.count", {}, rows.length === this.all.ids.length ? count(rows.length, "trial") : `${rows.length} of ${count(this.all.ids.length, "trial")}`),
-          button("CSV", () => this.table.export(`experiment-${this.owner.id}-brushed`), { kind: "quiet" })),
-        hold(this.table.node)),
+      h(
+        "section.card",
+        { "aria-label": "Parallel coordinates" },
+        h(
+          "header",
+          h("h2", "Parallel coordinates"),
+          h(
+            "span.muted",
+            Object.keys(brushes).length
+              ? brushSentence(axes, brushes)
+              : "Drag along an axis to keep the trials that pass there. The stronger the colour, the better.",
+          ),
+          Object.keys(brushes).length
+            ? button("Clear", () => setQuery({ brush: "" }, { replace: true }), {
+                kind: "quiet",
+                picture: "close",
+              })
+            : null,
+        ),
+        h("div.scroll-x", hold(this.chart.node)),
+      ),
+      h(
+        "section.card",
+        { "aria-label": "Trials" },
+        h(
+          "div.bar.table-tools",
+          h(
+            "span.count",
+            rows.length === this.all.ids.length
+              ? count(rows.length, "trial")
+              : `${rows.length} of ${count(this.all.ids.length, "trial")}`,
+          ),
+          button("CSV", () => this.table.export(`experiment-${this.owner.id}-brushed`), { kind: "quiet" }),
+        ),
+        hold(this.table.node),
+      ),
     ];
   }
 
   #rows(axes, brushes, smaller) {
     const { ids, states, steps, values, hparams } = this.all;
-    const place = (axis, at) => (axis.kind === "category" ? axis.categories.indexOf(String(axis.values[at])) : axis.values[at]);
-    const kept = ids.map((_, at) => at).filter((at) => axes.every((axis) => !brushes[axis.name] || (place(axis, at) >= brushes[axis.name][0] && place(axis, at) <= brushes[axis.name][1])));
-    const rows = kept.map((at) => ({ id: ids[at], state: states[at], steps: steps[at], best: real(values[at]), hparams: Object.fromEntries(axes.slice(0, -1).map(({ name }) => [name, hparams[name][at]])) }));
+    const place = (axis, at) =>
+      axis.kind === "category" ? axis.categories.indexOf(String(axis.values[at])) : axis.values[at];
+    const kept = ids
+      .map((_, at) => at)
+      .filter((at) =>
+        axes.every(
+          (axis) =>
+            !brushes[axis.name] ||
+            (place(axis, at) >= brushes[axis.name][0] && place(axis, at) <= brushes[axis.name][1]),
+        ),
+      );
+    const rows = kept.map((at) => ({
+      id: ids[at],
+      state: states[at],
+      steps: steps[at],
+      best: real(values[at]),
+      hparams: Object.fromEntries(axes.slice(0, -1).map(({ name }) => [name, hparams[name][at]])),
+    }));
     const sort = this.query.psort ?? "best";
     const order = this.query.porder ?? (smaller ? "asc" : "desc");
     const of = (row) => (sort.startsWith("hparam:") ? row.hparams[sort.slice(7)] : row[sort]);
     rows.sort((a, b) => byValue(of(a), of(b), order === "asc" ? 1 : -1));
     const columns = [
-      { key: "id", title: "Trial", number: true, fit: true, cell: (row) => h("a", { href: `/trials/${row.id}` }, row.id), plain: (row) => row.id },
+      {
+        key: "id",
+        title: "Trial",
+        number: true,
+        fit: true,
+        cell: (row) => h("a", { href: `/trials/${row.id}` }, row.id),
+        plain: (row) => row.id,
+      },
       { key: "state", title: "State", cell: (row) => stateBadge(row.state), plain: (row) => row.state },
-      { key: "best", title: this.owner.experiment.searcher?.metric ?? "Best", number: true, cell: (row) => number(row.best), plain: (row) => row.best },
-      { key: "steps", title: "Batches", number: true, cell: (row) => number(row.steps), plain: (row) => row.steps },
-      ...axes.slice(0, -1).map(({ name }) => ({ key: `hparam:${name}`, title: name, number: true, cell: (row) => value(row.hparams[name]), plain: (row) => row.hparams[name] })),
+      {
+        key: "best",
+        title: this.owner.experiment.searcher?.metric ?? "Best",
+        number: true,
+        cell: (row) => number(row.best),
+        plain: (row) => row.best,
+      },
+      {
+        key: "steps",
+        title: "Batches",
+        number: true,
+        cell: (row) => number(row.steps),
+        plain: (row) => row.steps,
+      },
+      ...axes
+        .slice(0, -1)
+        .map(({ name }) => ({
+          key: `hparam:${name}`,
+          title: name,
+          number: true,
+          cell: (row) => value(row.hparams[name]),
+          plain: (row) => row.hparams[name],
+        })),
     ];
-    this.table.set({ columns, rows, total: rows.length, sort: { key: sort, order }, empty: () => empty("No trial passes through all of these.") });
+    this.table.set({
+      columns,
+      rows,
+      total: rows.length,
+      sort: { key: sort, order },
+      empty: () => empty("No trial passes through all of these."),
+    });
     return rows;
   }
 

@@ -13,7 +13,11 @@ class Rungs extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    this.table = new Table({ label: "Decisions", id: (row) => `${row.bracket}-${row.units}-${row.trial_id}`, height: "480px" });
+    this.table = new Table({
+      label: "Decisions",
+      id: (row) => `${row.bracket}-${row.units}-${row.trial_id}`,
+      height: "480px",
+    });
   }
 
   load() {
@@ -30,46 +34,158 @@ class Rungs extends Page {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.found) return skeleton(8);
     const { method, brackets, steps } = this.found;
-    if (!brackets.length && !steps?.length) return empty("This search has no rungs.", `${method ?? "It"} trains every trial to its end.`);
-    return [brackets.map((bracket) => this.#bracket(bracket, brackets.length)), brackets.length ? this.#decisions(brackets) : null, this.#steps(steps)];
+    if (!brackets.length && !steps?.length)
+      return empty("This search has no rungs.", `${method ?? "It"} trains every trial to its end.`);
+    return [
+      brackets.map((bracket) => this.#bracket(bracket, brackets.length)),
+      brackets.length ? this.#decisions(brackets) : null,
+      this.#steps(steps),
+    ];
   }
 
   #bracket({ number: at, rungs }, brackets) {
     const title = brackets > 1 ? `Bracket ${at}` : "Rungs";
-    return card(title, h("span.chips.muted", {}, ["promoted", "stopped", "waiting", "completed"].map((one) => h("span.mark", { "data-outcome": one }, one))),
-      h("div.rungs", {}, rungs.map((rung, i) => h("div.rung", {},
-        h("div", {}, h("strong", {}, number(rung.units)), h("span.muted", {}, ` ${this.found.unit ?? ""}`), h("div.muted", {}, `${number(rung.seen)} seen, ${number(rung.kept)} kept`)),
-        rung.seen > MOST_MARKS ? this.#share(rung, rungs[0].seen, i === rungs.length - 1) : h("div.who", {}, rung.rows.map((row) =>
-          h("a.mark", { href: `/trials/${row.trial_id}`, "data-outcome": row.outcome, title: row.sentence }, row.trial_id)))))));
+    return card(
+      title,
+      h(
+        "span.chips.muted",
+        ["promoted", "stopped", "waiting", "completed"].map((one) =>
+          h("span.mark", { "data-outcome": one }, one),
+        ),
+      ),
+      h(
+        "div.rungs",
+        rungs.map((rung, i) =>
+          h(
+            "div.rung",
+            h(
+              "div",
+              h("strong", number(rung.units)),
+              h("span.muted", ` ${this.found.unit ?? ""}`),
+              h("div.muted", `${number(rung.seen)} seen, ${number(rung.kept)} kept`),
+            ),
+            rung.seen > MOST_MARKS
+              ? this.#share(rung, rungs[0].seen, i === rungs.length - 1)
+              : h(
+                  "div.who",
+                  rung.rows.map((row) =>
+                    h(
+                      "a.mark",
+                      { href: `/trials/${row.trial_id}`, "data-outcome": row.outcome, title: row.sentence },
+                      row.trial_id,
+                    ),
+                  ),
+                ),
+          ),
+        ),
+      ),
+    );
   }
 
   // How many got here, next to how many began, and how many of them went on.
   #share({ seen, kept }, all, isLast) {
-    const part = (n, outcome) => (n ? h("span.mark", { "data-outcome": outcome, style: { "flex-grow": String(n) }, title: `${number(n)} ${outcome}` }, number(n)) : null);
-    return h("div.shares", { style: { width: `${Math.max(2, (seen / all) * 100)}%` } }, isLast ? part(seen, "completed") : [part(kept, "promoted"), part(seen - kept, "stopped")]);
+    const part = (n, outcome) =>
+      n
+        ? h(
+            "span.mark",
+            { "data-outcome": outcome, style: { "flex-grow": String(n) }, title: `${number(n)} ${outcome}` },
+            number(n),
+          )
+        : null;
+    return h(
+      "div.shares",
+      { style: { width: `${Math.max(2, (seen / all) * 100)}%` } },
+      isLast ? part(seen, "completed") : [part(kept, "promoted"), part(seen - kept, "stopped")],
+    );
   }
 
   #decisions(brackets) {
-    const rows = brackets.flatMap(({ number: bracket, rungs }) => rungs.flatMap((rung) => rung.rows.map((row) => ({ ...row, bracket, units: rung.units }))));
+    const rows = brackets.flatMap(({ number: bracket, rungs }) =>
+      rungs.flatMap((rung) => rung.rows.map((row) => ({ ...row, bracket, units: rung.units }))),
+    );
     this.table.set({
-      rows, total: rows.length,
+      rows,
+      total: rows.length,
       columns: [
-        ...(brackets.length > 1 ? [{ key: "bracket", title: "Bracket", number: true, fit: true, cell: (row) => row.bracket, plain: (row) => row.bracket }] : []),
-        { key: "units", title: "Rung", number: true, fit: true, cell: (row) => number(row.units), plain: (row) => row.units },
-        { key: "rank", title: "Rank", number: true, fit: true, cell: (row) => number(row.rank), plain: (row) => row.rank },
-        { key: "trial", title: "Trial", number: true, fit: true, cell: (row) => h("a", { href: `/trials/${row.trial_id}` }, row.trial_id), plain: (row) => row.trial_id },
-        { key: "metric", title: this.found.metric ?? "Metric", number: true, fit: true, cell: (row) => number(real(row.metric)), plain: (row) => row.metric },
-        { key: "outcome", title: "Outcome", cell: (row) => h("span.mark", { "data-outcome": row.outcome }, row.outcome), plain: (row) => row.outcome },
-        { key: "sentence", title: "Why", cell: (row) => row.sentence, plain: (row) => row.sentence, hover: (row) => row.sentence },
+        ...(brackets.length > 1
+          ? [
+              {
+                key: "bracket",
+                title: "Bracket",
+                number: true,
+                fit: true,
+                cell: (row) => row.bracket,
+                plain: (row) => row.bracket,
+              },
+            ]
+          : []),
+        {
+          key: "units",
+          title: "Rung",
+          number: true,
+          fit: true,
+          cell: (row) => number(row.units),
+          plain: (row) => row.units,
+        },
+        {
+          key: "rank",
+          title: "Rank",
+          number: true,
+          fit: true,
+          cell: (row) => number(row.rank),
+          plain: (row) => row.rank,
+        },
+        {
+          key: "trial",
+          title: "Trial",
+          number: true,
+          fit: true,
+          cell: (row) => h("a", { href: `/trials/${row.trial_id}` }, row.trial_id),
+          plain: (row) => row.trial_id,
+        },
+        {
+          key: "metric",
+          title: this.found.metric ?? "Metric",
+          number: true,
+          fit: true,
+          cell: (row) => number(real(row.metric)),
+          plain: (row) => row.metric,
+        },
+        {
+          key: "outcome",
+          title: "Outcome",
+          cell: (row) => h("span.mark", { "data-outcome": row.outcome }, row.outcome),
+          plain: (row) => row.outcome,
+        },
+        {
+          key: "sentence",
+          title: "Why",
+          cell: (row) => row.sentence,
+          plain: (row) => row.sentence,
+          hover: (row) => row.sentence,
+        },
       ].map((one) => ({ ...one, sort: null })),
     });
-    return card("Decisions", button("CSV", () => this.table.export(`experiment-${this.owner.id}-rungs`), { kind: "quiet" }), hold(this.table.node));
+    return card(
+      "Decisions",
+      button("CSV", () => this.table.export(`experiment-${this.owner.id}-rungs`), { kind: "quiet" }),
+      hold(this.table.node),
+    );
   }
 
   #steps(steps) {
     if (!steps?.length) return null;
-    return card("Step by step", h("span.muted", {}, count(steps.length, "step")), h("ul.events.inside", {}, steps.slice(-200).reverse().map((one) =>
-      h("li", {}, h("time", {}, one.time ? clock(one.time) : one.number), h("span", {}, one.sentence)))));
+    return card(
+      "Step by step",
+      h("span.muted", count(steps.length, "step")),
+      h(
+        "ul.events.inside",
+        steps
+          .slice(-200)
+          .reverse()
+          .map((one) => h("li", h("time", one.time ? clock(one.time) : one.number), h("span", one.sentence))),
+      ),
+    );
   }
 }
 

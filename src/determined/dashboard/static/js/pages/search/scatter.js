@@ -14,9 +14,15 @@ class Scatter extends Page {
     super(place);
     this.owner = owner;
     this.plot = new Plot({
-      label: "Scatter of trials", height: 440, onpick: (series, at) => go(`/trials/${series.ids[at]}`),
+      label: "Scatter of trials",
+      height: 440,
+      onpick: (series, at) => go(`/trials/${series.ids[at]}`),
       describe: (series, at) => this.#describe(series, at),
-      onzoom: (range) => this.plot.set({ x: { ...this.plot.x, range: range?.x ?? null }, y: { ...this.plot.y, range: range?.y ?? null } }),
+      onzoom: (range) =>
+        this.plot.set({
+          x: { ...this.plot.x, range: range?.x ?? null },
+          y: { ...this.plot.y, range: range?.y ?? null },
+        }),
     });
   }
 
@@ -26,43 +32,97 @@ class Scatter extends Page {
   }
 
   load() {
-    return this.ask(async () => { this.all = this.all ?? await fetchPoints(this.owner.id, this.signal); });
+    return this.ask(async () => {
+      this.all = this.all ?? (await fetchPoints(this.owner.id, this.signal));
+    });
   }
 
   view() {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.all) return skeleton(12);
     const { experiment } = this.owner;
-    const metric = { name: "metric", title: experiment.searcher?.metric ?? "best", kind: this.query.logmetric ? "log" : "linear", values: this.all.values.map(real) };
+    const metric = {
+      name: "metric",
+      title: experiment.searcher?.metric ?? "best",
+      kind: this.query.logmetric ? "log" : "linear",
+      values: this.all.values.map(real),
+    };
     const axes = [...axesOf(this.all, experiment.hparams ?? []), metric];
-    if (axes.length < 2) return empty("Nothing to compare yet.", "This view shows trials whose hyperparameters differ.");
+    if (axes.length < 2)
+      return empty("Nothing to compare yet.", "This view shows trials whose hyperparameters differ.");
     const x = axes.find((one) => one.name === this.query.sx) ?? axes[0];
     const y = axes.find((one) => one.name === this.query.sy) ?? metric;
     this.#plot(x, y, experiment.searcher?.smaller_is_better ?? true);
     const options = axes.map((one) => ({ value: one.name, text: one.title }));
     const lost = this.all.values.filter((it) => !Number.isFinite(real(it))).length;
-    return card(`${y.title} over ${x.title}`, [
-      select("x", options, x.name, (sx) => setQuery({ sx })), select("y", options, y.name, (sy) => setQuery({ sy })),
-      button("Log metric", () => setQuery({ logmetric: !this.query.logmetric }), { pressed: Boolean(this.query.logmetric) }),
-      button("", async () => download("scatter.png", await this.plot.picture()), { kind: "quiet", title: "Save as PNG", picture: "image" }),
-    ], hold(this.plot.node), h("div.chart-foot", {}, `${count(this.all.ids.length, "trial")}. The stronger the colour, the better.`, lost ? ` ${count(lost, "trial")} without a finite value ${lost === 1 ? "is" : "are"} not drawn.` : ""));
+    return card(
+      `${y.title} over ${x.title}`,
+      [
+        select("x", options, x.name, (sx) => setQuery({ sx })),
+        select("y", options, y.name, (sy) => setQuery({ sy })),
+        button("Log metric", () => setQuery({ logmetric: !this.query.logmetric }), {
+          pressed: Boolean(this.query.logmetric),
+        }),
+        button("", async () => download("scatter.png", await this.plot.picture()), {
+          kind: "quiet",
+          title: "Save as PNG",
+          picture: "image",
+        }),
+      ],
+      hold(this.plot.node),
+      h(
+        "div.chart-foot",
+        `${count(this.all.ids.length, "trial")}. The stronger the colour, the better.`,
+        lost ? ` ${count(lost, "trial")} without a finite value ${lost === 1 ? "is" : "are"} not drawn.` : "",
+      ),
+    );
   }
 
   #plot(x, y, smaller) {
-    const place = (axis) => Float64Array.from(axis.values, (it) => (axis.kind === "category" ? axis.categories.indexOf(String(it)) : it ?? NaN));
+    const place = (axis) =>
+      Float64Array.from(axis.values, (it) =>
+        axis.kind === "category" ? axis.categories.indexOf(String(it)) : (it ?? NaN),
+      );
     const worth = goodness(this.all.values, smaller);
-    const side = (axis) => ({ kind: axis.kind === "category" ? "linear" : axis.kind, title: axis.title, range: null, categories: axis.categories });
+    const side = (axis) => ({
+      kind: axis.kind === "category" ? "linear" : axis.kind,
+      title: axis.title,
+      range: null,
+      categories: axis.categories,
+    });
     this.plot.set({
-      series: [{ key: "trials", name: "trials", dots: true, ids: this.all.ids, x: place(x), y: place(y), color: token("accent"), colors: worth.map((it) => (it === null ? token("line-strong") : ramp(it))), radius: this.all.ids.length > 500 ? 3 : 5 }],
-      x: side(x), y: side(y),
+      series: [
+        {
+          key: "trials",
+          name: "trials",
+          dots: true,
+          ids: this.all.ids,
+          x: place(x),
+          y: place(y),
+          color: token("accent"),
+          colors: worth.map((it) => (it === null ? token("line-strong") : ramp(it))),
+          radius: this.all.ids.length > 500 ? 3 : 5,
+        },
+      ],
+      x: side(x),
+      y: side(y),
     });
   }
 
   #describe(series, at) {
     const { ids, values, hparams } = this.all;
-    const differing = Object.entries(hparams).filter(([, all]) => new Set(all.map(String)).size > 1).slice(0, 8);
-    return [h("strong", {}, `Trial ${ids[at]}`), h("dl.facts", {}, h("dt", {}, this.owner.experiment.searcher?.metric ?? "Best"), h("dd", {}, number(real(values[at]), 6)),
-      differing.map(([name, all]) => [h("dt.mono", {}, name), h("dd.mono", {}, value(all[at]))]))];
+    const differing = Object.entries(hparams)
+      .filter(([, all]) => new Set(all.map(String)).size > 1)
+      .slice(0, 8);
+    return [
+      h("strong", `Trial ${ids[at]}`),
+      h(
+        "dl.facts",
+        h("dt", this.owner.experiment.searcher?.metric ?? "Best"),
+        h("dd", number(real(values[at]), 6)),
+        differing.map(([name, all]) => [h("dt.mono", name), h("dd.mono", value(all[at]))]),
+      ),
+    ];
   }
 }
 

@@ -17,8 +17,11 @@ class Logs extends Page {
     super(place);
     this.owner = owner;
     this.lines = new LogView({
-      older: () => this.#more("older"), newer: () => this.#more("newer"), follow: () => this.draw(),
-      href: (one) => `/trials/${owner.id}/logs?${new URLSearchParams({ ...Object.fromEntries(new URLSearchParams(location.search)), line: one.line })}`,
+      older: () => this.#more("older"),
+      newer: () => this.#more("newer"),
+      follow: () => this.draw(),
+      href: (one) =>
+        `/trials/${owner.id}/logs?${new URLSearchParams({ ...Object.fromEntries(new URLSearchParams(location.search)), line: one.line })}`,
     });
     want({ log: owner.id });
   }
@@ -43,7 +46,11 @@ class Logs extends Page {
 
   async #loadDiff() {
     this.diff = null;
-    this.diff = await get(path("trials", this.owner.id, "logs", "diff"), { other: this.query.other }, this.signal);
+    this.diff = await get(
+      path("trials", this.owner.id, "logs", "diff"),
+      { other: this.query.other },
+      this.signal,
+    );
   }
 
   async #loadLines() {
@@ -51,8 +58,16 @@ class Logs extends Page {
     const request = (this.request = new AbortController());
     const marked = this.query.line ? Number(this.query.line) : null;
     const source = new LogSource(
-      (params) => get(path("trials", this.owner.id, "logs"), { ...filterParams(this.query), ...params }, request.signal),
-      (line) => { this.searching = line; this.draw(); },
+      (params) =>
+        get(
+          path("trials", this.owner.id, "logs"),
+          { ...filterParams(this.query), ...params },
+          request.signal,
+        ),
+      (line) => {
+        this.searching = line;
+        this.draw();
+      },
     );
     const lines = await source.open(marked);
     this.source = source;
@@ -87,32 +102,105 @@ class Logs extends Page {
     this.draw();
   }
 
+  again() {
+    if (!this.source || this.source.next !== null) return;
+    this.source.next = this.source.last + 1;
+    this.#more("newer");
+  }
+
   view() {
     const { id, trial } = this.owner;
     const nothing = this.source && !this.lines.lines.length && !this.searching;
     return [
-      this.error ? problem(this.error, () => { this.loaded = null; this.load(); }) : null,
-      trial.error ? card("The first error", trial.error.line ? h("a", { href: `/trials/${id}/logs?line=${trial.error.line}` }, `Line ${trial.error.line}`) : null, h("div.inside", {}, h("pre.traceback", { tabindex: 0, "aria-label": "Traceback" }, trial.error.text))) : null,
-      h("section.card", { "aria-label": "Log" },
-        h("div.bar.table-tools", {}, logFilters(this.query),
-          h("span.count", { role: "status" }, this.searching ? `Searching, now at line ${this.searching.toLocaleString("en-US")} …` : this.source ? count(this.source.total, "line") : ""),
-          button("Follow", () => { setQuery({ line: "" }, { replace: true }); this.lines.following = true; this.lines.toEnd(); this.draw(); }, { pressed: this.lines.following && !isOver(trial.state), disabled: isOver(trial.state), title: "Stay at the end while lines come" }),
-          this.#otherForm(), h("a.button.quiet", { href: path("trials", id, "logs", "download"), download: "" }, "Download")),
-        this.query.other ? this.#diff() : nothing ? empty(this.filtered ? "No line fits these filters." : "No log yet.", this.filtered ? h("a", { href: `/trials/${id}/logs` }, "Show all lines") : "Lines appear here as the trial writes them.") : hold(this.lines.node)),
+      this.error
+        ? problem(this.error, () => {
+            this.loaded = null;
+            this.load();
+          })
+        : null,
+      trial.error
+        ? card(
+            "The first error",
+            trial.error.line
+              ? h("a", { href: `/trials/${id}/logs?line=${trial.error.line}` }, `Line ${trial.error.line}`)
+              : null,
+            h("div.inside", h("pre.traceback", { tabindex: 0, "aria-label": "Traceback" }, trial.error.text)),
+          )
+        : null,
+      h(
+        "section.card",
+        { "aria-label": "Log" },
+        h(
+          "div.bar.table-tools",
+          logFilters(this.query),
+          h(
+            "span.count",
+            { role: "status" },
+            this.searching
+              ? `Searching, now at line ${this.searching.toLocaleString("en-US")} …`
+              : this.source
+                ? count(this.source.total, "line")
+                : "",
+          ),
+          button(
+            "Follow",
+            () => {
+              setQuery({ line: "" }, { replace: true });
+              this.lines.following = true;
+              this.lines.toEnd();
+              this.draw();
+            },
+            {
+              pressed: this.lines.following && !isOver(trial.state),
+              disabled: isOver(trial.state),
+              title: "Stay at the end while lines come",
+            },
+          ),
+          this.#otherForm(),
+          h("a.button.quiet", { href: path("trials", id, "logs", "download"), download: "" }, "Download"),
+        ),
+        this.query.other
+          ? this.#diff()
+          : nothing
+            ? empty(
+                this.filtered ? "No line fits these filters." : "No log yet.",
+                this.filtered
+                  ? h("a", { href: `/trials/${id}/logs` }, "Show all lines")
+                  : "Lines appear here as the trial writes them.",
+              )
+            : hold(this.lines.node),
+      ),
     ];
   }
 
   #otherForm() {
-    if (this.query.other) return button("Close the difference", () => setQuery({ other: "" }), { kind: "quiet" });
-    return h("form.bar", { onsubmit: (event) => { event.preventDefault(); setQuery({ other: new FormData(event.target).get("other") }); } },
-      h("input.field.short", { name: "other", inputmode: "numeric", placeholder: "Diff to trial", "aria-label": "Difference to the log of trial" }));
+    if (this.query.other)
+      return button("Close the difference", () => setQuery({ other: "" }), { kind: "quiet" });
+    return h(
+      "form.bar",
+      {
+        onsubmit: (event) => {
+          event.preventDefault();
+          setQuery({ other: new FormData(event.target).get("other") });
+        },
+      },
+      h("input.field.short", {
+        name: "other",
+        inputmode: "numeric",
+        placeholder: "Diff to trial",
+        "aria-label": "Difference to the log of trial",
+      }),
+    );
   }
 
   #diff() {
     if (this.error) return null;
     if (!this.diff) return skeleton(8);
     const text = this.diff.diff ?? this.diff.text ?? "";
-    return [this.diff.note ? h("div.note", {}, this.diff.note) : null, text ? diffView(text, "Difference of logs") : empty("The logs are the same, apart from times.")];
+    return [
+      this.diff.note ? h("div.note", this.diff.note) : null,
+      text ? diffView(text, "Difference of logs") : empty("The logs are the same, apart from times."),
+    ];
   }
 
   keys() {

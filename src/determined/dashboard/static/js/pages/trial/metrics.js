@@ -39,12 +39,32 @@ class Metrics extends Page {
     const wanted = (this.query.find ?? "").toLowerCase();
     const found = metrics.filter(({ group, name }) => `${group} ${name}`.toLowerCase().includes(wanted));
     const key = (metric) => seriesKey(id, metric, metric.batches && everyBatch(this.query));
-    this.grid.set(found.map((metric) => ({ name: metricTitle(metric), lines: [{ key: key(metric), name: metricTitle(metric), at: metric.group === "validation" ? 1 : 0 }] })), curveOptions(this.query));
+    this.grid.set(
+      found.map((metric) => ({
+        name: metricTitle(metric),
+        lines: [{ key: key(metric), name: metricTitle(metric), at: metric.group === "validation" ? 1 : 0 }],
+      })),
+      curveOptions(this.query),
+    );
     want({ series: found.slice(0, 50).map(key) });
     return [
-      h("div.bar", {},
-        h("input.field.search", { type: "search", placeholder: "Find a metric", "aria-label": "Find a metric", value: this.query.find ?? "", oninput: (event) => setQuery({ find: event.target.value }, { replace: true }) }),
-        curveControls(this.query, metrics, { batches: metrics.some((one) => one.batches) }), h("span.muted", {}, found.length === metrics.length ? count(metrics.length, "metric") : `${found.length} of ${count(metrics.length, "metric")}`)),
+      h(
+        "div.bar",
+        h("input.field.search", {
+          type: "search",
+          placeholder: "Find a metric",
+          "aria-label": "Find a metric",
+          value: this.query.find ?? "",
+          oninput: (event) => setQuery({ find: event.target.value }, { replace: true }),
+        }),
+        curveControls(this.query, metrics, { batches: metrics.some((one) => one.batches) }),
+        h(
+          "span.muted",
+          found.length === metrics.length
+            ? count(metrics.length, "metric")
+            : `${found.length} of ${count(metrics.length, "metric")}`,
+        ),
+      ),
       found.length ? hold(this.grid.node) : empty("No metric has that name."),
     ];
   }

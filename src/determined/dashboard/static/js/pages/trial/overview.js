@@ -20,40 +20,169 @@ class Overview extends Page {
     const metric = trial.experiment.searcher?.metric;
     return [
       this.#error(trial),
-      h("div.columns", {},
-        h("div.stack", {},
-          card("Result", null, h("div.inside.stack", {},
-            h("div", {}, h("div.big-number", {}, number(real(trial.best_validation), 6)), h("span.muted", {}, metric ? `best ${metric}${trial.best_steps === null ? "" : ` at batch ${number(trial.best_steps)}`}` : "best validation")),
-            facts([["Latest", trial.latest_validation === null ? null : `${number(real(trial.latest_validation), 6)} at batch ${number(trial.latest_steps)}`], ["Started", trial.started && moment(trial.started)], ["Ended", trial.ended && moment(trial.ended)], ["Duration", duration(trial.duration)], ["Reason", trial.reason], ["Rung", trial.rung], ["Search", trial.decision]]),
-            trial.load ? h("div", {}, h("div.muted", {}, "Load its best checkpoint in Python"), copyable(trial.load)) : null)),
-          card("Hyperparameters", null, Object.keys(trial.hparams ?? {}).length ? h("div.inside", {}, facts(Object.entries(trial.hparams).map(([name, it]) => [h("span.mono", {}, name), h("span.mono", {}, value(it))]))) : empty("None."))),
-        h("div.stack", {}, this.#metrics(trial))),
+      h(
+        "div.columns",
+        h(
+          "div.stack",
+          card(
+            "Result",
+            null,
+            h(
+              "div.inside.stack",
+              h(
+                "div",
+                h("div.big-number", number(real(trial.best_validation), 6)),
+                h(
+                  "span.muted",
+                  metric
+                    ? `best ${metric}${trial.best_steps === null ? "" : ` at batch ${number(trial.best_steps)}`}`
+                    : "best validation",
+                ),
+              ),
+              facts([
+                [
+                  "Latest",
+                  trial.latest_validation === null
+                    ? null
+                    : `${number(real(trial.latest_validation), 6)} at batch ${number(trial.latest_steps)}`,
+                ],
+                ["Started", trial.started && moment(trial.started)],
+                ["Ended", trial.ended && moment(trial.ended)],
+                ["Duration", duration(trial.duration)],
+                ["Reason", trial.reason],
+                ["Rung", trial.rung],
+                ["Search", trial.decision],
+              ]),
+              trial.load
+                ? h("div", h("div.muted", "Load its best checkpoint in Python"), copyable(trial.load))
+                : null,
+            ),
+          ),
+          card(
+            "Hyperparameters",
+            null,
+            Object.keys(trial.hparams ?? {}).length
+              ? h(
+                  "div.inside",
+                  facts(
+                    Object.entries(trial.hparams).map(([name, it]) => [
+                      h("span.mono", name),
+                      h("span.mono", value(it)),
+                    ]),
+                  ),
+                )
+              : empty("None."),
+          ),
+        ),
+        h("div.stack", this.#metrics(trial)),
+      ),
       this.#runs(trial),
     ];
   }
 
   #error({ error, id }) {
     if (!error) return null;
-    return card("The first error", error.line ? h("a", { href: `/trials/${id}/logs?line=${error.line}` }, `Line ${error.line} of the log`) : null, h("div.inside", {}, h("pre.traceback", { tabindex: 0, "aria-label": "Traceback" }, error.text)));
+    return card(
+      "The first error",
+      error.line
+        ? h("a", { href: `/trials/${id}/logs?line=${error.line}` }, `Line ${error.line} of the log`)
+        : null,
+      h("div.inside", h("pre.traceback", { tabindex: 0, "aria-label": "Traceback" }, error.text)),
+    );
   }
 
   #metrics({ metrics, id }) {
     if (!metrics?.length) return card("Metrics", null, empty("No metrics yet."));
-    return card("Metrics", h("a", { href: `/trials/${id}/metrics` }, "Curves"), h("div.scroll-x", {}, h("table.plain", {},
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Metric"), ["Last", "Least", "Greatest", "Points"].map((text) => h("th.number", { scope: "col" }, text)))),
-      h("tbody", {}, measuredFirst(metrics).slice(0, 60).map((one) => h("tr", {}, h("td", {}, h("span.muted", {}, `${one.group} `), one.name),
-        [one.last, one.min, one.max].map((it) => h("td.number", {}, number(real(it)))), h("td.number", {}, number(one.count))))))));
+    return card(
+      "Metrics",
+      h("a", { href: `/trials/${id}/metrics` }, "Curves"),
+      h(
+        "div.scroll-x",
+        h(
+          "table.plain",
+          h(
+            "thead",
+            h(
+              "tr",
+              h("th", { scope: "col" }, "Metric"),
+              ["Last", "Least", "Greatest", "Points"].map((text) => h("th.number", { scope: "col" }, text)),
+            ),
+          ),
+          h(
+            "tbody",
+            measuredFirst(metrics)
+              .slice(0, 60)
+              .map((one) =>
+                h(
+                  "tr",
+                  h("td", h("span.muted", `${one.group} `), one.name),
+                  [one.last, one.min, one.max].map((it) => h("td.number", number(real(it)))),
+                  h("td.number", number(one.count)),
+                ),
+              ),
+          ),
+        ),
+      ),
+    );
   }
 
   #runs({ run_list: runs }) {
     if (!runs?.length) return card("Runs", null, empty("It has not run yet."));
-    const columns = ["Run", "State", "Started", "Duration", "Batches", "Exit", "From checkpoint", "Where", "Reason"];
-    return card("Runs and restarts", null, h("div.scroll-x", {}, h("table.plain", {},
-      h("thead", {}, h("tr", {}, columns.map((text) => h("th", { scope: "col" }, text)))),
-      h("tbody", {}, runs.map((one) => h("tr", {},
-        h("td", {}, one.run_id), h("td", {}, stateBadge(one.state)), h("td", {}, moment(one.started ?? one.created)), h("td", {}, one.started && one.ended ? duration(one.ended - one.started) : "–"),
-        h("td", {}, number(one.steps_completed)), h("td", {}, one.exit_code ?? "–"), h("td.mono", {}, one.from_checkpoint ? one.from_checkpoint.slice(0, 8) : "–"),
-        h("td", {}, [one.host, one.slots?.length || one.slots ? `slots ${Array.isArray(one.slots) ? one.slots.join(", ") : one.slots}` : ""].filter(Boolean).join(", ")), h("td", { title: one.reason }, one.reason || "–")))))));
+    const columns = [
+      "Run",
+      "State",
+      "Started",
+      "Duration",
+      "Batches",
+      "Exit",
+      "From checkpoint",
+      "Where",
+      "Reason",
+    ];
+    return card(
+      "Runs and restarts",
+      null,
+      h(
+        "div.scroll-x",
+        h(
+          "table.plain",
+          h(
+            "thead",
+            h(
+              "tr",
+              columns.map((text) => h("th", { scope: "col" }, text)),
+            ),
+          ),
+          h(
+            "tbody",
+            runs.map((one) =>
+              h(
+                "tr",
+                h("td", one.run_id),
+                h("td", stateBadge(one.state)),
+                h("td", moment(one.started ?? one.created)),
+                h("td", one.started && one.ended ? duration(one.ended - one.started) : "–"),
+                h("td", number(one.steps_completed)),
+                h("td", one.exit_code ?? "–"),
+                h("td.mono", one.from_checkpoint ? one.from_checkpoint.slice(0, 8) : "–"),
+                h(
+                  "td",
+                  [
+                    one.host,
+                    one.slots?.length || one.slots
+                      ? `slots ${Array.isArray(one.slots) ? one.slots.join(", ") : one.slots}`
+                      : "",
+                  ]
+                    .filter(Boolean)
+                    .join(", "),
+                ),
+                h("td", { title: one.reason }, one.reason || "–"),
+              ),
+            ),
+          ),
+        ),
+      ),
+    );
   }
 }
 

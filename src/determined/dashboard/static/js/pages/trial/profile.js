@@ -23,9 +23,23 @@ class Profile extends Page {
     if (!this.found) return skeleton(8);
     const { rows, note } = this.found;
     if (!rows.length) return empty("No profile of this trial.", note);
-    return card("Where the time went", note ? h("span.muted", {}, note) : null, h("div.inside.importance.timed", {}, rows.map((row) => [
-      h("span.cut", { title: row.what }, row.what), progressBar(row.share, "ACTIVE", row.what), h("span.number.nowrap", { title: `${number(row.seconds, 6)} s` }, row.seconds < 60 ? `${number(row.seconds, 3)} s` : duration(row.seconds), ` · ${percent(row.share)}`),
-    ])));
+    return card(
+      "Where the time went",
+      note ? h("span.muted", note) : null,
+      h(
+        "div.inside.importance.timed",
+        rows.map((row) => [
+          h("span.cut", { title: row.what }, row.what),
+          progressBar(row.share, "ACTIVE", row.what),
+          h(
+            "span.number.nowrap",
+            { title: `${number(row.seconds, 6)} s` },
+            row.seconds < 60 ? `${number(row.seconds, 3)} s` : duration(row.seconds),
+            ` · ${percent(row.share)}`,
+          ),
+        ]),
+      ),
+    );
   }
 }
 

@@ -35,31 +35,73 @@ class System extends Page {
   }
 
   #training() {
-    const metric = this.owner.trial.metrics?.find((one) => one.group === "training" && one.name === "loss") ?? this.owner.trial.metrics?.[0];
+    const metric =
+      this.owner.trial.metrics?.find((one) => one.group === "training" && one.name === "loss") ??
+      this.owner.trial.metrics?.[0];
     if (!metric) return;
     this.training ??= new CurveChart({ title: metricTitle(metric), height: 200, legend: false });
-    this.training.set({ lines: [{ key: seriesKey(this.owner.id, metric, metric.batches), name: metric.name }], options: { x: "wall" } });
+    this.training.set({
+      lines: [{ key: seriesKey(this.owner.id, metric, metric.batches), name: metric.name }],
+      options: { x: "wall" },
+    });
   }
 
   view() {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.charts) return skeleton(10);
-    if (!this.charts.length) return empty("No system metrics.", "Switch them on in the configuration:", h("code", {}, "profiling: {enabled: true}"));
-    return [this.training ? hold(this.training.node) : null, h("div.chart-grid", {}, this.charts.map((chart) => this.#chart(chart)))];
+    if (!this.charts.length)
+      return empty(
+        "No system metrics.",
+        "Switch them on in the configuration:",
+        h("code", "profiling: {enabled: true}"),
+      );
+    return [
+      this.training ? hold(this.training.node) : null,
+      h(
+        "div.chart-grid",
+        this.charts.map((chart) => this.#chart(chart)),
+      ),
+    ];
   }
 
   #chart({ title, unit, series }) {
     let plot = this.plots.get(title);
     if (!plot) {
-      plot = new Plot({ label: title, height: 180, describe: (one, at) => [h("strong", {}, one.name), h("div", {}, `${clock(one.x[at])}: ${number(one.y[at])} ${unit ?? ""}`)] });
-      plot.onzoom = (range) => plot.set({ x: { ...plot.x, range: range?.x ?? null }, y: { ...plot.y, range: range?.y ?? null } });
+      plot = new Plot({
+        label: title,
+        height: 180,
+        describe: (one, at) => [
+          h("strong", one.name),
+          h("div", `${clock(one.x[at])}: ${number(one.y[at])} ${unit ?? ""}`),
+        ],
+      });
+      plot.onzoom = (range) =>
+        plot.set({ x: { ...plot.x, range: range?.x ?? null }, y: { ...plot.y, range: range?.y ?? null } });
       this.plots.set(title, plot);
     }
     plot.set({
-      series: series.map((one, at) => ({ key: one.name, name: one.name, x: Float64Array.from(one.x), y: Float64Array.from(one.y, Number), ...look(at) })),
-      x: { kind: "wall", title: "", range: plot.x.range }, y: { kind: "linear", title: unit ?? "", range: plot.y.range },
+      series: series.map((one, at) => ({
+        key: one.name,
+        name: one.name,
+        x: Float64Array.from(one.x),
+        y: Float64Array.from(one.y, Number),
+        ...look(at),
+      })),
+      x: { kind: "wall", title: "", range: plot.x.range },
+      y: { kind: "linear", title: unit ?? "", range: plot.y.range },
     });
-    return card(title, [h("span.muted", {}, series.length === 1 ? "" : `${series.length} series`), button("", async () => download(`${title}.png`, await plot.picture()), { kind: "quiet", title: `Save ${title} as PNG`, picture: "image" })], hold(plot.node));
+    return card(
+      title,
+      [
+        h("span.muted", series.length === 1 ? "" : `${series.length} series`),
+        button("", async () => download(`${title}.png`, await plot.picture()), {
+          kind: "quiet",
+          title: `Save ${title} as PNG`,
+          picture: "image",
+        }),
+      ],
+      hold(plot.node),
+    );
   }
 }
 
