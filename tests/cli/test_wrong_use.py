@@ -27,6 +27,8 @@ _LEFT_OUT = {
     *[("experiment", verb) for verb in ("create", "continue", "activate")],
     *[("supervisor", verb) for verb in ("start", "stop", "install", "logs")],
     ("trial", "debug"),
+    ("dashboard",),
+    ("run",),
     ("tensorboard", "start"),
 }
 _TELLS_MORE = ("create", "validate", "preview-search", "status", "wait", "verify")

@@ -17,6 +17,8 @@ from tests.support.lab import Lab, lab
 
 __all__ = ["lab"]
 
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(300)]
+
 _SCRIPT = """
 import hashlib, io, os, signal, sys
 import torch

@@ -29,7 +29,7 @@ def dashboard(host: str, port: int | None, no_browser: bool) -> None:
 
     from determined.platform.home import Home
 
-    missing = [n for n in ("starlette", "uvicorn", "plotly") if importlib.util.find_spec(n) is None]
+    missing = [n for n in ("starlette", "uvicorn") if importlib.util.find_spec(n) is None]
     if missing:
         raise click.ClickException(
             f"the dashboard needs {', '.join(missing)}: "

@@ -43,7 +43,7 @@ from determined.dashboard.encoding import compressed, dump
 from determined.dashboard.endpoints import Endpoint, answer, problem
 from determined.dashboard.live import MOST_LISTENERS, Listener, Live, read_mark
 from determined.dashboard.schema import openapi
-from determined.dashboard.static_files import FOREVER, StaticFiles, plotly_script
+from determined.dashboard.static_files import StaticFiles
 from determined.dashboard.view import View
 from determined.platform.service import Service
 
@@ -66,12 +66,11 @@ def endpoints() -> list[Endpoint]:
 
 def make_app(service_factory: Callable[[], Service], door: Door) -> ASGIApp:
     """Build the application; the service is made when it starts and closed when it ends."""
-    plotly, version = plotly_script()
     files = StaticFiles()
 
     @contextlib.asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
-        view = View(service_factory(), door.csrf, f"/plotly.js?v={version}")
+        view = View(service_factory(), door.csrf)
         readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
         actors = ThreadPoolExecutor(_ACTORS, thread_name_prefix="actor")
         app.state.view, app.state.readers, app.state.actors = view, readers, actors
@@ -102,9 +101,6 @@ def make_app(service_factory: Callable[[], Service], door: Door) -> ASGIApp:
             return problem(404, "There is no such file.")
         return await in_thread(request, files.answer, path, request)
 
-    async def script(request: Request) -> Response:
-        return await in_thread(request, files.answer, plotly, request, FOREVER)
-
     async def description(request: Request) -> Response:
         accepted = request.headers.get("accept-encoding", "")
         return compressed(dump(openapi(endpoints())), "application/json", accepted)
@@ -112,7 +108,6 @@ def make_app(service_factory: Callable[[], Service], door: Door) -> ASGIApp:
     routes: list[BaseRoute] = [_route(endpoint) for endpoint in endpoints()]
     routes += [
         Route("/api/openapi.json", description),
-        Route("/plotly.js", script),
         Route("/static/{name:path}", static),
         Route("/{path:path}", page),
     ]

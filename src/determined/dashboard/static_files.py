@@ -1,10 +1,9 @@
-"""The files of the page, and plotly.js from its own package: compressed once, checked by ETag."""
+"""The files of the page: compressed once, and sent again only if they changed."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import importlib.util
 import re
 import threading
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from determined.dashboard.encoding import takes_gzip
-from determined.errors import DeterminedError
 
 FOLDER = Path(__file__).parent / "static"
 _NAME = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*")
@@ -32,7 +30,6 @@ _TYPES = {
 }
 _IMAGES = (".png", ".ico", ".woff2")
 _LONGEST_NAME = 200
-FOREVER = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True)
@@ -60,10 +57,10 @@ class StaticFiles:
         path = self._folder / name
         return path if path.is_file() and not path.is_symlink() else None
 
-    def answer(self, path: Path, request: Request, cache: str = "no-cache") -> Response:
+    def answer(self, path: Path, request: Request) -> Response:
         """A file, or that the browser has it already."""
         file = self._load(path)
-        headers = {"ETag": file.etag, "Cache-Control": cache, "Vary": "Accept-Encoding"}
+        headers = {"ETag": file.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         known = request.headers.get("if-none-match", "")
         if file.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
             return Response(status_code=304, headers=headers)
@@ -84,18 +81,3 @@ class StaticFiles:
                 digest = hashlib.sha256(content).hexdigest()[:24]
                 known = self._files[path] = _File(mark, content, packed, f'"{digest}"')
             return known
-
-
-def plotly_script() -> tuple[Path, str]:
-    """Where the installed plotly keeps its script, and its version."""
-    from importlib.metadata import version
-
-    found = importlib.util.find_spec("plotly")
-    for folder in (found.submodule_search_locations or []) if found else []:
-        path = Path(folder) / "package_data" / "plotly.min.js"
-        if path.is_file():
-            return path, version("plotly")
-    raise DeterminedError(
-        "The dashboard draws with plotly, which is not installed: "
-        "`pip install 'determined-pytorch[dashboard]'`."
-    )

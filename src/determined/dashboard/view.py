@@ -23,11 +23,10 @@ _MOST_REMEMBERED = 64
 class View:
     """One home, as the dashboard shows it. Shared by threads; looking starts no supervisor."""
 
-    def __init__(self, service: Service, csrf: str = "", plotly: str = "/plotly.js") -> None:
+    def __init__(self, service: Service, csrf: str = "") -> None:
         self.service = service
         self.home = service.home
         self.csrf = csrf
-        self.plotly = plotly
         self.searches = Searches()
         self._guard = threading.Lock()
         self._reader: Reader | None = None

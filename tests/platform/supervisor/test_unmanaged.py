@@ -22,6 +22,8 @@ from tests.support import tracked
 from tests.support.lab import Lab
 from tests.support.waiting import eventually
 
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(300)]
+
 _SCRIPT = """
 import sys, time
 from determined import core

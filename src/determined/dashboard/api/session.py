@@ -37,7 +37,6 @@ class SessionShape(TypedDict):
     supervisor: SupervisorShape
     slots: SlotsShape
     counts: dict[str, int]
-    plotly: str
     verbs: list[str]
 
 
@@ -54,7 +53,6 @@ def session(view: View) -> SessionShape:
         "supervisor": supervisor_shape(view),
         "slots": {"total": len(view.machine().slots), "used": len(used)},
         "counts": counts,
-        "plotly": view.plotly,
         "verbs": list(VERBS),
     }
 

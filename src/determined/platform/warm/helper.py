@@ -40,10 +40,10 @@ def main(argv: list[str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are collected by the kernel
     idle_seconds = float(argv[1])
     unfit = load()
+    files = Files()
     messages.send(connection, {"unfit": unfit})
     if unfit is not None:
         return
-    files = Files()
     connection.settimeout(idle_seconds)
     with contextlib.suppress(EOFError, OSError):  # a time-out is an OSError
         while True:

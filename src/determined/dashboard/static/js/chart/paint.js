@@ -3,7 +3,7 @@
 import { token } from "./palette.js";
 import { shownY } from "./series.js";
 
-const ROOMY = 18; // pixels from point to point: each gets a dot
+const ROOMY = 18; // pixels from point to point
 
 export function drawAxes(ink, { box, x, y, xScale, yScale, xTicks, yTicks }) {
   const { left, right, bottom } = box;
@@ -66,6 +66,7 @@ export function drawSeries(ink, plot, series, faded) {
       width: series.width ?? 1.5,
       alpha: faded ? 0.22 : 1,
     });
+    if (!series.mute) drawPoints(ink, plot, { ...series, y: series.smooth ?? series.y });
     drawLost(ink, plot, series);
   }
   ink.globalAlpha = 1;
@@ -103,8 +104,14 @@ function drawLine(ink, { xScale, yScale }, { x, color, dash }, y, { width, alpha
     else ink.stroke();
   }
   ink.setLineDash([]);
-  if (x.length > 1 && Math.abs(xScale.pixel(x[x.length - 1]) - xScale.pixel(x[0])) / x.length > ROOMY)
-    drawDots(ink, { xScale, yScale }, { x, y, color, radius: 2.5 });
+}
+
+// Where points are far apart, each gets a dot: one sees what was measured and what is only a line.
+function drawPoints(ink, plot, { x, y, color }) {
+  const far = (at) => plot.xScale.pixel(x[at]);
+  if (x.length > 1 && Math.abs(far(x.length - 1) - far(0)) / x.length > ROOMY) {
+    drawDots(ink, plot, { x, y, color, radius: 2.5 });
+  }
 }
 
 // A cross at the foot of the chart wherever a value was NaN or infinite: a gap alone is easily missed.

@@ -26,4 +26,5 @@ export function dialog(title, inside, { ok = "OK", cancel = "Cancel", danger = f
   });
 }
 
-export const confirm = (title, text, ok) => dialog(title, [h("p", text)], { ok, danger: true });
+export const confirm = (title, text, ok) =>
+  dialog(title, [h("p", text)], { ok, cancel: "Go back", danger: true });

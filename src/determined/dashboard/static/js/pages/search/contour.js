@@ -30,7 +30,7 @@ class Contour extends Page {
       if (!y) return;
       const grid = await get(
         path("experiments", this.owner.id, "contour"),
-        { x: x.name, y: y.name, bins: this.query.bins ?? 16 },
+        { x: x.name, y: y.name, bins: this.bins },
         this.signal,
       );
       this.heat.set({
@@ -40,6 +40,11 @@ class Contour extends Page {
         smallerIsBetter: this.owner.experiment.searcher?.smaller_is_better ?? true,
       });
     });
+  }
+
+  // Few trials in many cells would be a starry sky.
+  get bins() {
+    return this.query.bins ?? (this.owner.experiment.trials < 100 ? "8" : "16");
   }
 
   #pair() {
@@ -67,7 +72,7 @@ class Contour extends Page {
         select(
           "Cells",
           ["8", "16", "32"].map((n) => ({ value: n, text: `${n} × ${n}` })),
-          this.query.bins ?? "16",
+          this.bins,
           (bins) => setQuery({ bins }),
         ),
       ],

@@ -146,15 +146,13 @@ class ParallelView extends Page {
         cell: (row) => number(row.steps),
         plain: (row) => row.steps,
       },
-      ...axes
-        .slice(0, -1)
-        .map(({ name }) => ({
-          key: `hparam:${name}`,
-          title: name,
-          number: true,
-          cell: (row) => value(row.hparams[name]),
-          plain: (row) => row.hparams[name],
-        })),
+      ...axes.slice(0, -1).map(({ name }) => ({
+        key: `hparam:${name}`,
+        title: name,
+        number: true,
+        cell: (row) => value(row.hparams[name]),
+        plain: (row) => row.hparams[name],
+      })),
     ];
     this.table.set({
       columns,
