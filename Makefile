@@ -15,13 +15,13 @@ PEERS := lightning accelerate pytorch-ignite matplotlib
 # Tests and benchmarks start many interpreters; where this is set, each would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-faults check format bench bench-quick docs clean
+.PHONY: demo dashboard test test-faults check format bench bench-quick docs clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Making $(VENV) and installing torch and determined (once, a minute or two) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) setuptools torch
-	$(PIP_INSTALL) --no-build-isolation -e '.[examples]'
+	$(PIP_INSTALL) --no-build-isolation -e '.[examples,dashboard]'
 	@touch $@
 
 $(TOOLS): $(INSTALLED)
@@ -30,7 +30,10 @@ $(TOOLS): $(INSTALLED)
 	@touch $@
 
 demo: $(INSTALLED)
-	cd examples/digits && $(CURDIR)/$(BIN)/python train.py
+	@examples/demo.sh $(CURDIR)/$(BIN) $(CURDIR)/$(VENV)/demo
+
+dashboard: $(INSTALLED)
+	DET_HOME=$(CURDIR)/$(VENV)/demo $(BIN)/det dashboard
 
 test: $(TOOLS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
