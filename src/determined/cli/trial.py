@@ -9,6 +9,7 @@ import click
 
 from determined.cli._absent import absent
 from determined.cli._as_data import checkpoint_json
+from determined.cli._done import done, json_option
 from determined.cli._door import platform
 from determined.cli._downloads import best_checkpoints, download_options
 from determined.cli._group import Group
@@ -156,11 +157,13 @@ def support_bundle(trial_id: int, output_dir: Path) -> None:
 
 @trial.verb("kill")
 @click.argument("trial_id", type=TRIAL_ID, metavar="ID")
+@json_option
 def kill(trial_id: int) -> None:
     """End a trial at once; its search goes on without it."""
     with platform(wake=False) as service:
         service.kill_trial(trial_id)
-        click.echo(f"Killed trial {trial_id}")
+        state = service.trial(trial_id).state
+        done(f"Killed trial {trial_id}", trial_id=trial_id, state=state)
 
 
 @trial.verb("debug")

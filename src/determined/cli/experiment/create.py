@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from determined.cli._done import done, json_option, tells_json
 from determined.cli._door import platform
 from determined.cli._errors import OK
 from determined.cli._tables import printable, size_text
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     help="Try one batch of it, and keep nothing.",
 )
 @click.option("--local", is_flag=True, help="Try it in this process; with -t and `module:Class`.")
+@json_option
 def create(
     config_file: str,
     model_dir: Path | None,
@@ -70,6 +72,8 @@ def create(
     """
     if sum((paused, follow_first_trial, test_mode)) > 1:
         raise click.UsageError("--paused, --follow-first-trial and --test-mode exclude each other.")
+    if tells_json() and (follow_first_trial or test_mode):
+        raise click.UsageError("--json goes with neither --follow-first-trial nor --test-mode.")
     if local and not test_mode:
         raise click.UsageError("--local needs --test-mode: every experiment runs on this machine.")
 
@@ -91,6 +95,8 @@ def create(
             click.echo(f"note: {logout.HINT}", err=True)
         if follow_first_trial:
             return _follow(service, experiment_id)
+        if tells_json():
+            return OK
         if paused:
             click.echo(f"It is paused: `det experiment activate {experiment_id}` starts it.")
         elif sys.stdout.isatty():
@@ -116,23 +122,32 @@ def _create(
     config_file: str,
     paused: bool,
 ) -> int:
-    click.echo("Preparing files... ", nl=False)
-    sys.stdout.flush()
+    is_quiet = tells_json()
+    if not is_quiet:
+        click.echo("Preparing files... ", nl=False)
+        sys.stdout.flush()
     try:
         snapshot = service.take_snapshot(model_dir, includes)
     except BaseException:
-        click.echo()
+        click.echo(nl=not is_quiet)
         raise
     files = "1 file" if snapshot.num_files == 1 else f"{snapshot.num_files} files"
-    click.echo(f"{size_text(snapshot.num_bytes)} and {files}")
+    if not is_quiet:
+        click.echo(f"{size_text(snapshot.num_bytes)} and {files}")
     for note in snapshot.notes:
         click.echo(f"note: {printable(note)}", err=True)
     original = "" if config_file == "-" else Path(config_file).read_text("utf-8", "replace")
     experiment_id = service.create(
         loaded, snapshot, model_dir, paused=paused, original_config=original
     )
-    click.echo(f"Created experiment {experiment_id}")
-    click.echo(f"Checkpoints go to {printable(_location(loaded))}")
+    location = _location(loaded)
+    done(
+        f"Created experiment {experiment_id}\nCheckpoints go to {printable(location)}",
+        experiment_id=experiment_id,
+        checkpoints=location,
+        files=snapshot.num_files,
+        bytes=snapshot.num_bytes,
+    )
     return experiment_id
 
 

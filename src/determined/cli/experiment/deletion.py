@@ -6,6 +6,7 @@ import click
 
 from determined.cli._absent import absent
 from determined.cli._checkpoint_rows import show_checkpoints
+from determined.cli._done import done, json_option
 from determined.cli._door import platform
 from determined.cli._errors import INTERRUPTED, OK
 from determined.cli._options import COUNT, EXPERIMENT_ID, EXPERIMENT_IDS, confirm, yes_option
@@ -17,6 +18,7 @@ from determined.cli.experiment.settings import setting
 @experiment.verb("delete")
 @click.argument("experiment_ids", type=EXPERIMENT_IDS, metavar="ID[,ID...]")
 @yes_option
+@json_option
 def delete(experiment_ids: list[int], yes: bool) -> int:
     """Delete experiments that have ended, with their metrics, logs and checkpoints.
 
@@ -35,18 +37,21 @@ def delete(experiment_ids: list[int], yes: bool) -> int:
         except KeyboardInterrupt:
             click.echo(f"\nDeletion of {what} is in progress")
             return INTERRUPTED
-        click.echo(f"Deleted {what}")
+        done(f"Deleted {what}", deleted=experiment_ids)
         return OK
 
 
 @experiment.verb("delete-tb-files")
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
+@json_option
 def delete_tb_files(experiment_id: int) -> None:
     """Delete the stored TensorBoard files of an experiment; its metrics stay."""
     with platform(wake=False) as service:
         freed = service.delete_tensorboard_files(experiment_id)
-        click.echo(
-            f"Deleted the TensorBoard files of experiment {experiment_id} ({size_text(freed)})"
+        done(
+            f"Deleted the TensorBoard files of experiment {experiment_id} ({size_text(freed)})",
+            experiment_id=experiment_id,
+            freed_bytes=freed,
         )
 
 

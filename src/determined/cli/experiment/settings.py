@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
+from determined.cli._done import done, json_option
 from determined.cli._door import platform
 from determined.cli._group import Group
 from determined.cli._options import EXPERIMENT_ID, TEXT
 from determined.cli._tables import printable
 from determined.cli.experiment.noun import experiment
+
+if TYPE_CHECKING:
+    from determined.platform.service import Service
+
+
+def _done(service: Service, experiment_id: int, line: str) -> None:
+    """Tell a change, or what stands there now."""
+    now = service.experiment(experiment_id)
+    fields = ("name", "description", "labels", "priority", "max_slots", "weight")
+    done(line, experiment_id=experiment_id, **{field: getattr(now, field) for field in fields})
 
 
 @click.group("label", cls=Group)
@@ -19,21 +32,29 @@ def label() -> None:
 @label.verb("add")
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.argument("text", type=TEXT, metavar="LABEL")
+@json_option
 def add_label(experiment_id: int, text: str) -> None:
     """Give an experiment a label."""
     with platform(wake=False) as service:
         service.label(experiment_id, text)
-        click.echo(f"Added label '{printable(text)}' to experiment {experiment_id}")
+        _done(
+            service, experiment_id, f"Added label '{printable(text)}' to experiment {experiment_id}"
+        )
 
 
 @label.verb("remove")
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.argument("text", type=TEXT, metavar="LABEL")
+@json_option
 def remove_label(experiment_id: int, text: str) -> None:
     """Take a label from an experiment."""
     with platform(wake=False) as service:
         service.label(experiment_id, text, remove=True)
-        click.echo(f"Removed label '{printable(text)}' from experiment {experiment_id}")
+        _done(
+            service,
+            experiment_id,
+            f"Removed label '{printable(text)}' from experiment {experiment_id}",
+        )
 
 
 @click.group("set", cls=Group)
@@ -44,38 +65,52 @@ def setting() -> None:
 @setting.verb("name")
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.argument("text", type=TEXT, metavar="TEXT")
+@json_option
 def set_name(experiment_id: int, text: str) -> None:
     """Name an experiment."""
     if not text.strip():
         raise click.UsageError("An experiment needs a name.")
     with platform(wake=False) as service:
         service.change(experiment_id, name=text)
-        click.echo(f"Set the name of experiment {experiment_id} to '{printable(text)}'")
+        _done(
+            service,
+            experiment_id,
+            f"Set the name of experiment {experiment_id} to '{printable(text)}'",
+        )
 
 
 @setting.verb("description")
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.argument("text", type=TEXT, metavar="TEXT")
+@json_option
 def set_description(experiment_id: int, text: str) -> None:
     """Describe an experiment."""
     with platform(wake=False) as service:
         service.change(experiment_id, description=text)
-        click.echo(f"Set the description of experiment {experiment_id} to '{printable(text)}'")
+        _done(
+            service,
+            experiment_id,
+            f"Set the description of experiment {experiment_id} to '{printable(text)}'",
+        )
 
 
 @setting.verb("priority")
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.argument("priority", type=click.IntRange(1, 99), metavar="N")
+@json_option
 def set_priority(experiment_id: int, priority: int) -> None:
     """Set who goes first: 1 before 99; those of a lower number may preempt others."""
     with platform(wake=False) as service:
         service.change(experiment_id, priority=priority)
-        click.echo(f"Set the priority of experiment {experiment_id} to {priority}")
+        _done(
+            service, experiment_id, f"Set the priority of experiment {experiment_id} to {priority}"
+        )
 
 
 @setting.verb("max-slots")
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.argument("max_slots", metavar="N|none")
+@json_option
 def set_max_slots(experiment_id: int, max_slots: str) -> None:
     """Set how many slots an experiment may use at once; `none` lifts the limit."""
     is_number = max_slots.isascii() and max_slots.isdigit() and int(max_slots) < 2**31
@@ -83,19 +118,20 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
         raise click.UsageError(f"expected a whole number or `none`, got {max_slots!r}.")
     with platform(wake=False) as service:
         service.change(experiment_id, max_slots=None if max_slots == "none" else int(max_slots))
-        click.echo(f"Set max_slots of experiment {experiment_id} to {max_slots}")
+        _done(service, experiment_id, f"Set max_slots of experiment {experiment_id} to {max_slots}")
 
 
 @setting.verb("weight")
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.argument("weight", type=float, metavar="X")
+@json_option
 def set_weight(experiment_id: int, weight: float) -> None:
     """Record a share of slots; here priorities decide who runs, so it changes nothing else."""
     if not 0 < weight < float("inf"):
         raise click.UsageError(f"expected a number above 0, got {weight}.")
     with platform(wake=False) as service:
         service.change(experiment_id, weight=weight)
-        click.echo(f"Set the weight of experiment {experiment_id} to {weight:g}")
+        _done(service, experiment_id, f"Set the weight of experiment {experiment_id} to {weight:g}")
 
 
 experiment.add_command(label)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from determined.cli._done import done, json_option, tells_json
 from determined.cli._door import platform
 from determined.cli._options import EXPERIMENT_ID, EXPERIMENT_IDS, Project, Workspace
-from determined.cli._tables import printable
+from determined.cli._tables import printable, show_json
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def _verb(
     name: str,
-    done: str,
+    past: str,
     help_text: str,
     act: Callable[[Service, int], None],
     aliases: tuple[str, ...] = (),
@@ -27,13 +28,18 @@ def _verb(
 
     @experiment.verb(name, aliases=aliases, help=help_text)
     @click.argument("experiment_ids", type=EXPERIMENT_IDS, metavar="ID[,ID...]")
+    @json_option
     def command(experiment_ids: list[int]) -> None:
         with platform(wake=False) as service:
             for experiment_id in experiment_ids:
                 service.experiment(experiment_id)
             for experiment_id in experiment_ids:
                 act(service, experiment_id)
-                click.echo(f"{done} experiment {experiment_id}")
+                if not tells_json():
+                    click.echo(f"{past} experiment {experiment_id}")
+            if tells_json():
+                found = map(service.experiment, experiment_ids)
+                show_json([{"experiment_id": one.id, "state": one.state} for one in found])
 
 
 _verb(
@@ -79,9 +85,15 @@ _verb(
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.argument("workspace", type=Workspace())
 @click.argument("project", type=Project())
+@json_option
 def move(experiment_id: int, workspace: str, project: str) -> None:
     """Put an experiment into another project."""
     with platform(wake=False) as service:
         service.move(experiment_id, workspace, project)
         place = f"project '{printable(project)}' of workspace '{printable(workspace)}'"
-        click.echo(f"Moved experiment {experiment_id} to {place}")
+        done(
+            f"Moved experiment {experiment_id} to {place}",
+            experiment_id=experiment_id,
+            workspace=workspace,
+            project=project,
+        )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
+from determined.cli._done import json_option, tells_json
 from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
 from determined.cli._log_options import log_options
 from determined.cli._options import EXPERIMENT_ID, TRIAL_ID
 from determined.cli._show_logs import LogRequest, show_logs
+from determined.cli._tables import show_json
+from determined.cli.experiment.listing import experiment_json
 from determined.cli.experiment.noun import experiment
 
 
@@ -39,6 +42,7 @@ def logs(experiment_id: int, trial_id: int | None, **options: object) -> int:
     metavar="SECONDS",
     help="How often to look, at least.",
 )
+@json_option
 def wait(experiment_id: int, polling_interval: float) -> int:
     """Wait until an experiment is over; the exit code is 0 only if it is COMPLETED."""
     from determined.cli._following import Follower, guarded, show_outcome
@@ -50,7 +54,11 @@ def wait(experiment_id: int, polling_interval: float) -> int:
         def work() -> int:
             follower.wait(polling_interval)
             follower.close()
-            show_outcome(service, experiment_id)
-            return OK if service.experiment(experiment_id).state == "COMPLETED" else ERROR
+            ended = service.experiment(experiment_id)
+            if tells_json():
+                show_json(experiment_json(ended))
+            else:
+                show_outcome(service, experiment_id)
+            return OK if ended.state == "COMPLETED" else ERROR
 
         return guarded(follower, f"det experiment wait {experiment_id}", work)

@@ -1,0 +1,41 @@
+"""What a verb tells when it is done: a line for people or, with `--json`, facts for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_KEY = "determined.tells_json"
+
+
+def _note(context: click.Context, parameter: click.Parameter, as_json: bool) -> None:
+    context.meta[_KEY] = as_json
+
+
+def json_option(function: _Function) -> _Function:
+    """Add `--json` to a verb that tells through `done`."""
+    return click.option(
+        "--json",
+        is_flag=True,
+        expose_value=False,
+        callback=_note,
+        help="Tell what was done as JSON.",
+    )(function)
+
+
+def tells_json() -> bool:
+    """Whether the command at work was asked for JSON."""
+    return bool(click.get_current_context().meta.get(_KEY))
+
+
+def done(line: str, **facts: Any) -> None:
+    """Tell that something is done."""
+    if tells_json():
+        from determined.cli._tables import show_json
+
+        show_json(facts)
+    else:
+        click.echo(line)
