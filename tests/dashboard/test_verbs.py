@@ -75,6 +75,10 @@ def test_verbs_show_their_effect(lab: Lab) -> None:
         assert found["archived"]
         assert "done" in found["labels"]
 
+        deleted = shown.post(f"/api/experiments/{number}/delete")
+        assert deleted.json() == {"ok": True, "state": "DELETED"}
+        assert shown.client.get(f"/api/experiments/{number}").status_code == 404
+
 
 @pytest.mark.parametrize(
     ("body", "word"),
@@ -83,7 +87,7 @@ def test_verbs_show_their_effect(lab: Lab) -> None:
         ({"verb": "pause", "ids": ["1"]}, "ids"),
         ({"verb": "pause", "ids": [True]}, "ids"),
         ({"verb": "pause", "ids": list(range(1, 1002))}, "ids"),
-        ({"verb": "delete", "ids": [1]}, "verb"),
+        ({"verb": "explode", "ids": [1]}, "verb"),
         ({"verb": "label", "ids": [1]}, "label"),
         ({"verb": "label", "ids": [1], "label": ""}, "label"),
         ({"verb": "pause", "ids": [1], "x": 1}, "x"),
