@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -10,20 +9,19 @@ import pytest
 from determined.platform.home import Home
 from determined.store import Writer
 from tests.dashboard.served import served
+from tests.support import old_homes
 
 
 def test_an_older_store_says_who_updates_it(tmp_path: Path) -> None:
-    Writer(tmp_path).close()
-    store = sqlite3.connect(tmp_path / "store.db")
-    store.execute("PRAGMA user_version=0")
-    store.close()
-    with served(Home(tmp_path), is_whole=False) as shown:
+    home = tmp_path / "home"
+    old_homes.unpack(1, home)
+    with served(Home(home), is_whole=False) as shown:
         answer = shown.client.get("/api/experiments")
         assert answer.status_code == 503
         assert "older schema" in answer.json()["error"]
         assert answer.json()["next"] == "`det supervisor start`"
         assert shown.client.get("/queue").status_code == 200
-    assert not (tmp_path / "supervisor.log").exists()
+    assert not (home / "supervisor.log").exists()
 
 
 def test_a_damaged_store_is_told_and_nothing_falls_over(tmp_path: Path) -> None:
