@@ -23,7 +23,15 @@ from determined.platform.deleting import DeletingVerbs
 from determined.platform.home import Home
 from determined.platform.supervisor import presence
 from determined.platform.unread import Unread
-from determined.store import Checkpoint, Experiment, Reader, Trial, TrialFilter, send_command
+from determined.store import (
+    Checkpoint,
+    Experiment,
+    NoStore,
+    Reader,
+    Trial,
+    TrialFilter,
+    send_command,
+)
 
 if TYPE_CHECKING:  # most questions need none of them, and `det` is to answer at once
     from determined.config import Loaded
@@ -64,7 +72,12 @@ class Service(DeletingVerbs):
     @property
     def has_store(self) -> bool:
         """Whether anything was ever created here."""
-        return (self.home.path / "store.db").exists()
+        try:
+            return self.reader is not None
+        except NoStore:
+            return False
+        except DeterminedError:
+            return True  # whoever reads it is told
 
     def close(self) -> None:
         if self._reader is not None:

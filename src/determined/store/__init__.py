@@ -7,6 +7,7 @@ Logs, code and checkpoints are files elsewhere.
 
 from determined._retention import Retention
 from determined.store._changes import Changed, ChangeWatch, NewPoints, Position
+from determined.store._connection import NoStore
 from determined.store._curves import Curve, CurveKey
 from determined.store._ingest import Heard, is_decisive
 from determined.store._listing import ExperimentRow, Slice, TableFilter, Tables, TrialPoint
@@ -70,6 +71,7 @@ __all__ = [
     "NewExperiment",
     "NewPoints",
     "NewTrial",
+    "NoStore",
     "Order",
     "Page",
     "Position",

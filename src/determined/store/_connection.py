@@ -75,6 +75,10 @@ def _create(path: Path) -> None:
         draft.unlink()
 
 
+class NoStore(StoreError):
+    """Nothing was ever written here, or the store is just being made."""
+
+
 def open_writable(home: Path) -> sqlite3.Connection:
     """A connection that may write; commits reach the disk before they return."""
     return _opened(home, "rw", "PRAGMA synchronous=FULL")
@@ -84,11 +88,11 @@ def open_read_only(home: Path) -> sqlite3.Connection:
     """A connection that cannot write; it may be handed from thread to thread."""
     missing = f"There is no store in {home} yet: create an experiment, or set DET_HOME."
     if not (home / FILE_NAME).exists():
-        raise StoreError(missing)
+        raise NoStore(missing)
     connection = _opened(home, "ro", "PRAGMA query_only=ON")
     if version_of(connection) == 0:  # its disk was full, or its maker was killed
         connection.close()
-        raise StoreError(missing)
+        raise NoStore(missing)
     return connection
 
 
