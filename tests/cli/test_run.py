@@ -30,8 +30,8 @@ _FILES = {
     "asks.py": "print('got', input('name? '))",
     "waits.py": """
 import os, sys, time
-print("waiting", os.getpgrp() == os.tcgetpgrp(0), flush=True)
 try:
+    print("waiting", os.getpgrp() == os.tcgetpgrp(0), flush=True)
     time.sleep(600)
 except KeyboardInterrupt:
     print("interrupted")
