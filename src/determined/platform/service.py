@@ -26,10 +26,10 @@ from determined.platform.unread import Unread
 from determined.store import (
     Checkpoint,
     Experiment,
-    NoStore,
     Reader,
     Trial,
     TrialFilter,
+    is_made,
     send_command,
 )
 
@@ -72,12 +72,7 @@ class Service(DeletingVerbs):
     @property
     def has_store(self) -> bool:
         """Whether anything was ever created here."""
-        try:
-            return self.reader is not None
-        except NoStore:
-            return False
-        except DeterminedError:
-            return True  # whoever reads it is told
+        return self._reader is not None or is_made(self.home.path)
 
     def close(self) -> None:
         if self._reader is not None:

@@ -7,7 +7,7 @@ Logs, code and checkpoints are files elsewhere.
 
 from determined._retention import Retention
 from determined.store._changes import Changed, ChangeWatch, NewPoints, Position
-from determined.store._connection import NoStore
+from determined.store._connection import is_made
 from determined.store._curves import Curve, CurveKey
 from determined.store._ingest import Heard, is_decisive
 from determined.store._listing import ExperimentRow, Slice, TableFilter, Tables, TrialPoint
@@ -71,7 +71,6 @@ __all__ = [
     "NewExperiment",
     "NewPoints",
     "NewTrial",
-    "NoStore",
     "Order",
     "Page",
     "Position",
@@ -97,5 +96,6 @@ __all__ = [
     "backup",
     "check",
     "is_decisive",
+    "is_made",
     "send_command",
 ]

@@ -79,6 +79,17 @@ class NoStore(StoreError):
     """Nothing was ever written here, or the store is just being made."""
 
 
+def is_made(home: Path) -> bool:
+    """Whether there is a store, be it damaged or of another version."""
+    try:
+        open_read_only(home).close()
+    except NoStore:
+        return False
+    except StoreError:  # whoever reads it is told
+        pass
+    return True
+
+
 def open_writable(home: Path) -> sqlite3.Connection:
     """A connection that may write; commits reach the disk before they return."""
     return _opened(home, "rw", "PRAGMA synchronous=FULL")
