@@ -3,11 +3,10 @@
 import { get, path, send } from "../api.js";
 import { h, hold } from "../dom.js";
 import { ago, count, duration, moment, percent } from "../format.js";
-import { Page } from "../page.js";
 import { verbButtons } from "../verbs.js";
 import { dialog } from "../widgets/dialog.js";
 import { button, problem, progressBar, skeleton, stateBadge } from "../widgets/parts.js";
-import { tabBar, Tabs } from "../widgets/tabs.js";
+import { tabBar, TabbedPage } from "../widgets/tabs.js";
 import { toast } from "../widgets/toast.js";
 
 const TABS = {
@@ -22,52 +21,26 @@ const TABS = {
   notes: ["Notes", () => import("./experiment/notes.js")],
 };
 
-class ExperimentPage extends Page {
+class ExperimentPage extends TabbedPage {
   constructor(place) {
-    super(place);
+    super(place, TABS);
     this.experiment = null;
-    this.tabs = new Tabs(TABS, this);
   }
 
-  get id() {
-    return Number(this.place.params.id);
+  get subject() {
+    return this.experiment;
   }
 
   get title() {
     return this.experiment ? `${this.experiment.name} (${this.id})` : `Experiment ${this.id}`;
   }
 
-  accepts(place) {
-    return place.params.id === this.place.params.id;
-  }
-
-  moved(place) {
-    this.place = place;
-    this.tabs.show(place);
-    this.draw();
-  }
-
-  close() {
-    super.close();
-    this.tabs.close();
-  }
-
-  async load() {
-    this.tabs.preload(this.place);
-    await this.ask(async () => {
-      this.experiment = await get(path("experiments", this.id), {}, this.signal);
-    });
-    if (this.experiment && !this.signal.aborted) this.tabs.show(this.place);
+  async fetch() {
+    this.experiment = await get(path("experiments", this.id), {}, this.signal);
   }
 
   changed({ experiments }) {
-    if (!experiments?.includes(this.id)) return;
-    this.soon(async () => {
-      await this.ask(async () => {
-        this.experiment = await get(path("experiments", this.id), {}, this.signal);
-      });
-      this.tabs.current?.draw();
-    });
+    if (experiments?.includes(this.id)) this.refresh();
   }
 
   async edit() {

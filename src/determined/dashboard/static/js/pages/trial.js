@@ -3,10 +3,9 @@
 import { get, path } from "../api.js";
 import { h, hold } from "../dom.js";
 import { count, duration, number } from "../format.js";
-import { Page } from "../page.js";
 import { killTrial } from "../verbs.js";
 import { button, isOver, problem, progressBar, skeleton, stateBadge } from "../widgets/parts.js";
-import { tabBar, Tabs } from "../widgets/tabs.js";
+import { tabBar, TabbedPage } from "../widgets/tabs.js";
 
 const TABS = {
   overview: ["Overview", () => import("./trial/overview.js")],
@@ -17,54 +16,26 @@ const TABS = {
   profile: ["Profile", () => import("./trial/profile.js")],
 };
 
-class TrialPage extends Page {
+class TrialPage extends TabbedPage {
   constructor(place) {
-    super(place);
+    super(place, TABS);
     this.trial = null;
-    this.tabs = new Tabs(TABS, this);
   }
 
-  get id() {
-    return Number(this.place.params.id);
+  get subject() {
+    return this.trial;
   }
 
   get title() {
     return `Trial ${this.id}`;
   }
 
-  accepts(place) {
-    return place.params.id === this.place.params.id;
-  }
-
-  moved(place) {
-    this.place = place;
-    this.tabs.show(place);
-    this.draw();
-  }
-
-  close() {
-    super.close();
-    this.tabs.close();
-  }
-
-  #fetch() {
-    return this.ask(async () => {
-      this.trial = await get(path("trials", this.id), {}, this.signal);
-    });
-  }
-
-  async load() {
-    this.tabs.preload(this.place);
-    await this.#fetch();
-    if (this.trial && !this.signal.aborted) this.tabs.show(this.place);
+  async fetch() {
+    this.trial = await get(path("trials", this.id), {}, this.signal);
   }
 
   changed({ trials }) {
-    if (!trials?.includes(this.id)) return;
-    this.soon(async () => {
-      await this.#fetch();
-      this.tabs.current?.draw();
-    });
+    if (trials?.includes(this.id)) this.refresh();
   }
 
   #head() {

@@ -1,6 +1,7 @@
 // The tabs of a page: each is a page of its own, loaded when it is first shown.
 
 import { h } from "../dom.js";
+import { Page } from "../page.js";
 
 export function tabBar(tabs, chosen, href) {
   return h(
@@ -42,5 +43,45 @@ export class Tabs {
 
   close() {
     this.current?.close();
+  }
+}
+
+// A page about one thing with an id: `fetch` asks for it and `subject` is it, once it is there.
+export class TabbedPage extends Page {
+  constructor(place, tabs) {
+    super(place);
+    this.tabs = new Tabs(tabs, this);
+  }
+
+  get id() {
+    return Number(this.place.params.id);
+  }
+
+  accepts(place) {
+    return place.params.id === this.place.params.id;
+  }
+
+  moved(place) {
+    this.place = place;
+    this.tabs.show(place);
+    this.draw();
+  }
+
+  close() {
+    super.close();
+    this.tabs.close();
+  }
+
+  async load() {
+    this.tabs.preload(this.place);
+    await this.ask(() => this.fetch());
+    if (this.subject && !this.signal.aborted) this.tabs.show(this.place);
+  }
+
+  refresh() {
+    this.soon(async () => {
+      await this.ask(() => this.fetch());
+      this.tabs.current?.draw();
+    });
   }
 }
