@@ -73,13 +73,6 @@ class Checkpoint(StoredObject):
         self._session = session
         self._hydrate(session.service.checkpoint(uuid))
 
-    @classmethod
-    def _of(cls, record: Record, session: Session) -> Checkpoint:
-        made = cls.__new__(cls)
-        made._session = session
-        made._hydrate(record)
-        return made
-
     def _hydrate(self, record: Record) -> None:
         self._record = record
         self.uuid = record.uuid

@@ -323,7 +323,7 @@ class Determined:
 
     def create_workspace(self, name: str) -> Workspace:
         """Make a workspace."""
-        return Workspace(self._session, self._session.workspaces.create(name).id)
+        return Workspace._of(self._session.workspaces.create(name), self._session)
 
     def get_workspace(self, name: str) -> Workspace:
         """A workspace; NotFoundError if there is none of that name."""
@@ -331,7 +331,8 @@ class Determined:
 
     def list_workspaces(self) -> list[Workspace]:
         """All workspaces."""
-        return [Workspace(self._session, record.id) for record in self._session.workspaces.all()]
+        records = self._session.workspaces.all()
+        return [Workspace._of(record, self._session) for record in records]
 
     def delete_workspace(self, name: str) -> None:
         """Remove an empty workspace."""

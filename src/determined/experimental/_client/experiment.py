@@ -68,13 +68,6 @@ class Experiment(StoredObject):
         self._session = session
         self._hydrate(session.service.experiment(experiment_id))
 
-    @classmethod
-    def _of(cls, record: Record, session: Session) -> Experiment:
-        made = cls.__new__(cls)
-        made._session = session
-        made._hydrate(record)
-        return made
-
     def _hydrate(self, record: Record) -> None:
         self._record = record
         self.id = record.id

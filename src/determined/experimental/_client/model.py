@@ -47,7 +47,7 @@ class ModelVersion(StoredObject):
         self._hydrate(session.registry.version(model._record, version))
 
     @classmethod
-    def _of(cls, model: Model, record: VersionRecord) -> ModelVersion:
+    def _of_model(cls, model: Model, record: VersionRecord) -> ModelVersion:
         made = cls.__new__(cls)
         made._session, made._model = model._session, model
         made._hydrate(record)
@@ -120,13 +120,6 @@ class Model(StoredObject):
         self._session = session
         self._hydrate(session.registry.model(name_or_id))
 
-    @classmethod
-    def _of(cls, record: Record, session: Session) -> Model:
-        made = cls.__new__(cls)
-        made._session = session
-        made._hydrate(record)
-        return made
-
     def _hydrate(self, record: Record) -> None:
         self._record = record
         self.name = record.name
@@ -167,7 +160,7 @@ class Model(StoredObject):
         newest_first = is_descending(order_by)
         records = self._session.registry.versions(self.model_id)
         ordered = records if newest_first else reversed(records)
-        return [ModelVersion._of(self, record) for record in ordered]
+        return [ModelVersion._of_model(self, record) for record in ordered]
 
     @deprecated("Model.list_versions()")
     def get_versions(self, order_by: AnyOrder = OrderBy.DESCENDING) -> list[ModelVersion]:
@@ -178,7 +171,7 @@ class Model(StoredObject):
         """Make a checkpoint the next version; nothing deletes it from then on."""
         record = self._session.registry.register(self.model_id, checkpoint_uuid)
         self.reload()
-        return ModelVersion._of(self, record)
+        return ModelVersion._of_model(self, record)
 
     def add_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add keys at the top level, or replace their values."""

@@ -40,13 +40,6 @@ class Project(StoredObject):
         self._session = session
         self._hydrate(session.workspaces.project_of_id(project_id))
 
-    @classmethod
-    def _of(cls, record: Record, session: Session) -> Project:
-        made = cls.__new__(cls)
-        made._session = session
-        made._hydrate(record)
-        return made
-
     def _hydrate(self, record: Record) -> None:
         self.id = record.id
         self.name = record.name

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 import html
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 from determined.experimental._client.session import Session
 
+Made = TypeVar("Made", bound="StoredObject")
 
-class StoredObject:
+
+class StoredObject(abc.ABC):
     """Values as they were when they were read; `reload()` reads them again.
 
     Two objects are equal if they stand for the same thing of the same home.
@@ -18,16 +21,29 @@ class StoredObject:
 
     _session: Session
 
+    @classmethod
+    def _of(cls: type[Made], record: Any, session: Session) -> Made:
+        """The object of a record that was read already."""
+        made = cls.__new__(cls)
+        made._session = session
+        made._hydrate(record)
+        return made
+
+    @abc.abstractmethod
+    def _hydrate(self, record: Any) -> None:
+        """Take over the values of a record."""
+
+    @abc.abstractmethod
     def reload(self) -> None:
         """Read the values again."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _identity(self) -> Any:
-        raise NotImplementedError
+        """What tells it from others of its class."""
 
+    @abc.abstractmethod
     def _facts(self) -> dict[str, Any]:
         """What to show of it, in this order."""
-        raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
         return (

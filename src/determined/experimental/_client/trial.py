@@ -69,13 +69,6 @@ class Trial(StoredObject):
         self._session = session
         self._hydrate(session.service.trial(trial_id))
 
-    @classmethod
-    def _of(cls, record: Record, session: Session) -> Trial:
-        made = cls.__new__(cls)
-        made._session = session
-        made._hydrate(record)
-        return made
-
     def _hydrate(self, record: Record) -> None:
         self._record = record
         self.id = record.id

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from determined.experimental._client.project import Project
 from determined.experimental._client.session import Session
 from determined.experimental._client.stored import StoredObject
+
+if TYPE_CHECKING:
+    from determined.store import Workspace as Record
 
 __all__ = ["ResourcePool", "Workspace"]
 
@@ -38,9 +41,14 @@ class Workspace(StoredObject):
             raise ValueError("Give exactly one of `workspace_id` and `workspace_name`.")
         self._session = session
         if workspace_id is None:
-            workspace_id = session.workspaces.named(str(workspace_name)).id
-        self.id = workspace_id
-        self.reload()
+            self._hydrate(session.workspaces.named(str(workspace_name)))
+        else:
+            self._hydrate(session.workspaces.of_id(workspace_id))
+
+    def _hydrate(self, record: Record) -> None:
+        self.id = record.id
+        self.name = record.name
+        self.archived = record.archived
 
     def _identity(self) -> int:
         return self.id
@@ -50,8 +58,7 @@ class Workspace(StoredObject):
 
     def reload(self) -> None:
         """Read the values again."""
-        record = self._session.workspaces.of_id(self.id)
-        self.name, self.archived = record.name, record.archived
+        self._hydrate(self._session.workspaces.of_id(self.id))
 
     def create_project(self, name: str, description: str | None = None) -> Project:
         """Make a project in it."""
