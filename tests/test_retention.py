@@ -9,32 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from determined._retention import Candidate, Retention, kept
+from tests.support.retention_table import KEPT, TRIALS
 
 _EXAMPLE = [
-    Candidate("a", 1, 100, 0.9, 1),
-    Candidate("b", 1, 200, None),
-    Candidate("c", 1, 300, 0.5, 3),
-    Candidate("d", 1, 400, 0.7, 4),
-    Candidate("e", 2, 100, 0.4, 5),
-    Candidate("f", 2, 200, 0.6, 6),
-    Candidate("g", 2, 300, None),
+    Candidate(name, trial, steps, value, validated)
+    for trial, rows in TRIALS.items()
+    for validated, (name, steps, value) in enumerate(rows)
 ]
 
 
-@pytest.mark.parametrize(
-    ("counts", "names"),
-    [
-        ((0, 0, 0), ""),
-        ((1, 0, 0), "e"),
-        ((3, 0, 0), "cef"),
-        ((9, 0, 0), "acdef"),
-        ((0, 1, 0), "ce"),
-        ((0, 0, 1), "dg"),
-        ((0, 0, 2), "cdfg"),
-        ((0, 1, 1), "cdeg"),
-        ((3, 1, 1), "cdefg"),
-    ],
-)
+@pytest.mark.parametrize(("counts", "names"), KEPT)
 def test_the_policy_keeps_the_union_of_its_parts(counts: tuple[int, int, int], names: str) -> None:
     assert kept(_EXAMPLE, Retention(*counts), smaller_is_better=True) == set(names)
 

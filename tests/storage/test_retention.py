@@ -18,22 +18,7 @@ from determined.storage import (
     StoredCheckpoint,
     apply_retention,
 )
-
-TRIALS = {
-    "1": [("a", 100, 0.9), ("b", 200, None), ("c", 300, 0.5), ("d", 400, 0.7)],
-    "2": [("e", 100, 0.4), ("f", 200, 0.6), ("g", 300, None)],
-}
-TABLE = [
-    ((0, 0, 0), ""),
-    ((1, 0, 0), "e"),
-    ((3, 0, 0), "cef"),
-    ((9, 0, 0), "acdef"),
-    ((0, 1, 0), "ce"),
-    ((0, 0, 1), "dg"),
-    ((0, 0, 2), "cdfg"),
-    ((0, 1, 1), "cdeg"),
-    ((3, 1, 1), "cdefg"),
-]
+from tests.support.retention_table import KEPT, TRIALS
 
 
 def metadata(run_id: str, steps: int, value: float | None) -> dict[str, object]:
@@ -43,8 +28,8 @@ def metadata(run_id: str, steps: int, value: float | None) -> dict[str, object]:
 
 def records() -> list[StoredCheckpoint]:
     return [
-        StoredCheckpoint(name, Manifest(Contents(), 1, steps), metadata(run_id, steps, value))
-        for run_id, rows in TRIALS.items()
+        StoredCheckpoint(name, Manifest(Contents(), 1, steps), metadata(str(trial), steps, value))
+        for trial, rows in TRIALS.items()
         for name, steps, value in rows
     ]
 
@@ -52,10 +37,10 @@ def records() -> list[StoredCheckpoint]:
 @pytest.fixture
 def store(tmp_path: Path) -> SharedFSStorageManager:
     manager = SharedFSStorageManager(tmp_path / "store")
-    for run_id, rows in TRIALS.items():
+    for trial, rows in TRIALS.items():
         for name, steps, value in rows:
             stage = manager.begin(name)
-            manager.commit(stage, name, Contents(), metadata(run_id, steps, value))
+            manager.commit(stage, name, Contents(), metadata(str(trial), steps, value))
     return manager
 
 
@@ -63,13 +48,13 @@ def left(manager: SharedFSStorageManager) -> str:
     return "".join(sorted(checkpoint.storage_id for checkpoint in manager.list()))
 
 
-@pytest.mark.parametrize(("rules", "kept"), TABLE)
+@pytest.mark.parametrize(("rules", "kept"), KEPT)
 def test_the_rules_keep_what_the_table_says(rules: tuple[int, int, int], kept: str) -> None:
     policy = RetentionPolicy(*rules, metric_name="loss")
     assert policy.kept(records()) == set(kept)
 
 
-@pytest.mark.parametrize(("rules", "kept"), TABLE)
+@pytest.mark.parametrize(("rules", "kept"), KEPT)
 def test_the_newest_of_each_run_is_never_deleted(
     store: SharedFSStorageManager, rules: tuple[int, int, int], kept: str
 ) -> None:

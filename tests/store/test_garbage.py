@@ -6,17 +6,7 @@ from determined import journal
 from determined._retention import Retention
 from determined.store import NewTrial, Run
 from tests.store.homes import Home, report
-
-# Trial, checkpoint, step and the validation there.
-_EXAMPLE = [
-    (1, "a", 100, 0.9),
-    (1, "b", 200, None),
-    (1, "c", 300, 0.5),
-    (1, "d", 400, 0.7),
-    (2, "e", 100, 0.4),
-    (2, "f", 200, 0.6),
-    (2, "g", 300, None),
-]
+from tests.support.retention_table import TRIALS
 
 
 def save(home: Home, run: Run, uuid: str, steps: int) -> None:
@@ -28,13 +18,13 @@ def gone(home: Home, policy: Retention) -> set[str]:
 
 
 def test_the_store_knows_the_same_table(home: Home) -> None:
-    trials = {1: home.new_trial(), 2: home.new_trial()}
-    runs = {number: home.new_run(trial) for number, trial in trials.items()}
-    for number, uuid, steps, value in _EXAMPLE:
-        save(home, runs[number], uuid, steps)
-        if value is not None:
-            home.say(runs[number], report(steps, "validation", loss=value))
-    for trial in trials.values():
+    for rows in TRIALS.values():
+        trial = home.new_trial()
+        run = home.new_run(trial)
+        for uuid, steps, value in rows:
+            save(home, run, uuid, steps)
+            if value is not None:
+                home.say(run, report(steps, "validation", loss=value))
         with home.writer.transaction() as tx:
             tx.update_trial(trial.id, state="COMPLETED")
     assert gone(home, Retention(0, 1, 1)) == {"a", "b", "f"}
