@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,22 @@ def test_code_is_copied_without_the_usual_litter(source: Path, tmp_path: Path) -
         "pkg/data.csv",
         "sub/shared_fs/a.py",
     }
+
+
+def test_a_script_in_the_home_or_temporary_directory_comes_without_strangers(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(source, "train.py", "downloads/other.py")
+    (source / "a_lib_of_mine").mkdir()
+    (source / "a_lib_of_mine/__init__.py").write_text("")
+    monkeypatch.syspath_prepend(source)
+    importlib.import_module("a_lib_of_mine")
+    for variable in ("HOME", "TMPDIR"):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, str(source))
+            patch.setattr(tempfile, "tempdir", None)  # so that it is asked for again
+            assert copied(source, tmp_path / variable) == {"train.py", "a_lib_of_mine/__init__.py"}
+    assert "downloads/other.py" in copied(source, tmp_path / "elsewhere")
 
 
 def test_virtual_environments_are_left_out_whatever_their_name(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-import sysconfig
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +28,8 @@ def find_trial_code(cls: type) -> TrialCode:
     """Find the code of a trial class.
 
     The source is the working directory when it holds the class, as it does for `python train.py`.
-    Otherwise, or when the working directory is the home directory or above, it is the directory
-    that the class's imports begin in.
+    Otherwise, or when the working directory is no project's, it is the directory that the class's
+    imports begin in.
     """
     working_directory = Path.cwd()
     place = _module_place(cls.__module__)
@@ -36,7 +37,7 @@ def find_trial_code(cls: type) -> TrialCode:
         return TrialCode(working_directory)
     root, name = place
     inside = root.is_relative_to(working_directory)
-    source = root if not inside or _holds_the_home(working_directory) else working_directory
+    source = root if not inside or is_nobodys_project(working_directory) else working_directory
     return TrialCode(source, root.relative_to(source).as_posix(), f"{name}:{cls.__qualname__}")
 
 
@@ -55,7 +56,7 @@ def _module_place(module_name: str) -> tuple[Path, str] | None:
     if path.name == "__init__.py":
         parts.append("__init__")
     root = path.parents[len(parts) - 1] if len(parts) <= len(path.parents) else path.parent
-    if path != root.joinpath(*parts).with_suffix(".py") or _is_installed(path):
+    if path != root.joinpath(*parts).with_suffix(".py") or is_installed(path):
         return None
     return root, name
 
@@ -65,16 +66,20 @@ def is_own_module(module_name: str) -> bool:
     if module_name == "__main__":
         return True
     file = getattr(sys.modules.get(module_name), "__file__", None)
-    return isinstance(file, str) and file.endswith(".py") and not _is_installed(Path(file))
+    return isinstance(file, str) and file.endswith(".py") and not is_installed(Path(file))
 
 
-def _is_installed(path: Path) -> bool:
+def is_installed(path: Path) -> bool:
+    """Whether a file is Python's own or that of an installed package."""
+    import sysconfig  # slow to import
+
     places = (sysconfig.get_path(key) for key in ("stdlib", "purelib", "platlib"))
     return any(path.is_relative_to(place) for place in places)
 
 
-def _holds_the_home(directory: Path) -> bool:
-    try:
-        return Path.home().is_relative_to(directory)
-    except RuntimeError:  # nobody's home
-        return False
+def is_nobodys_project(directory: Path) -> bool:
+    """Whether a directory is the home or the temporary directory, or above: it holds anything."""
+    places = [Path(tempfile.gettempdir()).resolve()]
+    with contextlib.suppress(RuntimeError):  # nobody's home
+        places.append(Path.home())
+    return any(place.is_relative_to(directory) for place in places)

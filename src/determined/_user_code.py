@@ -4,8 +4,9 @@
 Left out of both: what the built-in rules and `.detignore` files name (gitignore syntax; a nested
 file rules its own directory and overrides those above), directories that the caller excludes (the
 checkpoint store, TensorBoard files), other checkpoints, virtual environments and conda's, special
-files, and what cannot be read. When the rest is larger than the cap, the largest files go first;
-Python files always stay.
+files, and what cannot be read. From the home and the temporary directory only those folders are
+taken that the program has loaded modules from. When the rest is larger than the cap, the largest
+files go first; Python files always stay.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import logging
 import os
 import shutil
 import stat
+import sys
 import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from typing import IO
 from determined._checkpoint_layout import LOAD_DATA, MANIFEST
 from determined._ignore_rules import IGNORE_FILE, Rules, read_root_rules
 from determined._source_files import INCLUDE_FILE, source_rule
+from determined._trial_code import is_nobodys_project
 
 logger = logging.getLogger("determined")
 
@@ -102,6 +105,8 @@ def _link(twin: Path, target: Path, entry: tarfile.TarInfo) -> bool:
 def _select(source: Path, exclude: Iterable[Path], only_source: bool = False) -> list[_File]:
     source = source.resolve()
     excluded = {_real(directory) for directory in exclude}
+    if is_nobodys_project(source):
+        excluded |= _unused_folders(source)
     root_rules = read_root_rules(source)
     files = list(_collect(source, "", root_rules, excluded, frozenset({_real(source)})))
     if only_source:
@@ -138,6 +143,15 @@ def _write(reader: IO[bytes], target: Path, mode: int) -> None:
     with target.open("wb") as writer:
         shutil.copyfileobj(reader, writer, 2**20)
         os.fchmod(writer.fileno(), mode)
+
+
+def _unused_folders(directory: Path) -> set[str]:
+    """Return the folders in a directory that the program has loaded no module from."""
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    loaded = [os.path.realpath(file) for file in files if isinstance(file, str)]
+    with os.scandir(directory) as entries:
+        folders = {_real(Path(entry.path)) for entry in entries if entry.is_dir()}
+    return {f for f in folders if not any(file.startswith(f + os.sep) for file in loaded)}
 
 
 def _collect(

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from determined._user_code import copy_user_code
 from determined.common.check import CheckFailedError
 from determined.errors import InvalidExperimentException
 
@@ -190,6 +189,8 @@ def write_user_code(path: Path, on_cluster: bool, exclude: Iterable[Path] = ()) 
 
     `_user_code.py` says what is left out; `exclude` names further directories.
     """
+    from determined._user_code import copy_user_code
+
     destination = Path(path) / "code"
     if destination.exists():
         rmtree_nfs_safe(destination)

@@ -23,7 +23,6 @@ from determined.core._checkpoint import CheckpointContext, build_local
 from determined.core._distributed import DistributedContext, DummyDistributedContext
 from determined.core._enums import EarlyExitReason, PreemptMode, TensorboardMode
 from determined.core._experimental import ExperimentalCoreContext
-from determined.core._journal_backend import JournalBackend
 from determined.core._last_resort import end_with_launcher
 from determined.core._preempt import PreemptContext
 from determined.core._profiler import ProfilerContext
@@ -34,7 +33,6 @@ from determined.core._searcher import (
     parse_length,
 )
 from determined.core._stack_dump import install_stack_dump
-from determined.core._tracked_backend import TrackedBackend
 from determined.core._tracking import is_tracked
 from determined.core._train import TrainContext, default_tensorboard_path
 from determined.errors import InvalidHP
@@ -256,6 +254,8 @@ def _tracked_or_not(
 ) -> Backend:
     """A script that nobody launched is recorded, by its chief, unless it is not to be."""
     if info is None and rank == 0 and is_tracked():
+        from determined.core._tracked_backend import TrackedBackend  # only who records pays for it
+
         return TrackedBackend(section_of(checkpoint_storage))
     return _choose_backend(trial_of(info), rank)
 
@@ -265,6 +265,8 @@ def _choose_backend(trial: TrialInfo | None, rank: int) -> Backend:
     folder = os.environ.get("DET_RUN_DIR")
     if trial is None or not folder:
         return LocalBackend()
+    from determined.core._journal_backend import JournalBackend
+
     _end_with_keeper(str(Path(folder, "alive")))
     backend = JournalBackend(Path(folder), trial._trial_run_id, trial._steps_completed, rank)
     searcher = trial._config.get("searcher") or {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-import sysconfig
 import threading
 from pathlib import Path
 from types import FrameType
@@ -15,7 +15,7 @@ _WAITING = (
     *("torch/distributed/", "torch/autograd/", "torch/nn/parallel/"),
     *(f"determined/core/{name}.py" for name in ("_group", "_channel", "_doors", "_meeting")),
 )
-_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+_STANDARD_LIBRARY = str(Path(os.__file__).parent)
 _LIBRARIES = ("/site-packages/", "/dist-packages/", f"{Path(__file__).parents[1]}/")
 
 

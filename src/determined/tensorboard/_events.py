@@ -12,12 +12,14 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from determined.tensorboard._records import scalar_records, version_record
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 logger = logging.getLogger("determined.tensorboard")
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
 _MASK_DELTA = 0xA282EAD8

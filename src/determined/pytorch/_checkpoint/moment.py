@@ -45,8 +45,7 @@ class Moment:
     def begin_segment(self) -> None:
         """Note all that a segment starts from."""
         if self._is_alone:
-            self._learn()
-            self._start = rng_state()
+            self._start = self._learn()
             self._buffers = self._buffer_versions()
             self._manual_steps = self._count_manual_steps()
 
@@ -94,12 +93,16 @@ class Moment:
         now = self._weight_versions()
         return any(id(p) in now and now[id(p)] != self._at_opening.get(id(p)) for p in parameters)
 
-    def _learn(self) -> None:
-        """Find out which generators batches draw from: those that moved since the segment began."""
+    def _learn(self) -> dict[str, Any]:
+        """Find out which generators batches draw from: those that moved since the segment began.
+
+        Returns the random states of now.
+        """
         now = rng_state()
         moved = [name for name in now if not _equal(now[name], self._start.get(name))]
         known = {name for name, _ in self._drawn}
         self._drawn += [(name, RNG_STATES[name]) for name in moved if name not in known]
+        return now
 
     def _buffer_versions(self) -> list[int]:
         models = map(inner_module, self._context.models)
@@ -120,6 +123,6 @@ class Moment:
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor):
         return isinstance(b, torch.Tensor) and torch.equal(a, b)
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_equal, a, b))
-    return bool(a == b)
+    if isinstance(a, tuple) and any(isinstance(part, torch.Tensor) for part in a):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(_equal, a, b))
+    return bool(a == b)  # Python's own state, hundreds of numbers, is compared at once

@@ -6,19 +6,18 @@ import linecache
 import pathlib
 import re
 import shutil
-import sysconfig
 from types import TracebackType
 from typing import Any
 
 import torch
 
+from determined._trial_code import is_installed
 from determined.errors import DistributedError
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.fetch import add_note
 from determined.pytorch._ranks.ddp import inner_module
 
 _OURS = str(pathlib.Path(__file__).resolve().parents[1])
-_INSTALLED = tuple(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib"))
 _MAX_LINES = 5
 _SHAPES = re.compile(
     r"shapes? cannot be multiplied|size mismatch|must match the size|expected .* channels|"
@@ -64,7 +63,7 @@ def _look_through(traceback: TracebackType | None) -> tuple[list[str], Any]:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         if file.startswith(_OURS):
             batch = frame.f_locals.get("batch", batch)
-        elif not file.startswith((*_INSTALLED, "<")):
+        elif not (file.startswith("<") or is_installed(pathlib.Path(file))):
             source = linecache.getline(file, number).strip()
             places.append(f"In your code: {file}:{number}, {name}: {source}")
         traceback = traceback.tb_next
