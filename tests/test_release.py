@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -58,6 +59,13 @@ def test_the_page_on_installing_names_every_extra() -> None:
     extras = [line.partition(" = ")[0] for line in lines if " = [" in line]
     assert "dashboard" in extras
     assert [extra for extra in extras if f"`{extra}`" not in page] == []
+
+
+def test_every_path_that_contributors_are_sent_to_exists() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:src|tests|docs|examples|benchmarks)/[\w./]*)`", page)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def information(name: str) -> str:
