@@ -16,8 +16,8 @@ __all__ = ["lab"]
 pytestmark = [pytest.mark.slow, pytest.mark.multiprocess, pytest.mark.timeout(600)]
 
 
-def _two_trials(max_time: int) -> list[str]:
-    return ["searcher.max_trials=2", f"searcher.max_time={max_time}"]
+def _search(max_time: int, max_trials: int = 2) -> list[str]:
+    return [f"searcher.max_trials={max_trials}", f"searcher.max_time={max_time}"]
 
 
 _LAUNCH = "python3 -m determined.launch.torch_distributed -- "
@@ -36,19 +36,16 @@ SHORT = {
     "graph_batches/const.yaml": ["python3 train.py --epochs 1"],
     "mnist_pytorch/const.yaml": ["python3 train.py {mnist} --epochs 1"],
     "mnist_pytorch/trial_class.yaml": [
-        *("train:MNistTrial", "searcher.max_length.epochs=1", "hyperparameters.data={mnist}")
+        "train:MNistTrial",
+        "searcher.max_length.epochs=1",
+        "hyperparameters.data={mnist}",
     ],
-    "char_lm/adaptive.yaml": ["python3 train.py --batches 8", *_two_trials(8)],
-    "cifar10_cnn_pytorch/adaptive.yaml": [
-        "python3 train.py {cifar10} --batches 8",
-        *_two_trials(8),
-    ],
-    "core_api/adaptive.yaml": ["python3 train.py --epochs 3", *_two_trials(3)],
+    "char_lm/adaptive.yaml": ["python3 train.py --batches 8", *_search(8)],
+    "cifar10_cnn_pytorch/adaptive.yaml": ["python3 train.py {cifar10} --batches 8", *_search(8)],
+    "core_api/adaptive.yaml": ["python3 train.py --epochs 3", *_search(3)],
     "custom_searcher/median.yaml": ["python3 train.py", "searcher.max_trials=4"],
-    "digits/adaptive.yaml": [
-        *("python3 train.py --epochs 3", "searcher.max_time=3", "searcher.max_trials=3")
-    ],
-    "mnist_pytorch/adaptive.yaml": ["python3 train.py {mnist} --epochs 4", *_two_trials(4)],
+    "digits/adaptive.yaml": ["python3 train.py --epochs 3", *_search(3, max_trials=3)],
+    "mnist_pytorch/adaptive.yaml": ["python3 train.py {mnist} --epochs 4", *_search(4)],
 }
 
 
