@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TOOLS := $(VENV)/.installed-tools
 DOCS := $(VENV)/.installed-docs
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Bytecode is written at the first import: of torch, most of it never is.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 BENCH := .venv-bench
 BENCH_INSTALL := $(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check \

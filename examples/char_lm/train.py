@@ -1,6 +1,7 @@
 """Train a small transformer to write, letter by letter, like the manual of Python.
 
 python train.py
+det experiment create adaptive.yaml .
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+import determined as det
 from determined import pytorch
 
 TEXT = "\n".join(topics[name] for name in sorted(topics))[:300_000]
@@ -104,6 +106,9 @@ def main() -> None:
     args = parser.parse_args()
 
     hparams = {"global_batch_size": 32, "learning_rate": 3e-3, "width": args.width, "layers": 2}
+    info = det.get_cluster_info()
+    if info is not None:  # on the platform, the experiment's values count
+        hparams |= info.trial.hparams
     with pytorch.init(hparams=hparams, seed=7) as context:
         trainer = pytorch.Trainer(LanguageTrial(context), context)
         trainer.fit(

@@ -1,6 +1,7 @@
 """Train a convolutional net on CIFAR-10, with flipped images and a one-cycle learning rate.
 
 python train.py path/to/cifar-10-batches-py
+det experiment create adaptive.yaml .
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from cifar10 import read_cifar10, read_names
 from torch import nn
 
+import determined as det
 from determined import pytorch
 
 
@@ -105,6 +107,9 @@ def main() -> None:
         "global_batch_size": args.batch_size,
         "learning_rate": 0.1,
     }
+    info = det.get_cluster_info()
+    if info is not None:  # on the platform, the experiment's values count
+        hparams |= info.trial.hparams
     with pytorch.init(hparams=hparams, seed=7) as context:
         trainer = pytorch.Trainer(CIFARTrial(context), context)
         trainer.fit(

@@ -1,6 +1,7 @@
 """Train a small convolutional net, one `nn.Sequential`, on MNIST.
 
 python train.py path/to/mnist
+det experiment create adaptive.yaml .
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from mnist import read_mnist
 from torch import nn
 
+import determined as det
 from determined import pytorch
 
 
@@ -72,6 +74,9 @@ def main() -> None:
         "learning_rate": 2e-3,
         "dropout": 0.25,
     }
+    info = det.get_cluster_info()
+    if info is not None:  # on the platform, the experiment's values count
+        hparams |= info.trial.hparams
     with pytorch.init(hparams=hparams, seed=7) as context:
         trainer = pytorch.Trainer(MNistTrial(context), context)
         trainer.fit(

@@ -40,7 +40,8 @@ def test_a_supervisor_is_started_seen_and_stopped(lab: Lab) -> None:
     assert facts["slots"] == 2
     os.kill(facts["pid"], 0)
     assert "already" in _det("supervisor", "start")
-    assert "Stopped the supervisor" in _det("supervisor", "stop")
+    assert json.loads(_det("supervisor", "start", "--json")) == facts
+    assert json.loads(_det("supervisor", "stop", "--json")) == {"stopped": facts["pid"]}
     assert presence.find(lab.home) is None
     assert _det("supervisor", "stop") == "No supervisor is at work.\n"
     _det("supervisor", "logs", "--tail", "2")
@@ -90,7 +91,8 @@ def test_the_home_is_measured_checked_and_backed_up(lab: Lab, tmp_path: Path) ->
     assert parts["runs and logs"] > 0
     assert "is whole" in _det("store", "check")
     copy = tmp_path / "copy.db"
-    assert f"Wrote {copy}" in _det("store", "backup", str(copy))
+    told = json.loads(_det("store", "backup", str(copy), "--json"))
+    assert told == {"path": str(copy), "bytes": copy.stat().st_size}
     connection = sqlite3.connect(copy)
     assert connection.execute("SELECT count(*) FROM trial").fetchone() == (1,)
     connection.close()

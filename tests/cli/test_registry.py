@@ -40,14 +40,29 @@ def test_models_and_their_versions(lab: Lab) -> None:
     assert uuid in det("model", "list-versions", "net")
     assert "no version 7" in det("model", "describe", "net", "--version", "7", code=1)
 
+    told = det("model", "set", "description", "net", "the best")
+    assert told == "Set the description of model net\n"
+    det("model", "label", "add", "1", "vision")
+    told = json.loads(det("model", "label", "add", "net", "edge", "--json"))
+    assert (told["description"], told["labels"]) == ("the best", ["vision", "edge"])
+    assert "Removed label 'vision' from model net" in det("m", "label", "remove", "net", "vision")
+    for field, verb in (("name", "version-name"), ("comment", "comment"), ("notes", "notes")):
+        told = json.loads(det("model", "set", verb, "net", "1", f"its {field}", "--json"))
+        assert (told["number"], told[field]) == (1, f"its {field}")
+    assert "no version 7" in det("model", "set", "notes", "net", "7", "x", code=1)
+    described = json.loads(det("model", "describe", "net", "--json"))
+    assert described["labels"] == ["edge"]
+    assert described["versions"][0]["notes"] == "its notes"
+
     det("workspace", "create", "research")
     assert "Moved model net" in det("model", "move", "net", "research")
     assert [m["name"] for m in json.loads(det("m", "ls", "-w", "research", "--json"))] == ["net"]
-    det("model", "archive", "net")
+    assert json.loads(det("model", "archive", "net", "--json"))["archived"] is True
     assert json.loads(det("model", "list", "--json")) == []
     listed = json.loads(det("model", "list", "--all", "--sort-by", "name", "--json"))
     assert [m["archived"] for m in listed] == [True]
-    det("model", "delete-version", "net", "1", "--yes")
+    told = json.loads(det("model", "delete-version", "net", "1", "--yes", "--json"))
+    assert told == {"name": "net", "version": 1}
     assert "Removed model net" in det("model", "delete", "net", "--yes")
     assert "no model 'net'" in det("model", "delete", "net", "--yes", code=1)
     lab.service.close()

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -31,7 +31,7 @@ _FILES = {
     "waits.py": """
 import os, sys, time
 try:
-    print("waiting", os.getpgrp() == os.tcgetpgrp(0), flush=True)
+    print("waiting", os.getpgrp() == os.tcgetpgrp(0), f"as {os.getpid()}.", flush=True)
     time.sleep(600)
 except KeyboardInterrupt:
     print("interrupted")
@@ -86,6 +86,11 @@ class Terminal:
         return int(self.wait_for(".").rstrip("."))
 
     @property
+    def is_with_the_shell(self) -> bool:
+        """Whether the terminal is with the shell, and not with a command that it runs."""
+        return os.tcgetpgrp(self._ours) == self._shell.pid
+
+    @property
     def helpers(self) -> list[psutil.Process]:
         found = []
         for process in psutil.process_iter():
@@ -118,9 +123,7 @@ def _own(terminal: int) -> None:
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     terminal = Terminal(tmp_path_factory.mktemp("run"))
     assert "cold []" in terminal.ask("$DET tell.py", "]")
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while "warm" not in terminal.ask("$DET tell.py", "]"):  # the helper is loading
-        assert time.monotonic() < deadline
+    _wait_until(lambda: "warm" in terminal.ask("$DET tell.py", "]"))  # the helper is loading
     yield terminal
     terminal.close()
 
@@ -162,27 +165,26 @@ def test_ctrl_z_stops_the_job_and_fg_continues_it(terminal: Terminal) -> None:
     terminal.say("\x1a", end="")
     terminal.wait_for("Stopped")
     terminal.say("fg > /dev/null; echo status $?.")
-    time.sleep(0.5)  # the shell gives it the terminal
+    _wait_until(lambda: not terminal.is_with_the_shell)
     terminal.say("\x03", end="")
     terminal.wait_for("interrupted")
 
 
 def test_the_script_ends_with_the_command(terminal: Terminal) -> None:
     terminal.say("$DET waits.py & pid=$!")
-    time.sleep(0.5)
-    terminal.say("sleep 3; kill -9 $pid; wait $pid; echo status $?.")
+    terminal.wait_for("waiting False as ")
+    script = int(terminal.wait_for(".").rstrip("."))
+    terminal.say("kill -9 $pid; wait $pid; echo status $?.")
     terminal.wait_for("status 137.")
-    deadline = time.monotonic() + _DEADLINE_SECONDS
-    while any("waits.py" in " ".join(_words(process)) for process in psutil.process_iter()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    _wait_until(lambda: not psutil.pid_exists(script))
 
 
 def test_another_environment_starts_cold(terminal: Terminal) -> None:
     assert "cold" in terminal.ask("OMP_NUM_THREADS=7 $DET tell.py", "]")
 
 
-def _words(process: psutil.Process) -> list[str]:
-    with contextlib.suppress(psutil.Error):
-        return list(process.cmdline())
-    return []
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,27 +38,13 @@ def test_nothing_to_show_is_told_before_anything_starts(lab: Lab) -> None:
         assert told in answer.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_trials_are_shown_with_and_without_event_files(
-    number: signal.Signals, lab: Lab, tmp_path: Path
-) -> None:
+def test_trials_are_shown_with_and_without_event_files(lab: Lab, tmp_path: Path) -> None:
     grid = {"lr": {"type": "categorical", "vals": [0.1, 0.2]}}
     searcher = {"name": "grid", "metric": "loss"}
     lab.wait(lab.create(STEPS, hyperparameters=grid, searcher=searcher))
     for file in (lab.home.tensorboard / "2").iterdir():
         file.unlink()  # as if it had written none: the records have its metrics
-    (tmp_path / "temporary").mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "determined.cli", "tensorboard", "start", "1", "--no-browser"],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        first = process.stdout.readline().decode()
-        assert first.startswith("TensorBoard is running at: http://localhost:")
-        url = first.split()[-1]
+    with _tensorboard(tmp_path) as (process, url):
         tags = _until_both_are_loaded(url)
         expected = {"Determined/loss", "Determined/val_loss"}
         expected |= {"Determined/zero", "Determined/val_nothing"}
@@ -68,15 +56,53 @@ def test_trials_are_shown_with_and_without_event_files(
         one, two = ([p[1:] for p in _get(f"{url}{query}{trial}")] for trial in (1, 2))
         assert [step for step, _ in one] == [step for step, _ in two] == [10, 20]
         assert [value for _, value in one] == pytest.approx([0.3, 0.25], abs=1e-6)
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(number)
-        assert process.wait(DEADLINE_SECONDS) == 0
-        assert psutil.wait_procs(children, 10)[1] == []
-        assert list((tmp_path / "temporary").glob("det-*")) == []
+        assert _end(process, signal.SIGINT) == 0
+    assert list(tmp_path.glob("det-*")) == []
+
+
+def test_it_ends_with_the_command_also_if_that_is_killed(lab: Lab, tmp_path: Path) -> None:
+    lab.wait(lab.create(STEPS))
+    with _tensorboard(tmp_path) as (process, _):
+        assert _end(process, signal.SIGTERM) == 0
+    assert list(tmp_path.glob("det-*")) == []
+    if sys.platform == "linux":
+        with _tensorboard(tmp_path) as (process, _):
+            assert _end(process, signal.SIGKILL) == -signal.SIGKILL
+
+
+@contextlib.contextmanager
+def _tensorboard(temporary: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The command at work in a session of its own, and where its TensorBoard answers."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "determined.cli", "tensorboard", "start", "1", "--no-browser"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline().decode()
+        assert first.startswith("TensorBoard is running at: http://localhost:")
+        yield process, first.split()[-1]
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> int:
+    """Signal the command; return its status once its processes are gone too."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children
+    process.send_signal(number)
+    status = process.wait(DEADLINE_SECONDS)
+    try:
+        assert psutil.wait_procs(children, 30)[1] == []
+    finally:
+        for child in children:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+    return status
 
 
 def _get(url: str) -> Any:

@@ -70,13 +70,18 @@ def prune(workdirs: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
 
 @store.verb("backup")
 @click.argument("target", type=click.Path(path_type=Path))
-def backup(target: Path) -> None:
+@json_option
+def backup(target: Path, as_json: bool) -> None:
     """Copy all records to the new file TARGET, while experiments go on."""
     from determined.store import backup as copy
 
     with platform(wake=False) as service:
         copy(service.home.path, target)
-        click.echo(f"Wrote {target} ({size_text(target.stat().st_size)})")
+        size = target.stat().st_size
+        if as_json:
+            show_json({"path": target, "bytes": size})
+        else:
+            click.echo(f"Wrote {target} ({size_text(size)})")
 
 
 @store.verb("check")

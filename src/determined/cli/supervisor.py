@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 
 import click
 
+from determined.cli._done import done, json_option
 from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
 from determined.cli._group import Group
@@ -24,14 +26,12 @@ def supervisor() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; null if there is none.")
 def status(as_json: bool) -> int:
     """Tell whether a supervisor is at work; the exit code is 0 if so, else 1."""
-    import dataclasses
-
     from determined.platform.supervisor import presence
 
     with platform(wake=False) as service:
         facts = presence.find(service.home)
         if as_json:
-            show_json(None if facts is None else dataclasses.asdict(facts))
+            show_json(None if facts is None else asdict(facts))
         elif facts is None:
             click.echo(
                 f"No supervisor is at work for {service.home.path}. One starts when it is needed."
@@ -46,6 +46,7 @@ def status(as_json: bool) -> int:
 
 
 @supervisor.verb("start")
+@json_option
 def start() -> int:
     """Start a supervisor, unless there is one; it leaves by itself when it has nothing to do."""
     from determined.platform.supervisor import presence
@@ -53,7 +54,7 @@ def start() -> int:
     with platform(wake=False) as service:
         facts = presence.find(service.home)
         if facts is not None:
-            click.echo(f"The supervisor is at work already: process {facts.pid}.")
+            done(f"The supervisor is at work already: process {facts.pid}.", **asdict(facts))
             return OK
         presence.start(service.home)
         deadline = time.monotonic() + _START_SECONDS
@@ -63,11 +64,12 @@ def start() -> int:
                     f"The supervisor does not start: see {service.home.supervisor_log}."
                 )
             time.sleep(0.02)
-        click.echo(f"Started the supervisor: process {facts.pid}.")
+        done(f"Started the supervisor: process {facts.pid}.", **asdict(facts))
         return OK
 
 
 @supervisor.verb("stop")
+@json_option
 def stop() -> int:
     """Stop the supervisor. Trials that run go on; the next `det` command starts a new one."""
     from determined.platform.supervisor import presence
@@ -75,11 +77,11 @@ def stop() -> int:
     with platform(wake=False) as service:
         facts = presence.find(service.home)
         if facts is None:
-            click.echo("No supervisor is at work.")
+            done("No supervisor is at work.", stopped=None)
             return OK
         if not presence.stop(service.home):
             raise click.ClickException(f"The supervisor, process {facts.pid}, does not stop.")
-        click.echo("Stopped the supervisor. Trials that run go on.")
+        done("Stopped the supervisor. Trials that run go on.", stopped=facts.pid)
         return OK
 
 

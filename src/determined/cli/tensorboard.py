@@ -134,11 +134,19 @@ def _free_port(host: str, wanted: int | None) -> int:
 @contextlib.contextmanager
 def _server(folder: str, host: str, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A TensorBoard that answers; it is gone afterwards, however we end."""
+    from determined.launch.wrap_rank import end_with_parent
+
     words = [sys.executable, "-m", "tensorboard.main", "--logdir", folder]
     words += ["--host", host, "--port", str(port), "--reload_interval", "5"]
     log = Path(folder, "tensorboard.log")
     with log.open("wb") as output, _ends_on_signals():
-        server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        server = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=lambda: end_with_parent(signal.SIGTERM),
+        )
         try:
             _wait_until_it_answers(server, host, port, log)
             yield server, f"http://{host}:{port}/"

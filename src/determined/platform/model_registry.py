@@ -71,6 +71,11 @@ class ModelRegistry:
         """Set the description, labels, archived or workspace_id."""
         self._service.ask("set_model", {"model_id": model_id, "changes": changes})
 
+    def label(self, model_id: int, text: str, *, remove: bool = False) -> None:
+        """Give a model a label, or take it away."""
+        verb = "remove_label" if remove else "add_label"
+        self._service.ask("set_model", {"model_id": model_id, verb: text})
+
     def add_metadata(self, model_id: int, metadata: Mapping[str, Any]) -> None:
         """Add keys at the top level, or replace their values."""
         self._service.ask("set_model", {"model_id": model_id, "add_metadata": plain(metadata)})

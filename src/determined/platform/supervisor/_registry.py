@@ -84,6 +84,10 @@ def _set_model(registry: Registry, given: _Arguments) -> Answer:
     changes = _changes(given, {"description", "labels", "archived", "workspace_id"})
     if "workspace_id" in changes:
         registry.workspace(changes["workspace_id"])
+    if (label := given.get("add_label")) is not None:
+        changes["labels"] = list(dict.fromkeys([*model.labels, label]))
+    if (label := given.get("remove_label")) is not None:
+        changes["labels"] = [other for other in model.labels if other != label]
     if (metadata := _edited(model.metadata, given)) is not None:
         changes["metadata"] = metadata
     registry.update_model(model.id, **changes)

@@ -1,16 +1,13 @@
-"""`det model`: the registry of models and their versions."""
+"""Create, list, register, move and remove."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from determined.cli._as_data import record_json
-from determined.cli._door import platform
-from determined.cli._group import Group
+from determined.cli._done import done, json_option
 from determined.cli._options import ID, utc_option, yes_option
 from determined.cli._tables import (
     Output,
@@ -21,9 +18,9 @@ from determined.cli._tables import (
     show_json,
     time_text,
 )
+from determined.cli.model.noun import model, open_registry
 
 if TYPE_CHECKING:
-    from determined.platform.model_registry import ModelRegistry
     from determined.platform.service import Service
     from determined.store import Model, ModelVersion
 
@@ -33,19 +30,6 @@ _ORDERS = {
     "creation_time": "created",
     "last_updated_time": "updated",
 }
-
-
-@click.group(cls=Group, default="list")
-def model() -> None:
-    """Register checkpoints as versions of models."""
-
-
-@contextmanager
-def _registry() -> Iterator[tuple[Service, ModelRegistry]]:
-    from determined.platform.model_registry import ModelRegistry
-
-    with platform(wake=False) as service:
-        yield service, ModelRegistry(service)
 
 
 @model.verb("create")
@@ -60,7 +44,7 @@ def create(
     """Add a model that versions can be registered for."""
     from determined.platform.workspaces import Workspaces
 
-    with _registry() as (service, registry):
+    with open_registry() as (service, registry):
         workspace_id = 1 if workspace is None else Workspaces(service).named(workspace).id
         made = registry.create(
             name, description=description, labels=labels, workspace_id=workspace_id
@@ -93,7 +77,7 @@ def list_models(
     """List the models."""
     from determined.platform.workspaces import Workspaces
 
-    with _registry() as (service, registry):
+    with open_registry() as (service, registry):
         found = [model for model in registry.models() if show_all or not model.archived]
         if workspace is not None:
             wanted = Workspaces(service).named(workspace).id
@@ -112,7 +96,7 @@ def list_models(
 @output_options
 def describe(name: str, version: int | None, utc: bool, output: Output) -> None:
     """Show a model and its newest version, or the version asked for."""
-    with _registry() as (service, registry):
+    with open_registry() as (service, registry):
         found = registry.model(name)
         versions = registry.versions(found.id)
         shown = versions[:1] if version is None else [registry.version(found, version)]
@@ -130,7 +114,7 @@ def describe(name: str, version: int | None, utc: bool, output: Output) -> None:
 @output_options
 def list_versions(name: str, utc: bool, output: Output) -> None:
     """List the versions of a model, newest first."""
-    with _registry() as (_, registry):
+    with open_registry() as (_, registry):
         _show_versions(registry.versions(registry.model(name).id), output, utc)
 
 
@@ -140,7 +124,7 @@ def list_versions(name: str, utc: bool, output: Output) -> None:
 @output_options
 def register_version(name: str, uuid: str, output: Output) -> None:
     """Make a checkpoint the next version of a model."""
-    with _registry() as (_, registry):
+    with open_registry() as (_, registry):
         made = registry.register(registry.model(name).id, uuid)
         if output != "table":
             _show_versions([made], output, utc=False)
@@ -152,51 +136,64 @@ def register_version(name: str, uuid: str, output: Output) -> None:
 @click.argument("name")
 @click.argument("version", type=ID, metavar="N")
 @yes_option
+@json_option
 def delete_version(name: str, version: int, yes: bool) -> None:
     """Remove a version; its checkpoint stays, no longer safe from deletion."""
-    with _registry() as (_, registry):
-        found = registry.version(registry.model(name), version)
+    with open_registry() as (_, registry):
+        owner = registry.model(name)
+        found = registry.version(owner, version)
         question = f"Remove version {version} of {printable(name)}?"
         if yes or click.confirm(question, err=True):
             registry.delete_version(found.id)
-            click.echo(f"Removed version {version} of model {printable(name)}")
+            done(
+                f"Removed version {version} of model {printable(name)}",
+                name=owner.name,
+                version=version,
+            )
 
 
 @model.verb("delete")
 @click.argument("name")
 @yes_option
+@json_option
 def delete(name: str, yes: bool) -> None:
     """Remove a model and its versions; their checkpoints stay, no longer safe from deletion."""
-    with _registry() as (_, registry):
+    with open_registry() as (_, registry):
         found = registry.model(name)
         count = len(registry.versions(found.id))
         question = f"Remove the model {printable(found.name)} and its {count} versions?"
         if yes or click.confirm(question, err=True):
             registry.delete(found.id)
-            click.echo(f"Removed model {printable(found.name)}")
+            done(f"Removed model {printable(found.name)}", name=found.name, versions=count)
 
 
 @model.verb("move")
 @click.argument("name")
 @click.argument("workspace")
+@json_option
 def move(name: str, workspace: str) -> None:
     """Move a model to another workspace."""
     from determined.platform.workspaces import Workspaces
 
-    with _registry() as (service, registry):
+    with open_registry() as (service, registry):
         found = registry.model(name)
         registry.change(found.id, workspace_id=Workspaces(service).named(workspace).id)
-        click.echo(f"Moved model {printable(found.name)} to workspace {printable(workspace)}")
+        done(
+            f"Moved model {printable(found.name)} to workspace {printable(workspace)}",
+            **record_json(registry.model(found.id)),
+        )
 
 
-def _change(verb: str, done: str, help_text: str, archived: bool) -> None:
+def _change(verb: str, past: str, help_text: str, archived: bool) -> None:
     @model.verb(verb, help=help_text)
     @click.argument("name")
+    @json_option
     def command(name: str) -> None:
-        with _registry() as (_, registry):
+        with open_registry() as (_, registry):
             found = registry.model(name)
             registry.change(found.id, archived=archived)
-            click.echo(f"{done} model {printable(found.name)}")
+            now = record_json(registry.model(found.id))
+            done(f"{past} model {printable(found.name)}", **now)
 
 
 _change("archive", "Archived", "Leave a model out of lists; it takes no new versions.", True)

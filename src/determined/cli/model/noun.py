@@ -1,0 +1,30 @@
+"""The noun, and the registry behind its verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from determined.cli._door import platform
+from determined.cli._group import Group
+
+if TYPE_CHECKING:
+    from determined.platform.model_registry import ModelRegistry
+    from determined.platform.service import Service
+
+
+@click.group(cls=Group, default="list")
+def model() -> None:
+    """Register checkpoints as versions of models."""
+
+
+@contextmanager
+def open_registry() -> Iterator[tuple[Service, ModelRegistry]]:
+    """The registry of the home, and the service that it speaks to."""
+    from determined.platform.model_registry import ModelRegistry
+
+    with platform(wake=False) as service:
+        yield service, ModelRegistry(service)

@@ -1,0 +1,94 @@
+"""Questions on experiments, trials, runs and searches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from determined.store._pages import (
+    EXPERIMENT_ORDERS,
+    TRIAL_ORDERS,
+    Cursor,
+    ExperimentFilter,
+    Order,
+    Page,
+    TrialFilter,
+    Where,
+    read_page,
+)
+from determined.store._read_connections import Connected
+from determined.store._records import (
+    EXPERIMENTS,
+    RUNS,
+    SEARCH_STEPS,
+    TRIALS,
+    Experiment,
+    Run,
+    SearchStep,
+    Trial,
+)
+from determined.store._rows import read_searcher_state
+
+
+class ExperimentQuestions(Connected):
+    """What the store knows of experiments, their trials and the searcher."""
+
+    def experiment(self, experiment_id: int) -> Experiment | None:
+        """An experiment, None if there is no such id."""
+        return EXPERIMENTS.find(self._connection, "id=?", experiment_id)
+
+    def experiments(
+        self,
+        where: ExperimentFilter = ExperimentFilter(),  # noqa: B008  # a frozen value
+        order: Order = Order(),  # noqa: B008
+        limit: int | None = None,
+        after: Cursor | None = None,
+    ) -> Page[Experiment]:
+        """A page of experiments."""
+        return read_page(
+            self._connection, EXPERIMENTS, where.where(), order, EXPERIMENT_ORDERS, limit, after
+        )
+
+    def trial(self, trial_id: int) -> Trial | None:
+        """A trial, None if there is no such id."""
+        return TRIALS.find(self._connection, "id=?", trial_id)
+
+    def trials(
+        self,
+        where: TrialFilter = TrialFilter(),  # noqa: B008
+        order: Order = Order(),  # noqa: B008
+        limit: int | None = None,
+        after: Cursor | None = None,
+    ) -> Page[Trial]:
+        """A page of trials."""
+        return read_page(self._connection, TRIALS, where.where(), order, TRIAL_ORDERS, limit, after)
+
+    def runs(self, trial_id: int) -> list[Run]:
+        """The runs of a trial, oldest first."""
+        return RUNS.select(self._connection, "WHERE trial_id=? ORDER BY run_id", trial_id)
+
+    def journal_offset(self, path: str) -> int | None:
+        """How far a journal was read; None if it is not known."""
+        row = self._connection.execute("SELECT offset FROM journal WHERE path=?", (path,))
+        found = row.fetchone()
+        return None if found is None else int(found[0])
+
+    def unfinished_runs(self) -> list[Run]:
+        """The runs of all trials whose end is not recorded."""
+        return RUNS.select(self._connection, "WHERE ended IS NULL ORDER BY trial_id, run_id")
+
+    def count_experiments(self, states: Sequence[str]) -> int:
+        """How many experiments are in one of the states."""
+        where = Where()
+        where.among("state", states)
+        sql = f"SELECT count(*) FROM experiment {where}"
+        return int(self._connection.execute(sql, where.parameters).fetchone()[0])
+
+    def search_steps(self, experiment_id: int, after: int = 0) -> list[SearchStep]:
+        """What the searcher was told and decided, from a number on."""
+        where = "WHERE experiment_id=? AND number>? AND actions<>'null' ORDER BY number"
+        return SEARCH_STEPS.select(self._connection, where, experiment_id, after)
+
+    def searcher_state(self, experiment_id: int) -> dict[str, Any] | None:
+        """The searcher's state after its last event."""
+        return read_searcher_state(self._connection, experiment_id)

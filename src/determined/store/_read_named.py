@@ -1,0 +1,58 @@
+"""Questions on what people name: workspaces, projects, models and their versions."""
+
+from __future__ import annotations
+
+from determined.store._pages import Where
+from determined.store._read_connections import Connected
+from determined.store._records import (
+    MODEL_VERSIONS,
+    MODELS,
+    OVER_STATES,
+    PROJECTS,
+    WORKSPACES,
+    Model,
+    ModelVersion,
+    Project,
+    Workspace,
+)
+
+
+class NamedQuestions(Connected):
+    """What the store knows of workspaces, projects and the model registry."""
+
+    def workspaces(self) -> list[Workspace]:
+        """All workspaces."""
+        return WORKSPACES.select(self._connection, "ORDER BY id")
+
+    def projects(self, workspace_id: int | None = None) -> list[Project]:
+        """All projects, or those of a workspace."""
+        where = Where()
+        where.equal("workspace_id", workspace_id)
+        return PROJECTS.select(self._connection, f"{where} ORDER BY id", *where.parameters)
+
+    def experiments_per_project(self) -> dict[int, tuple[int, int]]:
+        """How many experiments each project has, and how many of them are not over."""
+        over = ",".join("?" * len(OVER_STATES))
+        sql = (
+            f"SELECT project_id, count(*), sum(state NOT IN ({over})) FROM experiment "
+            "GROUP BY project_id"
+        )
+        rows = self._connection.execute(sql, OVER_STATES)
+        return {project_id: (total, active) for project_id, total, active in rows}
+
+    def models(self) -> list[Model]:
+        """All registered models."""
+        return MODELS.select(self._connection, "ORDER BY id")
+
+    def model(self, name: str) -> Model | None:
+        """A model by name."""
+        return MODELS.find(self._connection, "name=?", name)
+
+    def model_versions(self, model_id: int) -> list[ModelVersion]:
+        """The versions of a model, newest first."""
+        rest = "WHERE model_id=? ORDER BY number DESC"
+        return MODEL_VERSIONS.select(self._connection, rest, model_id)
+
+    def versions_of_checkpoint(self, uuid: str) -> list[ModelVersion]:
+        """The model versions that a checkpoint is registered as."""
+        return MODEL_VERSIONS.select(self._connection, "WHERE checkpoint_uuid=?", uuid)
