@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from determined.journal._columns import BatchColumns
 
 _HEAD = struct.Struct("<BI")  # kind, length of the JSON part
+KIND_BYTES = _HEAD.size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,5 +243,5 @@ def decode(payload: bytes | memoryview) -> Record:
         if cls is Metrics and end < len(view):
             known["batches"] = BatchColumns.from_bytes(view[end:])
         return cls(**known)
-    except (struct.error, TypeError, KeyError, AttributeError) as error:
+    except (struct.error, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"A journal record cannot be read: {error}.") from error

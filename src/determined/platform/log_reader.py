@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from determined._log_index import LONGEST_LINE_BYTES, RECORD, Stamp
+from determined._plain_file import open_plain
 
 _READ_BYTES = 1 << 18
 _RANK = re.compile(r"\[rank=(\d+)\] ")
@@ -85,7 +86,7 @@ class LogReader:
     def _from(self, offset: int) -> Iterator[bytes]:
         """Yield lines from a place where one begins; the memory needed is bounded."""
         try:
-            file = self._log.open("rb")
+            file = open_plain(self._log)
         except FileNotFoundError:
             return
         with file:
@@ -104,15 +105,14 @@ class _Stamps:
         self._memory: mmap.mmap | None = None
         self._count = 0
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_plain(path)
         except FileNotFoundError:
             return
-        try:
-            self._count = os.fstat(descriptor).st_size // RECORD.size  # the last may be half there
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            self._count = size // RECORD.size  # the last may be half there
             if self._count:
-                self._memory = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-        finally:
-            os.close(descriptor)
+                self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def __len__(self) -> int:
         return self._count
