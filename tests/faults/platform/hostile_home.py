@@ -92,5 +92,8 @@ def _poisoned(value: Any) -> Any:
         return [_poisoned(item) for item in value]
     if isinstance(value, dict):
         kept = ("type", "minval", "maxval", "vals", "val", "count", "base", "loss", "accuracy")
-        return {k if k in kept else k + POISON: _poisoned(v) for k, v in value.items()}
+        return {
+            k if k in kept else k + POISON: v if k == "type" else _poisoned(v)
+            for k, v in value.items()
+        }
     return value
