@@ -14,6 +14,7 @@ from determined._log_index import LONGEST_LINE_BYTES, RECORD, Stamp
 from determined._plain_file import open_plain
 
 _READ_BYTES = 1 << 18
+_CUT = b"... (the rest of this line is left out)"
 _RANK = re.compile(r"\[rank=(\d+)\] ")
 _LEVEL = re.compile(r"(TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL): ")
 
@@ -32,7 +33,7 @@ class LogReader:
     """Reads the lines of a log, by number, from the end, or from a time on.
 
     What was written so far counts, an unfinished last line too. Bytes that are no text are
-    replaced, and lines are cut at `LONGEST_LINE_BYTES`.
+    replaced, and lines are cut at `LONGEST_LINE_BYTES`, with a note.
     """
 
     def __init__(self, log: Path, times: Path) -> None:
@@ -92,10 +93,11 @@ class LogReader:
         with file:
             file.seek(offset)
             while line := file.readline(LONGEST_LINE_BYTES):
-                rest = line
+                rest, is_cut = line, False
                 while rest and not rest.endswith(b"\n"):
                     rest = file.readline(_READ_BYTES)
-                yield line
+                    is_cut = is_cut or bool(rest)
+                yield line + _CUT if is_cut else line
 
 
 class _Stamps:
