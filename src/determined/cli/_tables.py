@@ -198,6 +198,8 @@ def printable(cell: object) -> str:
 
 def columns_of(text: str) -> int:
     """How many columns of a terminal a text takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
     wide = (2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
     return sum(0 if unicodedata.combining(c) else w for c, w in zip(text, wide, strict=True))
 

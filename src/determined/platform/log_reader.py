@@ -14,6 +14,8 @@ from determined._log_index import LONGEST_LINE_BYTES, RECORD, Stamp
 from determined._plain_file import open_plain
 
 _READ_BYTES = 1 << 18
+_LARGEST = 1 << 42  # of all files that any file system can hold
+_LATEST = 253_402_300_799_000_000  # the end of the year 9999
 _CUT = b"... (the rest of this line is left out)"
 _RANK = re.compile(r"\[rank=(\d+)\] ")
 _LEVEL = re.compile(r"(TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL): ")
@@ -122,7 +124,9 @@ class _Stamps:
     def __getitem__(self, position: int) -> Stamp:
         if self._memory is None or not 0 <= position < self._count:
             raise IndexError(position)
-        return Stamp(*RECORD.unpack_from(self._memory, position * RECORD.size))
+        offset, line, microseconds = RECORD.unpack_from(self._memory, position * RECORD.size)
+        # Nonsense, if a trial has written there, leads nowhere instead of to an error.
+        return Stamp(min(offset, _LARGEST), line, max(0, min(microseconds, _LATEST)))
 
 
 def parse_line(number: int, time: float | None, content: bytes) -> LogLine:

@@ -10,6 +10,8 @@ import psutil
 import pytest
 
 from determined.store import Trial
+from tests.cli.det import call_det
+from tests.dashboard.served import served
 from tests.support.lab import Lab
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -20,6 +22,7 @@ import determined as det
 from determined import journal
 run = pathlib.Path(os.environ["DET_RUN_DIR"])
 name = journal.new_journal_path(run)
+def say(*records): journal.JournalWriter(name).append(records)
 crimes = json.loads(pathlib.Path("crimes.json").read_text())
 exec(crimes[det.get_cluster_info().trial.hparams["crime"]])
 """
@@ -45,6 +48,24 @@ CRIMES = {
         "text = b'{\"a\":' * 100_000 + b'1' + b'}' * 100_000\n"
         "_file.encode = lambda record: b'\\x09' + len(text).to_bytes(4, 'little') + text\n"
         "journal.JournalWriter(name).append([None])",
+        "COMPLETED",
+    ),
+    "progress in words": ("say(journal.Progress('half'))", "ERROR"),
+    "a report of the far future": (
+        "say(journal.Metrics('validation', 1, {'loss': 1.0}, time=1e300))",
+        "ERROR",
+    ),
+    "a metric of 400 digits": (
+        "say(journal.Metrics('validation', 1, {'loss': 10**400}))",
+        "COMPLETED",
+    ),
+    "a checkpoint elsewhere": (
+        "say(journal.Checkpoint('../../victim', 1, {'file': 3}, {}), journal.Status('late'))",
+        "ERROR",
+    ),
+    "control characters": (
+        "say(journal.Status('x\\x1b[2J'), journal.Alert('\\x9b', '\\u202e', 'nonsense'),\n"
+        "    journal.Metrics('a\\x1b', 1, {'\\x1b[2J': '\\x1b[2J', '': None, 'x' * 10**6: 1.0}))",
         "COMPLETED",
     ),
     "no run folder any more": ("shutil.rmtree(run)", "COMPLETED"),
@@ -79,6 +100,12 @@ CRIMES = {
 }
 
 
+_LOOKED_AT = (
+    *("a pipe instead of its log", "an index of nonsense", "a metric of 400 digits"),
+    *("control characters", "a checkpoint elsewhere", "no run folder any more"),
+)
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
@@ -108,3 +135,20 @@ def test_a_trial_harms_itself_only(lab: Lab, trials: dict[str, Trial], name: str
     (run,) = lab.service.reader.runs(trials[name].id)
     mark = Path(run.folder, "pid")
     assert not mark.exists() or not psutil.pid_exists(int(mark.read_text()))
+
+
+def test_what_they_said_can_be_looked_at(
+    lab: Lab, trials: dict[str, Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    ids = [trials[name].id for name in _LOOKED_AT]
+    calls = [f"t {verb} {number}" for number in ids for verb in ("describe --metrics", "logs")]
+    for call in [*calls, "e describe 1"]:
+        answer = call_det(*call.split(), home=lab.home.path, on_a_terminal=True)
+        assert "Traceback" not in answer.errors, answer.errors
+        assert (answer.output + answer.errors).replace("\n", "").isprintable()
+    with served(lab.home) as shown:
+        for number in ids:
+            for page in ("", "/logs?tail=1", "/checkpoints", "/system", "/profile"):
+                said = shown.client.get(f"/api/trials/{number}{page}")
+                assert said.status_code < 500 or "log" in said.json()["error"], said.text
