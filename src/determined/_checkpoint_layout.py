@@ -40,6 +40,17 @@ GRADIENTS = "gradients"
 BUFFERS = "buffers"
 
 
+def is_storage_id(name: object) -> bool:
+    """Whether `name` is plain text, safe to join to a folder or a URL."""
+    return (
+        isinstance(name, str)
+        and name.isprintable()
+        and 0 < len(name.encode()) <= 200
+        and not name.startswith(".")
+        and not any(character in name for character in "/\\?#*[]:")
+    )
+
+
 def rank_file(rank: int) -> str:
     """Return the file with what only this rank knows."""
     return f"ranks/rank_{rank}.pth"

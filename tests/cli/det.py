@@ -114,9 +114,17 @@ class Answer(NamedTuple):
     errors: str
 
 
-def call_det(*arguments: str, home: Path, stdin: str = "") -> Answer:
+class _Screen(io.StringIO):
+    """What claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def call_det(*arguments: str, home: Path, stdin: str = "", on_a_terminal: bool = False) -> Answer:
     """Run `det` within this process: quick, for commands that start and change nothing."""
-    output, errors, before = io.StringIO(), io.StringIO(), os.environ.get("DET_HOME")
+    made = _Screen if on_a_terminal else io.StringIO
+    output, errors, before = made(), made(), os.environ.get("DET_HOME")
     keyboard, sys.stdin = sys.stdin, io.StringIO(stdin)
     os.environ["DET_HOME"] = str(home)
     try:

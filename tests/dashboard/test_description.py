@@ -26,9 +26,10 @@ from determined.dashboard.kinds import (
 )
 from determined.dashboard.schema import openapi
 from tests.dashboard.served import Served
+from tests.support.faults import factor
 
 load_all_checks()
-_EXAMPLES = 8
+_EXAMPLES = 8 * factor()
 _STREAM = "text/event-stream"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from determined import journal
+from determined.errors import JournalError
 from determined.journal import BatchColumns, Metrics, Record, Unknown, decode, encode
 
 _numbers = st.floats() | st.integers() | st.booleans()
@@ -105,4 +107,43 @@ def test_fields_of_a_newer_version_are_passed_over() -> None:
 )
 def test_nonsense_is_a_value_error(payload: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
+        decode(payload)
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (journal.Progress("half"), "a Progress record has 'half' for `progress`"),  # type: ignore[arg-type]
+        (journal.Progress(math.nan), "has nan for `progress`"),
+        (journal.Progress(True), "has True for `progress`"),
+        (journal.Status(5), "has 5 for `status`"),  # type: ignore[arg-type]
+        (journal.Metrics("g", 2**70, {}), "for `steps_completed`"),
+        (journal.Metrics("g", 1.5, {}), "has 1.5 for `steps_completed`"),  # type: ignore[arg-type]
+        (journal.Metrics("g", 1, []), "for `metrics`"),  # type: ignore[arg-type]
+        (journal.Metadata([1]), "for `metadata`"),  # type: ignore[arg-type]
+        (journal.Checkpoint("u", 1, {"a": "b"}, {}), "for `resources`"),  # type: ignore[dict-item]
+        (journal.Heartbeat(time=math.inf), "has inf for `time`"),
+        (journal.Heartbeat(time=-1.0), "a Heartbeat record is of no time: -1.0"),
+        (journal.Heartbeat(time=1e300), "is of no time"),
+        (journal.Heartbeat(time="soon"), "has 'soon' for `time`"),  # type: ignore[arg-type]
+        *(
+            (cls(name, *rest), "cannot be the name of a checkpoint")
+            for name in ("../x", "/etc", "..", "", "a/b", "x" * 300, "a\x1b")
+            for cls, rest in (
+                (journal.Checkpoint, (1, {}, {})),
+                (journal.CheckpointAnnounced, (1,)),
+                (journal.CheckpointDeleted, ()),
+            )
+        ),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_named(record: Record, told: str) -> None:
+    with pytest.raises(JournalError, match=re.escape(told)):
+        decode(encode(record))
+
+
+def test_a_record_nested_without_end_is_not_understood() -> None:
+    text = b'{"metadata":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    payload = struct.pack("<BI", journal.Metadata.kind, len(text)) + text
+    with pytest.raises(ValueError, match="cannot be read"):
         decode(payload)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from determined.errors import DeterminedError
 from determined.platform.processes import Identity
 from determined.platform.run_folder import (
     LOST,
@@ -60,7 +61,7 @@ def test_a_folder_may_be_made_again_until_the_run_starts(tmp_path: Path) -> None
 def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
     run = make(tmp_path / "run")
     write_json(run.path / "exit.json", {"version": 99})
-    with pytest.raises(ValueError, match=r"exit.json has version 99, this library reads 1"):
+    with pytest.raises(DeterminedError, match=r"exit.json has version 99, this library reads 1"):
         _ = run.exit
 
 

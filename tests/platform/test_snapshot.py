@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from determined.platform import code_archive
 from determined.platform.code_archive import UnsafeArchive, extract_archive, write_archive
 from determined.platform.snapshot import (
     Snapshot,
@@ -293,6 +295,25 @@ def test_a_hostile_archive_is_refused_as_a_whole(
     with pytest.raises((UnsafeArchive, FileExistsError)):
         extract_archive(tar_of(("fine.py", tarfile.REGTYPE, ""), *entries), inner / "target")
     assert names(tmp_path) == {"inner"}
+
+
+def test_an_archive_that_claims_too_much_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    entry = tarfile.TarInfo("bomb")
+    entry.size = 1 << 40
+    head = entry.tobuf(tarfile.GNU_FORMAT)
+    with pytest.raises(UnsafeArchive, match="At 'bomb' there are 1 entries with 1,099,511,627,776"):
+        extract_archive(io.BytesIO(gzip.compress(head + bytes(1 << 20))), tmp_path / "target")
+    assert names(tmp_path) == set()
+
+
+def test_an_archive_of_countless_entries_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_archive, "_MOST_ENTRIES", 20)
+    many = [(f"d{n}", tarfile.DIRTYPE, "") for n in range(21)]
+    with pytest.raises(UnsafeArchive, match="At 'd20' there are 21 entries"):
+        extract_archive(tar_of(*many), tmp_path / "target")
+    assert names(tmp_path) == set()
 
 
 def test_something_else_than_an_archive_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import click
 
 from determined.cli._errors import ERROR, OK
 from determined.cli._options import EXPERIMENT_ID
+from determined.cli._tables import printable
 
 _POLL_SECONDS = 0.5
 
@@ -76,6 +77,6 @@ def _wait(service: Any, experiment_id: int) -> int:
         service.wake_if_needed()
         record = service.reader.experiment(experiment_id)
         if record.state in ("COMPLETED", "CANCELED", "ERROR"):
-            click.echo(f"Experiment {experiment_id} {record.state}: {record.reason}")
+            click.echo(f"Experiment {experiment_id} {record.state}: {printable(record.reason)}")
             return OK if record.state == "COMPLETED" else ERROR
         time.sleep(_POLL_SECONDS)

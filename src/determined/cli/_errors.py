@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import click
 
+from determined._printable import printable
 from determined.cli._group import ReaderLeft
 from determined.errors import ConfigurationError, DeterminedError
 
@@ -40,7 +41,7 @@ def _run(command: click.Command, arguments: list[str]) -> int:
         raise
     except ConfigurationError as error:
         for problem in error.problems:
-            click.echo(problem.render(), err=True, color=use_colour(sys.stderr))
+            click.echo(problem.render(), err=True)
         return ERROR
     except (DeterminedError, OSError, click.ClickException) as error:
         if wants_traceback():
@@ -63,7 +64,7 @@ def _words(error: Exception) -> str:
 
 def complain(message: str) -> None:
     """Write an error to stderr, in red on terminals."""
-    text = click.style(f"det: {message}", fg="red")
+    text = click.style("det: " + printable(message, keep="\n"), fg="red")
     click.echo(text, err=True, color=use_colour(sys.stderr))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from typing import Any, Literal, TextIO, TypeVar
 
 import click
 
+from determined._printable import printable as harmless
 from determined.cli._errors import use_colour
 
 Output = Literal["table", "csv", "json"]
@@ -65,7 +67,10 @@ def show(
 
 
 def show_csv(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows as CSV; nothing is cut."""
+    """Print rows as CSV; nothing is cut, and only on a terminal is text made harmless."""
+    if sys.stdout.isatty():
+        headers = [printable(header) for header in headers]
+        rows = [[printable(c) if isinstance(c, str) else c for c in row] for row in rows]
     write_csv(sys.stdout, headers, rows)
 
 
@@ -83,6 +88,8 @@ def show_json(data: object) -> None:
     import json
 
     text = json.dumps(data, indent=2, sort_keys=True, default=str, ensure_ascii=False)
+    if not text.isprintable():  # as escapes they mean the same, and steer no terminal
+        text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
     if os.environ.get("DET_CLI_COLORIZE", "").lower() in ("1", "true") and use_colour(sys.stdout):
         text = _JSON_NAME.sub(lambda found: click.style(found[0], fg="blue"), text)
     click.echo(text)
@@ -105,7 +112,8 @@ def table(
             max(_NARROWEST, *(columns_of(line[i]) for line in cells if _WHOLE.match(line[i])), 0)
             for i in columns
         ]
-        widths = _fitting(widths, whole, width - 3 * len(widths) + 1)
+        room = max(0, width - 3 * len(widths) + 1)
+        widths = _fitting([min(size, room) for size in widths], whole, room)
     laid_out = [
         " | ".join(
             _padded(cell, size, right)
@@ -185,21 +193,21 @@ def printable(cell: object) -> str:
     """One line of printable text: what users wrote must not steer the terminal."""
     if cell is None:
         return ""
-    text = f"{cell:.6g}" if isinstance(cell, float) else str(cell)
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return harmless(f"{cell:.6g}" if isinstance(cell, float) else str(cell))
 
 
 def columns_of(text: str) -> int:
     """How many columns of a terminal a text takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
     wide = (2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
     return sum(0 if unicodedata.combining(c) else w for c, w in zip(text, wide, strict=True))
 
 
 def _padded(text: str, size: int, right: bool) -> str:
     if columns_of(text) > size:
-        while columns_of(text) > size - 1:
-            text = text[:-1]
-        text += "…"
+        taken = itertools.accumulate(columns_of(c) for c in text)
+        text = text[: sum(1 for _ in itertools.takewhile(lambda n: n < size, taken))] + "…"
     space = " " * (size - columns_of(text))
     return space + text if right else text + space
 

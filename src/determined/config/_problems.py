@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from determined._printable import printable
+
 Path = tuple[str | int, ...]
 """The keys and list positions that lead to a value: `("searcher", "max_trials")`."""
 
@@ -41,7 +43,7 @@ class Problem:
         path = f" {dotted(self.path)}:" if self.path else ""
         hint = f" ({self.hint})" if self.hint else ""
         kind = " note:" if self.severity == "note" else ""
-        return f"{self.source}{at}:{kind}{path} {self.message}{hint}"
+        return printable(f"{self.source}{at}:{kind}{path} {self.message}{hint}")
 
     def render(self) -> str:
         """As `str`, with the line of the file below it and a caret under the place."""
@@ -50,7 +52,8 @@ class Problem:
         before = self.place.text[: self.place.column - 1]
         spaces = "".join("\t" if c == "\t" else " " for c in before)
         number = f"{self.place.line:5} | "
-        return f"{self}\n{number}{self.place.text}\n{' ' * 5} | {spaces}^"
+        line = printable(self.place.text, keep="\t")
+        return f"{self}\n{number}{line}\n{' ' * 5} | {spaces}^"
 
     def to_json(self) -> dict[str, Any]:
         """Return the problem as data; the same keys in every case."""

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 _LONGEST_LINE = 1 << 16
 _LOOK_EVERY = 256
@@ -73,8 +73,8 @@ def _search(pattern: str, parts: list[list[object]], limit: int, seconds: float)
         with open(path, "rb") as file:  # noqa: PTH123  # pathlib would double the start-up
             file.seek(offset)
             number = known
-            while number < stop and (line := file.readline()):
-                text = line[:_LONGEST_LINE].decode(errors="replace").rstrip("\r\n")
+            while number < stop and (line := _next_line(file)):
+                text = line.decode(errors="replace").rstrip("\r\n")
                 if number >= first and expression.search(text) is not None:
                     lines.append(number)
                 number += 1
@@ -82,6 +82,14 @@ def _search(pattern: str, parts: list[list[object]], limit: int, seconds: float)
                 if len(lines) >= limit or (is_turn and time.monotonic() > deadline):
                     return Found(lines, number)
     return Found(lines, number)
+
+
+def _next_line(file: BinaryIO) -> bytes:
+    """The next line, at most as much of it as counts: one may be longer than the memory."""
+    line = rest = file.readline(_LONGEST_LINE)
+    while rest and not rest.endswith(b"\n"):
+        rest = file.readline(_LONGEST_LINE)
+    return line
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from determined._plain_file import open_plain
+
 _BLOCK = 1 << 20
 
 Finder = Callable[[bytes], Iterator[int]]
@@ -48,7 +50,7 @@ def scan(
         The line behind a block, and the lines found in it.
     """
     try:
-        file = path.open("rb")
+        file = open_plain(path)
     except FileNotFoundError:
         return
     with file:

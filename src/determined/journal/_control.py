@@ -45,6 +45,7 @@ class Control:
     def write(self, folder: Path) -> None:
         """Replace the control file of a run; readers see the old content or the new, whole."""
         new = folder / f".{CONTROL_FILE}.{os.getpid()}"
+        new.touch(mode=0o600)
         new.write_text(json.dumps(vars(self)), encoding="utf-8")
         new.replace(folder / CONTROL_FILE)
 

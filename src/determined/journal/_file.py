@@ -19,8 +19,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from determined._plain_file import open_plain
 from determined.errors import JournalError
-from determined.journal._records import Record, Unknown, decode, encode
+from determined.journal._records import KIND_BYTES, Record, Unknown, decode, encode
 
 MAX_RECORD_BYTES = 64 << 20
 
@@ -30,6 +31,10 @@ _FILE_HEAD = struct.Struct("<8sI")
 _RECORD_HEAD = struct.Struct("<II")  # length, checksum
 _PLACE = struct.Struct("<QI")  # offset, length: the start of what the checksum covers
 _READ_BYTES = 4 << 20
+_TO_FIELDS = _RECORD_HEAD.size + KIND_BYTES  # from the start of a record to its JSON
+_JSON = b'{"'
+_CANDIDATE_COST = 64  # to look at one takes as long as to check so many bytes, or longer
+_MOST_CHECKED_BYTES = 128 << 20
 
 
 def new_journal_path(folder: Path) -> Path:
@@ -184,7 +189,7 @@ class JournalReader:
     @contextlib.contextmanager
     def _opened(self) -> Iterator[_Window | None]:
         try:
-            with self.path.open("rb") as file:
+            with open_plain(self.path) as file:
                 yield _Window(file)
         except FileNotFoundError:
             yield None
@@ -210,8 +215,8 @@ class _Window:
     """The part of a file that is looked at, read in large steps."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.size = os.fstat(file.fileno()).st_size
+        self._file = file.fileno()
+        self.size = os.fstat(self._file).st_size
         self._start = 0
         self._data = memoryview(b"")
 
@@ -227,14 +232,36 @@ class _Window:
         return payload if _checksum(offset, payload) == checksum else None
 
     def next_whole(self, start: int) -> int | None:
-        """The first offset from `start` on at which a whole record begins."""
-        offsets = range(max(start, _FILE_HEAD.size), self.size - _RECORD_HEAD.size)
-        return next((offset for offset in offsets if self.payload(offset) is not None), None)
+        """The first offset from `start` on at which a whole record begins.
+
+        Gives up when too much looks like a record and is none, which only malice brings about.
+        """
+        checked = 0
+        for offset in self._candidates(max(start, _FILE_HEAD.size)):
+            checked += _CANDIDATE_COST
+            if checked > _MOST_CHECKED_BYTES:
+                return None
+            length, _ = _RECORD_HEAD.unpack(self.bytes(offset, offset + _RECORD_HEAD.size))
+            if length <= MAX_RECORD_BYTES:
+                checked += length
+                if self.payload(offset) is not None:
+                    return offset
+        return None
+
+    def _candidates(self, start: int) -> Iterator[int]:
+        """The offsets at which a record may begin, by where there is JSON."""
+        while start + _TO_FIELDS < self.size:
+            piece = bytes(self.bytes(start, min(self.size, start + _READ_BYTES)))
+            found = piece.find(_JSON, _TO_FIELDS)
+            while found >= 0:
+                yield start + found - _TO_FIELDS
+                found = piece.find(_JSON, found + 1)
+            start += max(1, len(piece) - _TO_FIELDS - 1)
 
     def bytes(self, start: int, end: int) -> memoryview:
         """The bytes from `start` to `end`, which lie within the file."""
         if start < self._start or end > self._start + len(self._data):
             count = max(end - start, _READ_BYTES)
-            self._data = memoryview(os.pread(self._file.fileno(), count, start))
+            self._data = memoryview(os.pread(self._file, count, start))
             self._start = start
         return self._data[start - self._start : end - self._start]

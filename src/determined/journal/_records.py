@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from determined._checkpoint_layout import is_storage_id
+from determined.errors import JournalError
 from determined.journal._columns import BatchColumns
 
 _HEAD = struct.Struct("<BI")  # kind, length of the JSON part
+KIND_BYTES = _HEAD.size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +221,34 @@ _KINDS: dict[int, type[Record]] = {
 }
 _FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls)) for cls in _KINDS.values()}
 
+_LATEST = 253_402_300_799.0  # the last second that dates can tell: the end of the year 9999
+_LARGEST = 2**63 - 1
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and -_LARGEST <= value <= _LARGEST
+
+
+def _is_real(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "int": _is_whole,
+    "float": _is_real,
+    "bool": lambda value: type(value) is bool,
+    "str": lambda value: type(value) is str,
+    "str | None": lambda value: value is None or type(value) is str,
+    "dict[str, Any]": lambda value: type(value) is dict,
+    "dict[str, int]": lambda value: type(value) is dict and all(map(_is_whole, value.values())),
+    "list[str]": lambda value: type(value) is list and all(type(item) is str for item in value),
+    "BatchColumns | None": lambda value: True,  # no JSON: it was made here
+}
+_CHECKS = {
+    cls: tuple((f.name, _FITS[str(f.type)]) for f in dataclasses.fields(cls))
+    for cls in _KINDS.values()
+}
+
 
 def encode(record: Record) -> bytes:
     """The payload of a record; TypeError if a value is nothing that JSON can say."""
@@ -229,7 +262,10 @@ def encode(record: Record) -> bytes:
 
 
 def decode(payload: bytes | memoryview) -> Record:
-    """The record of a payload; ValueError if it cannot be one."""
+    """The record of a payload; ValueError if it cannot be one.
+
+    JournalError if it is one that makes no sense: somebody else has written there.
+    """
     view = memoryview(payload)
     try:
         kind, length = _HEAD.unpack(view[: _HEAD.size])
@@ -241,6 +277,23 @@ def decode(payload: bytes | memoryview) -> Record:
         known = {name: values[name] for name in _FIELDS[cls] if name in values}
         if cls is Metrics and end < len(view):
             known["batches"] = BatchColumns.from_bytes(view[end:])
-        return cls(**known)
-    except (struct.error, TypeError, KeyError, AttributeError) as error:
+        record = cls(**known)
+    except (struct.error, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"A journal record cannot be read: {error}.") from error
+    _check(record)
+    return record
+
+
+def _check(record: Record) -> None:
+    for name, fits in _CHECKS[type(record)]:
+        if not fits(getattr(record, name)):
+            value = repr(getattr(record, name))
+            raise JournalError(
+                f"a {type(record).__name__} record has {value[:100]} for `{name}`, which no "
+                "version of this library writes"
+            )
+    if not 0 <= record.time <= _LATEST:
+        raise JournalError(f"a {type(record).__name__} record is of no time: {record.time!r}")
+    uuid = getattr(record, "uuid", None)
+    if uuid is not None and not is_storage_id(uuid):
+        raise JournalError(f"{uuid[:100]!r} cannot be the name of a checkpoint")

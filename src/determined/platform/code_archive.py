@@ -15,6 +15,9 @@ from typing import IO
 
 from determined.platform.snapshot import Snapshot
 
+_MOST_ENTRIES = 1_000_000
+_MOST_BYTES = 16 << 30
+
 
 class UnsafeArchive(ValueError):
     """An archive holds something that must not be unpacked."""
@@ -48,14 +51,16 @@ def write_archive(snapshot: Snapshot, file: IO[bytes]) -> None:
 def extract_archive(file: IO[bytes], target: Path) -> None:
     """Unpack an archive into the new directory `target`; UnsafeArchive refuses it as a whole.
 
-    Refused are names that lead out, links that do, devices and the like. Links are made last, so
-    nothing is ever written through one.
+    Refused are names that lead out, links that do, devices and the like, and more than code can
+    be: before the file that is too large is written. Links are made last, so nothing is ever
+    written through one.
     """
     stage = target.with_name(f".{target.name}.{uuid.uuid4()}")
     stage.mkdir(mode=0o700)
     try:
         with tarfile.open(fileobj=file, mode="r|*", errors="surrogateescape") as tar:
-            links = [link for entry in tar if (link := _extract(tar, entry, stage)) is not None]
+            entries = _bounded(tar)
+            links = [link for entry in entries if (link := _extract(tar, entry, stage)) is not None]
         for path, destination in links:
             path.symlink_to(destination)
         for path, destination in links:
@@ -65,6 +70,19 @@ def extract_archive(file: IO[bytes], target: Path) -> None:
         raise UnsafeArchive(f"This is no archive of code: {error}.") from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+
+
+def _bounded(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the entries for as long as there are not too many, and they are not too large."""
+    num_bytes = 0
+    for number, entry in enumerate(tar, start=1):
+        num_bytes += entry.size
+        if number > _MOST_ENTRIES or num_bytes > _MOST_BYTES:
+            raise UnsafeArchive(
+                f"At {entry.name!r} there are {number:,} entries with {num_bytes:,} bytes; code "
+                f"has at most {_MOST_ENTRIES:,} with {_MOST_BYTES:,}."
+            )
+        yield entry
 
 
 def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path) -> tuple[Path, str] | None:

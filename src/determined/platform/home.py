@@ -47,8 +47,14 @@ class Home:
         return self.experiment(experiment_id) / "trials" / str(trial_id) / str(run_id)
 
     def make(self) -> None:
-        """Make the folder, for its owner only; nothing below it is made first."""
+        """Make the folder, for its owner only; nothing below it is made first.
+
+        It may have been there, open to others. So those that training code writes to are made
+        here: their own mode counts then, not that of what is in them.
+        """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.checkpoints, self.creations, self.tensorboard):
+            folder.mkdir(mode=0o700, exist_ok=True)
 
     @property
     def is_full(self) -> bool:

@@ -87,6 +87,14 @@ def after_run(trial: TrialFacts, end: RunEnd) -> Verdict:
     return _after_failure(trial, end)
 
 
+def may_start(not_before: float, now: float) -> bool:
+    """Whether a trial has waited long enough; nobody waits longer than the longest wait.
+
+    Else a clock that was set back would prolong it, maybe by years.
+    """
+    return not now < not_before <= now + max(_LONGEST_WAIT_SECONDS, _WAIT_AFTER_LOSS_SECONDS)
+
+
 def _after_loss(trial: TrialFacts, end: RunEnd) -> Verdict:
     """Go on at once, unless that would be a loop: runs that are lost as soon as they start."""
     is_progress = end.brought_checkpoint or end.lasted_seconds >= _LONG_ENOUGH_SECONDS

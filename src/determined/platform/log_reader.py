@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from determined._log_index import LONGEST_LINE_BYTES, RECORD, Stamp
+from determined._plain_file import open_plain
 
 _READ_BYTES = 1 << 18
+_LARGEST = 1 << 42  # of all files that any file system can hold
+_LATEST = 253_402_300_799_000_000  # the end of the year 9999
+_CUT = b"... (the rest of this line is left out)"
 _RANK = re.compile(r"\[rank=(\d+)\] ")
 _LEVEL = re.compile(r"(TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL): ")
 
@@ -31,7 +35,7 @@ class LogReader:
     """Reads the lines of a log, by number, from the end, or from a time on.
 
     What was written so far counts, an unfinished last line too. Bytes that are no text are
-    replaced, and lines are cut at `LONGEST_LINE_BYTES`.
+    replaced, and lines are cut at `LONGEST_LINE_BYTES`, with a note.
     """
 
     def __init__(self, log: Path, times: Path) -> None:
@@ -85,16 +89,17 @@ class LogReader:
     def _from(self, offset: int) -> Iterator[bytes]:
         """Yield lines from a place where one begins; the memory needed is bounded."""
         try:
-            file = self._log.open("rb")
+            file = open_plain(self._log)
         except FileNotFoundError:
             return
         with file:
             file.seek(offset)
             while line := file.readline(LONGEST_LINE_BYTES):
-                rest = line
+                rest, is_cut = line, False
                 while rest and not rest.endswith(b"\n"):
                     rest = file.readline(_READ_BYTES)
-                yield line
+                    is_cut = is_cut or bool(rest)
+                yield line + _CUT if is_cut else line
 
 
 class _Stamps:
@@ -104,15 +109,14 @@ class _Stamps:
         self._memory: mmap.mmap | None = None
         self._count = 0
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_plain(path)
         except FileNotFoundError:
             return
-        try:
-            self._count = os.fstat(descriptor).st_size // RECORD.size  # the last may be half there
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            self._count = size // RECORD.size  # the last may be half there
             if self._count:
-                self._memory = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-        finally:
-            os.close(descriptor)
+                self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def __len__(self) -> int:
         return self._count
@@ -120,7 +124,9 @@ class _Stamps:
     def __getitem__(self, position: int) -> Stamp:
         if self._memory is None or not 0 <= position < self._count:
             raise IndexError(position)
-        return Stamp(*RECORD.unpack_from(self._memory, position * RECORD.size))
+        offset, line, microseconds = RECORD.unpack_from(self._memory, position * RECORD.size)
+        # Nonsense, if a trial has written there, leads nowhere instead of to an error.
+        return Stamp(min(offset, _LARGEST), line, max(0, min(microseconds, _LATEST)))
 
 
 def parse_line(number: int, time: float | None, content: bytes) -> LogLine:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from determined._plain_file import open_plain
 from determined.platform.log_reader import LogLine, LogReader
 from determined.platform.run_folder import RunFolder
 from determined.store import Reader, Run
@@ -167,7 +168,7 @@ class _Tail:
 
     def _count(self) -> None:
         try:
-            file = self._folder.log.open("rb")
+            file = open_plain(self._folder.log)
         except FileNotFoundError:
             return
         with file:

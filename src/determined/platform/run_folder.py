@@ -22,10 +22,13 @@ import contextlib
 import fcntl
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from determined._plain_file import NotAFileError, open_plain
 from determined._sync import sync
+from determined.errors import DeterminedError
 from determined.platform.processes import Identity
 
 CONFIGURATION_MARK = "Experiment configuration: "
@@ -36,6 +39,7 @@ RUN_VARIABLE = "DET_RUN_DIR"
 two homes may well use the same allocation id."""
 
 _VERSION = 1
+_MOST_BYTES = 64 << 20
 
 
 class LogPolicy(NamedTuple):
@@ -220,7 +224,7 @@ class RunFolder:
 
     @property
     def matches(self) -> tuple[LogMatch, ...]:
-        with contextlib.suppress(FileNotFoundError):
+        with _suppressing_foreign_words():
             return tuple(LogMatch(**match) for match in self._read(self._matches)["matches"])
         return ()
 
@@ -231,38 +235,47 @@ class RunFolder:
     @property
     def exit(self) -> RunExit | None:
         """How the run ended, None while it has not."""
-        try:
+        with _suppressing_foreign_words():
             content = self._read(self._exit)
-        except FileNotFoundError:
-            return None
-        if content["traceback"] is not None:
-            content["traceback"] = Traceback(**content["traceback"])
-        content["matches"] = tuple(LogMatch(**match) for match in content["matches"])
-        content["last_lines"] = tuple(content["last_lines"])
-        return RunExit(**content)
+            if content["traceback"] is not None:
+                content["traceback"] = Traceback(**content["traceback"])
+            content["matches"] = tuple(LogMatch(**match) for match in content["matches"])
+            content["last_lines"] = tuple(content["last_lines"])
+            return RunExit(**content)
+        return None
 
     def save_exit(self, end: RunExit) -> None:
         """Say how it ended. The caller holds the lock, so there is only one who does."""
         content = {"version": _VERSION, **end._asdict()}
         content["traceback"] = end.traceback and end.traceback._asdict()
         content["matches"] = [match._asdict() for match in end.matches]
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # the trial may have removed it
+        if self._exit.is_dir():
+            self._exit.rename(self._exit.with_name(f".exit.{uuid.uuid4()}"))
         write_json(self._exit, content, durable=True)
 
     def _identity(self, key: str) -> Identity | None:
-        with contextlib.suppress(FileNotFoundError):
+        with _suppressing_foreign_words():
             values = self._read(self._keeper)[key]
             return None if values is None else Identity(*values)
         return None
 
     def _read(self, path: Path) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(path.read_bytes())
+        with open_plain(path) as file:
+            content: dict[str, Any] = json.loads(file.read(_MOST_BYTES))
         version = content.pop("version")
         if version != _VERSION:
-            raise ValueError(
+            raise DeterminedError(
                 f"{path} has version {version}, this library reads {_VERSION}: it was written by "
                 "another version of determined-pytorch. Use that one for this run."
             )
         return content
+
+
+def _suppressing_foreign_words() -> contextlib.suppress:
+    """Pass over a file that is not there or that no keeper wrote: trials can write here, too."""
+    nothing = (FileNotFoundError, IsADirectoryError, NotAFileError)
+    return contextlib.suppress(*nothing, ValueError, KeyError, TypeError, AttributeError)
 
 
 def write_json(path: Path, content: Any, *, durable: bool = False) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from determined._checkpoint_layout import is_storage_id
 from determined._retention import rank
 from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
 from determined.storage._durable import FileDigest, for_each
@@ -95,17 +96,6 @@ def tag_of(run_id: str | None) -> str:
 
 def _in_order(checkpoints: Iterable[StoredCheckpoint]) -> list[StoredCheckpoint]:
     return sorted(checkpoints, key=lambda c: (*c.order, c.storage_id))
-
-
-def is_storage_id(name: object) -> bool:
-    """Whether `name` is plain text, safe to join to a folder or a URL."""
-    return (
-        isinstance(name, str)
-        and name.isprintable()
-        and 0 < len(name.encode()) <= 200
-        and not name.startswith(".")
-        and not any(character in name for character in "/\\?#*[]:")
-    )
 
 
 def check_storage_id(storage_id: str) -> str:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from determined._checkpoint_layout import is_storage_id
 from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
 from determined.storage._base import (
     Selector,
     StorageManager,
     StrPath,
     check_storage_id,
-    is_storage_id,
     list_directory,
     run_id_in,
     with_parents,

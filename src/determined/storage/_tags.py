@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from determined.storage._base import is_storage_id
+from determined._checkpoint_layout import is_storage_id
 
 FOLDER = ".det-runs"
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

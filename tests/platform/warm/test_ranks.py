@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 
 import psutil
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from determined.platform import processes
 from determined.platform.run_folder import RUN_VARIABLE, RunFolder
 from tests.platform.warm.conftest import Bench
+from tests.support.strangers import as_stranger
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(600)]
@@ -39,10 +41,26 @@ def members(run: RunFolder) -> list[processes.Process]:
     return processes.with_variable(RUN_VARIABLE, str(run.path))
 
 
+def assert_closed_to_strangers(nursery: psutil.Process | None) -> None:
+    """The name of its socket is a secret; whoever finds it out is nobody to talk to, yet."""
+    assert nursery is not None
+    (name,) = {c.laddr for c in nursery.net_connections("unix") if c.laddr}
+
+    def call() -> str:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(f"\0{name.removeprefix('@')}")
+            connection.settimeout(60)
+            return connection.recv(1).hex() or "hung up"
+
+    if os.getuid() == 0:
+        assert as_stranger(call) == "hung up"
+
+
 def test_a_launch_that_is_told_to_stop_ends_as_a_whole(bench: Bench) -> None:
     run, workers = start(bench, _WAIT)
     assert run.entrypoint is not None  # the keeper watches it
     assert {process.pid for process in members(run)} >= set(workers)
+    assert_closed_to_strangers(psutil.Process(workers[0]).parent())
     asyncio.run(bench.launcher.terminate(run))
     end = asyncio.run(bench.launcher.wait(run))
     assert end is not None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from determined._printable import printable
 from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
 from determined.cli._options import EXPERIMENT_ID
@@ -28,7 +30,7 @@ def validate(config_file: str, overrides: tuple[str, ...], as_json: bool) -> int
     CONFIG is a YAML file, or `-` for standard input. The exit code is 0 if an experiment could be
     created from it, else 1; problems and notes go to standard error. Secrets are masked.
     """
-    from determined.config import masked, to_yaml
+    from determined.config import masked
     from determined.errors import ConfigurationError
 
     try:
@@ -51,7 +53,7 @@ def validate(config_file: str, overrides: tuple[str, ...], as_json: bool) -> int
         return OK
     for note in loaded.notes:
         click.echo(note.render(), err=True)
-    click.echo(to_yaml(effective), nl=False)
+    _show_yaml(effective)
     return OK
 
 
@@ -72,14 +74,14 @@ def schema() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def config(experiment_id: int, as_json: bool) -> None:
     """Show the whole configuration of an experiment as YAML; secrets are masked."""
-    from determined.config import masked, to_yaml
+    from determined.config import masked
 
     with platform() as service:
         content = masked(service.experiment(experiment_id).config)
     if as_json:
         show_json(content)
     else:
-        click.echo(to_yaml(content), nl=False)
+        _show_yaml(content)
 
 
 @experiment.verb("download-model-def")
@@ -96,6 +98,13 @@ def download_model_def(experiment_id: int, output_dir: Path) -> None:
         target = output_dir / f"experiment_{experiment_id}_model_def.tgz"
         service.write_code(experiment_id, target)
         click.echo(f"Wrote {target}")
+
+
+def _show_yaml(content: Mapping[str, Any]) -> None:
+    from determined.config import to_yaml
+
+    text = to_yaml(content)
+    click.echo(printable(text, keep="\n") if sys.stdout.isatty() else text, nl=False)
 
 
 def load_config(

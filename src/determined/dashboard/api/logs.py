@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from starlette.responses import Response, StreamingResponse
 
+from determined._plain_file import open_plain
 from determined.dashboard import log_merge
 from determined.dashboard.api.code import unified
 from determined.dashboard.endpoints import Parameter, Refusal, Routes
@@ -244,7 +245,7 @@ def download(view: View, id: int) -> Response:
 def _pieces(folders: list[str]) -> Iterator[bytes]:
     for folder in folders:
         try:
-            file = RunFolder(folder).log.open("rb")
+            file = open_plain(RunFolder(folder).log)
         except OSError:
             continue
         with file:

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from determined._plain_file import open_plain
 from determined.platform.run_folder import CONFIGURATION_MARK, Traceback
 
 _SEARCHED_BYTES = 8 << 20
@@ -27,7 +28,7 @@ _ECHO = re.compile(r"determined\.(core\._group\.|errors\.DistributedError)|torch
 def read_end(log: Path) -> str:
     """Return the end of a log as text, from the beginning of a line on."""
     try:
-        file = log.open("rb")
+        file = open_plain(log)
     except OSError:
         return ""
     with file:

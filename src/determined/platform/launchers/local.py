@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from determined._plain_file import open_plain
 from determined.platform import processes
 from determined.platform.keeper import _last_words
 from determined.platform.launchers.protocol import RunStartedBefore, RunState, RunStillLive
@@ -25,6 +26,7 @@ _POLL_SECONDS = 0.2
 _MOMENT_SECONDS = 0.5
 _UNRESPONSIVE_AFTER_SECONDS = 30.0
 _ORPHAN_GRACE_SECONDS = 10.0
+_MOST_ERRORS_BYTES = 1 << 20
 
 
 class LocalLauncher:
@@ -84,7 +86,8 @@ class LocalLauncher:
         try:
             return await asyncio.wait_for(self.wait(run), self._unresponsive_after)
         except asyncio.TimeoutError:
-            self._signal_keeper(run, signal.SIGKILL)
+            if not self._signal_keeper(run, signal.SIGKILL):  # nobody knows who it is
+                await asyncio.to_thread(_end_orphans, run)
         await self.wait(run)
         return await self.declare_dead(run, "Its keeper did not answer, so it was killed.")
 
@@ -222,7 +225,8 @@ def _end_orphans(run: RunFolder) -> int:
 
 def _lost(run: RunFolder, why: str) -> RunExit:
     with contextlib.suppress(OSError):
-        words = run.keeper_errors.read_text(errors="replace").strip()
+        with open_plain(run.keeper_errors) as file:
+            words = file.read(_MOST_ERRORS_BYTES).decode(errors="replace").strip()
         why = f"{why} Its keeper said: {words[-2000:]}" if words else why
     text = _last_words.read_end(run.log)
     return RunExit(

@@ -48,7 +48,10 @@ def _number(key: str, name: str, metrics: dict[str, Any], steps: int) -> float:
             f"`{name}` is {value!r} in the validation at step {steps}, not a number; "
             f"{_reported(metrics)}."
         )
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.inf if value > 0 else -math.inf
 
 
 def _reported(metrics: dict[str, Any]) -> str:

@@ -314,16 +314,16 @@ class Supervisor:
         A torn tail does not count: its writer was killed. Bytes that changed afterwards do: what
         stands there is lost, so the run has failed, whatever it says of itself.
         """
+        if run.fault:  # what it says counts no more
+            return False
         for path in _journals(run):
             reader = journal.JournalReader(Path(path), run.offsets.get(path, 0))
             if next(reader.records(), None) is not None:
-                if run.fault:
-                    continue
                 return True
             damage = reader.diagnose()
             if damage is not journal.Damage.NONE:
                 transaction.set_damage(path, damage.value)
-            if damage is journal.Damage.CORRUPT and not run.fault:
+            if damage is journal.Damage.CORRUPT:
                 raise JournalError(f"{path} is corrupt at byte {reader.offset}")
         return False
 

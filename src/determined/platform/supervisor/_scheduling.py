@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from determined.platform.home import Home
+from determined.platform.lifecycle import may_start
 from determined.platform.run_folder import RunFolder
 from determined.platform.scheduler import DEFAULT_PRIORITY, Request, Running, decide
 from determined.platform.states import State
@@ -25,15 +26,17 @@ class Scheduling:
 
     def is_due(self, now: float) -> bool:
         """Whether another decision is possible than the last time."""
-        is_time = self.next_start is not None and self.next_start <= now
+        is_time = self.next_start is not None and may_start(self.next_start, now)
         return is_time or self._version != self._board.version
 
     def run(self, transaction: Transaction, now: float) -> None:
         """Record new runs, and which running ones have to make room."""
         board = self._board
         everybody = list(board.waiting())
-        waiting = {trial.id: (live, trial) for live, trial in everybody if trial.not_before <= now}
-        later = [trial.not_before for _, trial in everybody if trial.not_before > now]
+        waiting = {
+            trial.id: (live, trial) for live, trial in everybody if may_start(trial.not_before, now)
+        }
+        later = [trial.not_before for _, trial in everybody if trial.id not in waiting]
         requests = [
             self._request(live, trial, _slots_to_avoid(transaction, board.home, live, trial))
             for live, trial in waiting.values()

@@ -8,7 +8,14 @@ import logging
 import pathlib
 from typing import Any
 
-from determined._checkpoint_layout import BUFFERS, GRADIENTS, RANDOM, count_rank_files, rank_file
+from determined._checkpoint_layout import (
+    BUFFERS,
+    GRADIENTS,
+    RANDOM,
+    count_rank_files,
+    is_storage_id,
+    rank_file,
+)
 from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound
 from determined.pytorch._checkpoint.reading import read_counters, read_dict, read_state, state_file
@@ -31,7 +38,6 @@ from determined.pytorch._ranks.fsdp import is_sharded
 from determined.pytorch._run import Fit
 from determined.pytorch._schedule import _TrialState
 from determined.storage import SharedFSStorageManager
-from determined.storage._base import is_storage_id
 
 logger = logging.getLogger("determined.pytorch")
 

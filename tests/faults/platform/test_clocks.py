@@ -1,0 +1,148 @@
+"""Clocks that jump: what happens follows the order of things, and waits are not prolonged."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.det import run_det
+from tests.cli.scripts import STEPS
+from tests.support.lab import Lab, lab
+
+__all__ = ["lab"]
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(600)]
+
+# A time of day that is off by as many seconds as a file says; intervals are not.
+_CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+
+static long off(void) {
+    const char *path = getenv("TEST_CLOCK");
+    FILE *file = path ? fopen(path, "re") : NULL;
+    long seconds = 0;
+    if (file) { if (fscanf(file, "%ld", &seconds) != 1) seconds = 0; fclose(file); }
+    return seconds;
+}
+int clock_gettime(clockid_t id, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(id, now);
+    if (id == CLOCK_REALTIME) now->tv_sec += off();
+    return result;
+}
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *place) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    if (place) *place = exact.tv_sec;
+    return exact.tv_sec;
+}
+"""
+
+Set = Callable[[int], None]
+
+
+@pytest.fixture(scope="module")
+def shifted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that shifts the clock of the processes that load it."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("shifting the clock of single processes needs a C compiler")
+    folder = tmp_path_factory.mktemp("clock")
+    (folder / "clock.c").write_text(_CLOCK)
+    command = [compiler, "-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c", "-ldl"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "clock.so"
+
+
+@pytest.fixture
+def clock(shifted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set:
+    """Set the clock of the supervisor, keepers and trials off by so many seconds."""
+    file = tmp_path / "clock"
+    monkeypatch.setenv("LD_PRELOAD", str(shifted))
+    monkeypatch.setenv("TEST_CLOCK", str(file))
+
+    def set_off(seconds: int) -> None:
+        draft = file.with_suffix(".draft")
+        draft.write_text(str(seconds))
+        draft.replace(file)
+
+    set_off(0)
+    return set_off
+
+
+_HOUR, _DAY, _YEAR = 3600, 86_400, 31_556_952
+
+
+def test_everything_goes_on_while_the_clock_jumps(lab: Lab, clock: Set) -> None:
+    """By hours, days and years, back and forth, while a trial reports, saves and is restarted."""
+    script = STEPS.replace("SECONDS = 0.0", "SECONDS = 0.05").replace(
+        "if steps % 10 == 0:",
+        "if steps == 15 and info.trial._trial_run_id == 1: raise SystemExit(3)\n"
+        "        if steps % 10 == 0:",
+    )
+    number = lab.create(script, max_restarts=2, max_wall_time=None)
+    for jump in (_HOUR, -_HOUR, _DAY, -2 * _DAY, 0, _YEAR, -_YEAR, 7, -1, 0):
+        clock(jump)
+        time.sleep(0.1)
+    clock(-_DAY)  # its restart was to wait for a second, by the clock of that time
+    assert lab.wait(number).state == "COMPLETED"
+    (trial,) = lab.trials(number)
+    reports = lab.service.reader.iter_metrics(trial.id, "training")
+    assert [report.steps_completed for report in reports] == list(range(1, 21))
+    assert trial.restarts <= 1
+    runs = lab.runs(number)
+    assert [run.run_id for run in runs] == list(range(1, len(runs) + 1))
+    saved = [checkpoint.steps_completed for checkpoint in lab.checkpoints(number)]
+    assert sorted(saved) in ([10, 20], [20])
+    home = {"DET_HOME": str(lab.home.path)}
+    for words in (["t", "logs", "1"], ["t", "describe", "1"], ["e", "list"], ["job", "list"]):
+        shown = run_det(*words, environment=home)
+        assert shown.returncode == 0, shown.stderr
+        assert words[1] != "logs" or shown.stdout.count("ends at 20") == 1
+
+
+def test_a_clock_set_back_does_not_prolong_the_wait_for_a_restart(lab: Lab, clock: Set) -> None:
+    clock(_YEAR)
+    number = lab.create("raise SystemExit(1)", max_restarts=1)
+    lab.until(lambda: lab.trials(number)[0].restarts == 1)
+    clock(0)
+    assert lab.wait(number).state == "ERROR"
+    assert len(lab.runs(number)) == 2
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kathmandu", "UTC"])
+def test_the_hour_that_comes_twice_is_told_apart(
+    zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from determined.cli._tables import time_text
+
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        end_of_summer = 1_793_494_800.0  # 2026-11-01 01:00 UTC
+        moments = [end_of_summer - 7 * _DAY + 900 * n for n in range(8 * 96)]
+        texts = [time_text(moment) for moment in moments]
+        assert len(set(texts)) == len(texts)
+        leap_second = time_text(1_483_228_799.0), time_text(1_483_228_800.0)  # the last so far
+        assert leap_second[0] != leap_second[1]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
