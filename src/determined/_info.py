@@ -71,13 +71,13 @@ class RendezvousInfo:
 
 @dataclass(frozen=True)
 class ResourcesInfo:
-    """The devices that were given to this process."""
+    """The devices assigned to this process."""
 
     gpu_uuids: list[str]
 
 
 class ClusterInfo:
-    """The task that the platform started, of which this process is a part."""
+    """The task that the platform started and that this process belongs to."""
 
     def __init__(
         self,
@@ -113,12 +113,12 @@ class ClusterInfo:
 
     @property
     def latest_checkpoint(self) -> str | None:
-        """The checkpoint to continue from; always None for a task that is no trial."""
+        """The checkpoint to continue from; always None if the task is not a trial."""
         return self._latest_checkpoint if self.task_type == "TRIAL" else None
 
     @property
     def trial(self) -> TrialInfo:
-        """What is known of the trial; RuntimeError in a task of another type."""
+        """The trial; RuntimeError if the task is not a trial."""
         if self.task_type != "TRIAL" or self._trial_info is None:
             raise RuntimeError(
                 f"`.trial` exists only for a task of type TRIAL; this one is {self.task_type}."
@@ -146,7 +146,7 @@ class ClusterInfo:
 
     @property
     def container_rank(self) -> int:
-        """The place of this machine among them."""
+        """The rank of this machine among them."""
         rendezvous = self._trial_rendezvous
         return 0 if rendezvous is None else rendezvous.container_rank
 

@@ -15,7 +15,7 @@ class DeterminedError(Exception):
 
 
 class InvalidHP(DeterminedError):
-    """Raise this in trial code to say: these hyperparameters cannot work, do not try them again."""
+    """Raise this in trial code for hyperparameters that cannot work; they are not retried."""
 
     def __init__(self, msg: str = "these hyperparameters cannot be trained") -> None:
         if not isinstance(msg, str):
@@ -99,7 +99,7 @@ class CheckpointNotFound(CheckpointError):
 
 
 class RunInUse(CheckpointError):
-    """A live process trains the run of this name, so a second one must not."""
+    """Another process is already training the run of this name."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class WorkerError(DeterminedError):
 
 
 class WorkerFinishedGracefully(DeterminedError):
-    """A worker process ended as it should, before it was waited for."""
+    """A worker process finished normally before anyone waited for it."""
 
 
 class SkipWorkloadException(DeterminedError):
@@ -156,7 +156,7 @@ class EnterpriseOnlyError(DeterminedError):
 
 
 class APIException(DeterminedError):
-    """The platform did not do what was asked of it."""
+    """The platform could not do what was asked."""
 
 
 class NotFoundError(APIException):

@@ -1,9 +1,11 @@
-"""Reads the code of a page, and runs it as a reader would: from top to bottom, in one directory.
+"""Reads the code of pages and runs it as a reader would: from top to bottom, in an empty home.
 
 - Python blocks share one namespace. One with `title="train.py"` becomes that file instead, for the
   commands of the page to run; with `<!-- run -->` before it, it runs at once.
-- Command blocks (`sh`) run where the line before says `<!-- run -->`.
-- `<!-- not run: reason -->` before a block leaves it out.
+- Before a block of commands (`sh`) stands `<!-- run -->`, or why it is left out:
+  `<!-- not run: reason -->`, as before any block.
+- The how-to guides run after the tutorial, in its folder and in the order of their index: they
+  speak of its experiments.
 - `<!-- run with: package -->` is for code of other libraries: it is compiled, and runs where
   `.venv-bench` has the package.
 - `<!-- python ... -->` holds code that readers do not see: what a fragment needs to run.
@@ -24,6 +26,9 @@ from tests.support.workers import leave_the_server
 
 ROOT = Path(__file__).parents[2]
 _PEERS = ROOT / ".venv-bench" / "bin" / "python"
+_TUTORIAL = ROOT / "docs" / "tutorial.md"
+_HOWTO = ROOT / "docs" / "howto"
+_INDEX = _HOWTO / "index.md"
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w+)(?P<options>.*)$")
 _TITLE = re.compile(r'title="(?P<name>[^"]+)"')
 _MARKER = re.compile(r"^ *<!-- (?P<words>run|not run: .+|run with: \w+) -->$")
@@ -77,23 +82,44 @@ def _read_until(end: str, lines: Iterator[tuple[int, str]], indent: int = 0) -> 
     return "\n".join(code) + "\n"
 
 
-def run_page(page: Path, directory: Path, log: Path) -> None:
-    """Run the code of a page in `directory`, with all its output in `log`.
+def sequences() -> list[list[Path]]:
+    """Return the pages that have code, those together that run one after another."""
+    guides = [_HOWTO / name for name in re.findall(r"\]\((\w+\.md)\)", _INDEX.read_text())]
+    others = [page for page in pages() if page not in (_TUTORIAL, _INDEX, *guides)]
+    return [[_TUTORIAL, *guides], *([page] for page in others if any(True for _ in blocks(page)))]
+
+
+def run_pages(pages: list[Path], directory: Path, log: Path) -> None:
+    """Run the code of pages in `directory`, with all output in `log`.
 
     Meant for a process of the server's, which it leaves changed.
     """
     _redirect_output(log)
     leave_the_server()
     os.setsid()  # so that whoever waits for this can end all of it
-    os.chdir(directory)
-    os.environ["DET_STORAGE"] = str(directory / "storage")
+    _become_a_reader(directory)
+    sys.argv = ["page"]
+    try:
+        for page in pages:
+            main = sys.modules["__main__"] = types.ModuleType("__main__")
+            for block in blocks(page):
+                sys.stderr.write(f"--- {block}\n")
+                _run(block, main)
+    finally:
+        subprocess.run(["det", "supervisor", "stop"], capture_output=True, check=False)
+
+
+def _become_a_reader(directory: Path) -> None:
+    """Work in `directory`, with an empty home and nothing set for this library or for tests."""
+    home = directory.with_name("home")
+    home.mkdir()
+    for name in list(os.environ):
+        if name.startswith(("DET_", "PYTEST_", "XDG_")):
+            del os.environ[name]
+    os.environ["HOME"] = str(home)
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    main = sys.modules["__main__"] = types.ModuleType("__main__")
-    sys.argv = ["page"]
-    for block in blocks(page):
-        sys.stderr.write(f"--- {block}\n")
-        _run(block, main)
+    os.chdir(directory)
 
 
 def _run(block: Block, main: types.ModuleType) -> None:

@@ -8,27 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, Block, blocks, pages, run_page
+from tests.docs.pages import ROOT, Block, blocks, pages, run_pages, sequences
 from tests.support.workers import SERVER
 
 _PAGES = pages()
 _BLOCKS = [block for page in _PAGES for block in blocks(page)]
-_SECONDS = 110
+_SECONDS = 280
 
 
-def _name(page: Path) -> str:
-    return str(page.relative_to(ROOT))
+def _name(pages: list[Path]) -> str:
+    return str(pages[0].relative_to(ROOT))
 
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-@pytest.mark.parametrize(
-    "page", [page for page in _PAGES if any(True for _ in blocks(page))], ids=_name
-)
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("pages", sequences(), ids=_name)
+def test_the_code_of_pages_runs(pages: list[Path], tmp_path: Path) -> None:
     directory, log = tmp_path / "reader", tmp_path / "log"
     directory.mkdir()
-    process = SERVER.Process(target=run_page, args=(page, directory, log))
+    process = SERVER.Process(target=run_pages, args=(pages, directory, log))
     process.start()
     process.join(_SECONDS)
     if process.exitcode is None:
@@ -40,6 +39,11 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", [b for b in _BLOCKS if b.language == "python"], ids=str)
 def test_python_is_python_whether_it_runs_or_not(block: Block) -> None:
     block.compile()
+
+
+@pytest.mark.parametrize("block", [b for b in _BLOCKS if b.language in ("sh", "bash")], ids=str)
+def test_commands_run_or_say_why_they_do_not(block: Block) -> None:
+    assert block.marker, f"{block}: write `<!-- run -->` or `<!-- not run: reason -->` before it"
 
 
 def test_every_named_file_of_a_page_is_used_by_it() -> None:

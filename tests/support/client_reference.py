@@ -18,12 +18,12 @@ from determined.experimental import client
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
 _HEAD = """# Client
 
-Every function, attribute and method of the original's `determined.experimental.client`, and what it
-does here; those marked **ours** are additions. [The Python client](../client.md) shows how they go
-together. The functions of the module are the methods of one `Determined` that is made when it is
-first needed; `login(master=None, user=None, password=None, ...)` may be called once before, and has
-nothing to do. The same classes can be imported from `determined.experimental` and
-`determined.common.experimental`. Attributes are values of the moment at which an object was read;
+Every function, attribute and method of `determined.experimental.client` in Determined, and what it
+does here; names marked **ours** are additions. [The Python client](../client.md) shows how to use
+them. The functions of the module are the methods of one `Determined` object, created when first
+needed; `login(master=None, user=None, password=None, ...)` may be called before that, and does
+nothing. The same classes can be imported from `determined.experimental` and
+`determined.common.experimental`. Attributes hold the values at the time an object was read;
 `reload()` reads them again. Times have a time zone.
 """
 

@@ -16,9 +16,9 @@ from determined.cli._nouns import det
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 _HEAD = """# Commands
 
-Every command of `det`, as `det help` tells it. Nouns and verbs have the short forms shown with
-them. Exit codes: 0 fine, 1 an error, 2 wrong usage, 3 interrupted. `DET_HOME` names the folder that
-holds everything; `DET_DEBUG=1` shows the traceback of an error; `NO_COLOR=1` turns colours off.
+Every command of `det`, generated from its help. Short forms are listed after the names. Exit codes:
+0 success, 1 error, 2 wrong usage, 3 interrupted. [Environment variables](environment.md) set where
+things are stored and how they are shown.
 """
 
 

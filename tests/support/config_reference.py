@@ -20,7 +20,7 @@ from determined.config._types import Section
 
 _HEAD = """# Configuration
 
-An experiment is described by a YAML file. This one has all that most need:
+A YAML file describes an experiment. Most need no more than this:
 
 ```yaml
 name: mnist
@@ -38,28 +38,27 @@ resources:
   slots_per_trial: 2
 ```
 
-`det experiment validate CONFIG` checks a file and shows it with every default filled in; all problems are
-told at once, each with its line. `det experiment schema` prints a
-[JSON Schema](experiment.schema.json) for editors.
+`det experiment validate CONFIG` checks a file and prints it with all defaults filled in. It reports all problems
+at once, each with its line. `det experiment schema` prints a [JSON Schema](experiment.schema.json) for editors.
 
-**Reading.** YAML 1.2: `1e-4` is a number, `yes` and `on` are text. Duplicate keys, tags and more than one
-document are refused. A null stands for the default, as if the key were absent. Unknown keys are errors.
+**Syntax.** YAML 1.2: `1e-4` is a number, `yes` and `on` are text. Duplicate keys, tags and multiple documents are
+rejected. Null means the default, as if the key were absent. Unknown keys are errors.
 
-**Order.** The file, then `--config key=value` (`searcher.max_trials=5`; a value that starts with `[`, `{` or
-a quote is YAML, otherwise commas make a list), then a template fills gaps, then the platform's
-`checkpoint_storage`, then the defaults below. Mappings merge key by key; scalars and lists of the file win;
-`searcher` and `checkpoint_storage` merge only with one of the same kind, `log_policies` by name, and
-`bind_mounts` and `devices` add what has a new `container_path`.
+**Precedence.** The file; overridden by `--config key=value` (`searcher.max_trials=5`; a value that starts with `[`,
+`{` or a quote is YAML, otherwise commas make a list); then a template, the platform's `checkpoint_storage` and the
+defaults below fill the gaps. Mappings merge key by key; scalars and lists of the file win. `searcher` and
+`checkpoint_storage` merge only with a section of the same kind, `log_policies` merge by name, and `bind_mounts` and
+`devices` by `container_path`.
 
-**Old forms.** They work, and a note shows the new form: `module:Class` as an entrypoint, `max_length` in place
-of `max_time` and `time_metric`, log policies without a name, variables under `gpu`. Keys marked *old form*
-act only where an entrypoint is `module:Class` or has `--trial`; with a script a note says what to pass instead.
+**Old forms.** They still work, with a note that shows the new form: `module:Class` as an entrypoint, `max_length`
+instead of `max_time` and `time_metric`, log policies without a name, variables under `gpu`. Keys marked *old form*
+apply only to entrypoints with `module:Class` or `--trial`; for scripts a note says what to pass to `fit` instead.
 
 **Secrets.** `access_key`, `secret_key`, `connection_string`, `credential`, `registry_auth`, everything under
-`data.secrets`, environment variables whose names tell (`..._KEY`, `...TOKEN...`, `...PASSWORD...`) and the
-paths of hook URLs read `********` wherever a configuration is shown.
+`data.secrets`, environment variables with telling names (`..._KEY`, `...TOKEN...`, `...PASSWORD...`) and the paths of
+hook URLs are shown as `********` wherever a configuration is displayed.
 
-The page below is made from the models that check files.
+The rest of this page is generated from the code that checks configurations.
 """
 _FILLED_IN = {
     "name": "three random words",

@@ -16,14 +16,15 @@ from determined.cli._absent import Absent
 from tests.support.command_tree import find
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "original_commands.md"
-_HEAD = """# Commands of the original
+_HEAD = """# Commands of Determined
 
-Every command of Determined's command line, and what it does here. What belongs to a cluster has no
-meaning on one machine: it says so, in the words of this table, and ends with exit code 1. What this
-command line has besides is in the [reference](commands.md).
+Every command of Determined's command line, and what it does here. Commands that manage a cluster
+have no meaning on one machine: they print the sentence in this table and exit with 1. The
+[reference](commands.md) has the commands that are new.
 
-Different here: `delete` returns when the deletion is done; `logs` of an experiment shows all of its
-trials; times are local, `--utc` changes that; most verbs on experiments take several ids, `3,4,8`.
+Differences: `delete` returns when the deletion is done; `logs` of an experiment shows all of its
+trials; times are local unless you pass `--utc`; most commands on experiments take several ids,
+`3,4,8`.
 """
 
 # Words after the noun; `-` stands for the noun alone.

@@ -16,12 +16,14 @@ _POLL_SECONDS = 0.5
 
 @click.command("continue")
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
-@click.option("--max-trials", type=click.IntRange(1), help="Try values up to so many trials.")
-@click.option("--max-time", type=click.IntRange(1), help="Train the best to this time: new rungs.")
-@click.option("--max-length", type=click.IntRange(1), help="Train all who finished this long.")
-@click.option("--rerun-failed", is_flag=True, help="Run trials again that did not finish.")
+@click.option("--max-trials", type=click.IntRange(1), help="Raise the number of trials to this.")
+@click.option("--max-time", type=click.IntRange(1), help="Train the best trials up to this time.")
+@click.option("--max-length", type=click.IntRange(1), help="Train all finished trials this long.")
+@click.option("--rerun-failed", is_flag=True, help="Rerun trials that did not finish.")
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one value.")
-@click.option("--config-file", metavar="FILE", help="Values that go before those so far.")
+@click.option(
+    "--config-file", metavar="FILE", help="A file with values that override the current ones."
+)
 @click.option("-f", "--follow", is_flag=True, help="Wait for the end.")
 def continue_command(
     experiment_id: int,
@@ -33,9 +35,9 @@ def continue_command(
     config_file: str | None,
     follow: bool,
 ) -> int:
-    """Let a finished experiment go on: more trials, longer training, failed trials again.
+    """Continue a finished experiment: more trials, longer training, failed trials again.
 
-    Trials that finished stay; in a halving search those that were stopped may be promoted. The
+    Finished trials are kept; in a halving search, stopped trials may be promoted. The
     trial of a `single` experiment runs again from its latest checkpoint, and its configuration can
     be changed.
     """

@@ -22,7 +22,7 @@ def json_option(function: _Function) -> _Function:
         is_flag=True,
         expose_value=False,
         callback=_note,
-        help="Tell what was done as JSON.",
+        help="Print the result as JSON.",
     )(function)
 
 

@@ -27,7 +27,7 @@ def _refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 _FLAGS = (
-    click.option("-f", "--follow", is_flag=True, help="Show new lines as they come, to the end."),
+    click.option("-f", "--follow", is_flag=True, help="Keep showing new lines until the end."),
     click.option("--head", type=COUNT, metavar="N", help="Only the first N lines."),
     click.option("--tail", type=COUNT, metavar="N", help="Only the last N lines."),
     click.option(
@@ -36,7 +36,7 @@ _FLAGS = (
     click.option(
         "--level",
         type=click.Choice(_LEVELS, case_sensitive=False),
-        help="Only lines of this level or above; those that tell none count as INFO.",
+        help="Only lines of this level or above; lines without a level count as INFO.",
     ),
     click.option(
         "--timestamp-after", type=moment, metavar="TIME", help="Only lines from this time on."
@@ -44,9 +44,7 @@ _FLAGS = (
     click.option(
         "--timestamp-before", type=moment, metavar="TIME", help="Only lines before this time."
     ),
-    click.option(
-        "--search", metavar="PATTERN", help="Only lines in which a regular expression occurs."
-    ),
+    click.option("--search", metavar="PATTERN", help="Only lines that match a regular expression."),
     click.option("--utc", is_flag=True, help="Show times in UTC, not in local time."),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line."),
     *(

@@ -15,40 +15,52 @@ _NOUNS = (
     Lazy(
         "preview-search",
         "determined.cli.preview_search",
-        "Show what a search will do, and what it costs at most.",
+        "Show what a search will do, and its maximum cost.",
     ),
-    Lazy("trial", "determined.cli.trial", "Look at trials, end them, debug them.", ("t",)),
+    Lazy("trial", "determined.cli.trial", "Inspect, kill and debug trials.", ("t",)),
     Lazy(
         "checkpoint",
         "determined.cli.checkpoint",
-        "Look at checkpoints, download, verify and delete them.",
+        "Inspect, download, verify and delete checkpoints.",
         ("c",),
     ),
     Lazy("model", "determined.cli.model", "Register checkpoints as versions of models.", ("m",)),
-    Lazy("workspace", "determined.cli.workspace", "Keep projects apart.", ("w",)),
+    Lazy("workspace", "determined.cli.workspace", "Organize projects in workspaces.", ("w",)),
     Lazy("project", "determined.cli.project", "Group experiments within a workspace.", ("p",)),
     Lazy("tensorboard", "determined.cli.tensorboard", "Show trials in TensorBoard.", ("tb",)),
-    Lazy("job", "determined.cli.job", "See which experiments run and wait, in order.", ("j",)),
-    Lazy("slot", "determined.cli.slot", "See what the slots of this machine are used for.", ("s",)),
-    Lazy("run", "determined.cli.run", "Run a Python script here, without the wait for torch."),
+    Lazy(
+        "job", "determined.cli.job", "Show which experiments run and which wait, in order.", ("j",)
+    ),
+    Lazy(
+        "slot", "determined.cli.slot", "Show what the slots of this machine are used for.", ("s",)
+    ),
+    Lazy(
+        "run", "determined.cli.run", "Run a Python script without waiting for torch to be imported."
+    ),
     Lazy(
         "supervisor",
         "determined.cli.supervisor",
-        "See, start and stop the process that runs experiments.",
+        "Manage the background process that runs experiments.",
     ),
     Lazy(
         "store",
         "determined.cli.store",
-        "Measure, clean, back up and check the home of the platform.",
+        "Disk usage, clean-up, backup and checks of the platform's home.",
     ),
-    Lazy("user", "determined.cli.user", "Tell who you are; there is nobody else.", ("u",)),
+    Lazy(
+        "user", "determined.cli.user", "Show the current user; there are no other accounts.", ("u",)
+    ),
     Lazy(
         "completion",
         "determined.cli.completion",
-        "Print what makes a shell complete commands, options, ids and names.",
+        "Print a script for shell completion of commands, options, ids and names.",
     ),
-    Lazy("dashboard", "determined.cli.dashboard", "Look at experiments in a browser, live."),
-    Lazy("version", "determined.cli.version", "Show the versions of what `det` runs with."),
+    Lazy("dashboard", "determined.cli.dashboard", "Show experiments live in a browser."),
+    Lazy(
+        "version",
+        "determined.cli.version",
+        "Show the versions of `det`, Python, torch and pydantic.",
+    ),
 )
 
 

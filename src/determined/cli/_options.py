@@ -15,12 +15,21 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Row = TypeVar("_Row")
 _LARGEST_ID = 2**63 - 1
-ID = click.IntRange(1, _LARGEST_ID)
-COUNT = click.IntRange(0, _LARGEST_ID)
-POSITIVE = click.IntRange(1, _LARGEST_ID)
 
 
-class ExperimentId(click.IntRange):
+class _Number(click.IntRange):
+    """A whole number that the store can hold; help does not speak of that limit."""
+
+    def _describe_range(self) -> str:
+        return f"x>={self.min}"
+
+
+ID = _Number(1, _LARGEST_ID)
+COUNT = _Number(0, _LARGEST_ID)
+POSITIVE = _Number(1, _LARGEST_ID)
+
+
+class ExperimentId(_Number):
     """The id of an experiment, which shells complete."""
 
     def shell_complete(
@@ -32,7 +41,7 @@ class ExperimentId(click.IntRange):
         return experiments(incomplete)
 
 
-class TrialId(click.IntRange):
+class TrialId(_Number):
     """The id of a trial, which shells complete."""
 
     def shell_complete(
@@ -186,7 +195,7 @@ def smaller_option(function: _Function) -> _Function:
         "--smaller-is-better",
         type=bool,
         metavar="true|false",
-        help="Whether less is better; default: as the experiment's configuration says.",
+        help="Whether smaller is better; default: from the experiment's configuration.",
     )(function)
 
 
@@ -196,10 +205,10 @@ def paging_options(limit: int) -> Callable[[_Function], _Function]:
     def decorate(function: _Function) -> _Function:
         options = (
             click.option(
-                "--limit", type=COUNT, default=limit, show_default=True, help="Rows of a page."
+                "--limit", type=COUNT, default=limit, show_default=True, help="Rows per page."
             ),
             click.option(
-                "--offset", type=COUNT, default=0, show_default=True, help="Rows to leave out."
+                "--offset", type=COUNT, default=0, show_default=True, help="Rows to skip."
             ),
             click.option(
                 "--pages",

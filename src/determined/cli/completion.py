@@ -15,7 +15,7 @@ _LINES = {
 @click.argument("shell", type=click.Choice(list(_LINES)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what makes a shell complete commands, options, ids and names.
+    """Print a script for shell completion of commands, options, ids and names.
 
     For bash, put `eval "$(det completion bash)"` into ~/.bashrc; for zsh, the same with zsh into
     ~/.zshrc; for fish, `det completion fish > ~/.config/fish/completions/det.fish`. The next shell

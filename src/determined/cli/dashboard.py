@@ -19,10 +19,10 @@ import click
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def dashboard(host: str, port: int | None, no_browser: bool) -> None:
-    """Look at experiments in a browser, live.
+    """Show experiments live in a browser.
 
-    The address that is printed holds a token, which lets its holder do everything that you can do
-    with `det`: do not pass it on.
+    The printed address contains a token that allows everything you can do with `det`: do not share
+    it.
     """
     import importlib.util
     import sys

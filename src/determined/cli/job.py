@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group, default="list")
 def job() -> None:
-    """See which experiments run and wait, in order."""
+    """Show which experiments run and which wait, in order."""
 
 
 @job.verb("list", aliases=["ls"])
@@ -27,7 +27,7 @@ def job() -> None:
 @utc_option
 @output_options
 def list_jobs(limit: int, offset: int, pages: str, utc: bool, output: Output) -> None:
-    """List the experiments that are not over: who goes first, what runs, what waits and why.
+    """List unfinished experiments in the order of the queue: what runs, what waits, and why.
 
     `det experiment set priority ID N` moves one to the front, `det slot list` shows each trial.
     """

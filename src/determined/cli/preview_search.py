@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one value.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def preview_search(config_file: str, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Show what a search will do, and what it costs at most.
+    """Show what a search will do, and its maximum cost.
 
     CONFIG is the YAML file of an experiment, or `-` for standard input. Nothing is started. The
-    table tells how many trials end after which time, as the rule predicts; the simulated
-    estimate comes from a simulated search on made-up learning curves.
+    table shows how many trials are expected to end at which time; the simulated estimate comes
+    from a search on synthetic learning curves.
     """
     from determined.config import Completion, load, load_file
     from determined.platform.search.preview import preview

@@ -32,7 +32,7 @@ def list_projects(workspace: str | None, utc: bool, output: Output) -> None:
 @click.option("--description", default="", help="What it is for.")
 @output_options
 def create(workspace: str, name: str, description: str, output: Output) -> None:
-    """Make a project in a workspace."""
+    """Create a project in a workspace."""
     with workspaces() as door:
         made = door.create_project(door.named(workspace).id, name, description)
         show_projects(door, [made], output, utc=False)
@@ -59,7 +59,7 @@ def describe(workspace: str, name: str, utc: bool, output: Output) -> None:
 @click.argument("name")
 @yes_option
 def delete(workspace: str, name: str, yes: bool) -> None:
-    """Remove an empty project."""
+    """Delete an empty project."""
     with workspaces() as door:
         found = door.project(workspace, name)
         if yes or click.confirm(f"Remove the project {printable(name)}?", err=True):
@@ -77,5 +77,5 @@ def _change(verb: str, done: str, help_text: str, archived: bool) -> None:
             click.echo(f"{done} project {printable(name)}")
 
 
-_change("archive", "Archived", "Let a project take no new experiments.", True)
+_change("archive", "Archived", "Archive a project: it takes no new experiments.", True)
 _change("unarchive", "Unarchived", "Use an archived project again.", False)

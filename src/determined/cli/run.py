@@ -18,16 +18,16 @@ import click
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(is_module: bool, script: str, arguments: tuple[str, ...]) -> None:
-    """Run a Python script here, without the wait for torch.
+    """Run a Python script without waiting for torch to be imported.
 
     `det run train.py --lr 0.1` does what `python train.py --lr 0.1` does, in this terminal and with
     its exit status. It starts in a copy of a process that has torch and this library loaded, so
     that the time between an edit and the first batch is that of your own code.
 
-    The first run in a terminal starts that process, which ends when it was not used for ten
-    minutes (DET_WARM_IDLE_SECONDS), and is itself an ordinary one. So is any run that cannot start
-    in this way: in another environment, with a module that has the name of one that is loaded, or
-    on other systems than Linux.
+    The first run in a terminal is an ordinary one; it starts that process, which exits after ten
+    minutes without use (DET_WARM_IDLE_SECONDS). Runs that cannot start this way are ordinary ones,
+    too: in another environment, with a module that shadows a loaded one, or on systems other than
+    Linux.
     """
     from determined.platform.warm.terminal import run as run_here
 

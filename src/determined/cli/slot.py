@@ -13,14 +13,14 @@ from determined.cli._tables import Output, output_options, show, show_json, time
 
 @click.group(cls=Group, default="list")
 def slot() -> None:
-    """See what the slots of this machine are used for."""
+    """Show what the slots of this machine are used for."""
 
 
 @slot.verb("list", aliases=["ls"])
 @utc_option
 @output_options
 def list_slots(utc: bool, output: Output) -> None:
-    """List the slots with the trials on them, and the trials that wait, with the reason."""
+    """List the slots and the trials on them, and which trials wait for what."""
     from determined.platform.queue import look
     from determined.platform.supervisor import presence
 

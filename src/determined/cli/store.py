@@ -15,13 +15,13 @@ from determined.cli._tables import Output, output_options, show, show_json, size
 
 @click.group(cls=Group)
 def store() -> None:
-    """Measure, clean, back up and check the home of the platform."""
+    """Disk usage, clean-up, backup and checks of the platform's home."""
 
 
 @store.verb("df")
 @output_options
 def df(output: Output) -> None:
-    """Show what the home takes on disk."""
+    """Show the disk usage of the home."""
     from determined.platform.disk_usage import usage
 
     with platform(wake=False) as service:
@@ -35,14 +35,14 @@ def df(output: Output) -> None:
 
 
 @store.verb("prune")
-@click.option("--workdirs", is_flag=True, help="Working copies of code of ended runs too.")
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--workdirs", is_flag=True, help="Working folders of ended runs as well.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @yes_option
 @json_option
 def prune(workdirs: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Remove what no experiment needs: code and preparations that belong to none.
+    """Delete what no experiment needs: code, and leftovers of interrupted commands.
 
-    With --workdirs also the folders that ended runs worked in, with whatever they wrote there.
+    With --workdirs, also the folders in which ended runs worked, with whatever they wrote there.
     Records, logs and checkpoints stay.
     """
     from determined.platform.disk_usage import find_waste, remove
@@ -72,7 +72,7 @@ def prune(workdirs: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
 @click.argument("target", type=click.Path(path_type=Path))
 @json_option
 def backup(target: Path, as_json: bool) -> None:
-    """Copy all records to the new file TARGET, while experiments go on."""
+    """Copy all records to the new file TARGET, while experiments run."""
     from determined.store import backup as copy
 
     with platform(wake=False) as service:
@@ -87,7 +87,7 @@ def backup(target: Path, as_json: bool) -> None:
 @store.verb("check")
 @json_option
 def check(as_json: bool) -> int:
-    """Check that the records are whole; the exit code is 0 if they are."""
+    """Check that the records are intact; the exit code is 0 if they are."""
     from determined.store import check as find_faults
 
     with platform(wake=False) as service:

@@ -19,13 +19,13 @@ _START_SECONDS = 30.0
 
 @click.group(cls=Group)
 def supervisor() -> None:
-    """See, start and stop the process that runs experiments."""
+    """Manage the background process that runs experiments."""
 
 
 @supervisor.verb("status")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; null if there is none.")
 def status(as_json: bool) -> int:
-    """Tell whether a supervisor is at work; the exit code is 0 if so, else 1."""
+    """Show whether a supervisor is running; the exit code is 0 if so, else 1."""
     from determined.platform.supervisor import presence
 
     with platform(wake=False) as service:
@@ -48,7 +48,7 @@ def status(as_json: bool) -> int:
 @supervisor.verb("start")
 @json_option
 def start() -> int:
-    """Start a supervisor, unless there is one; it leaves by itself when it has nothing to do."""
+    """Start a supervisor, unless one is running. It exits by itself when it has nothing to do."""
     from determined.platform.supervisor import presence
 
     with platform(wake=False) as service:
@@ -71,7 +71,7 @@ def start() -> int:
 @supervisor.verb("stop")
 @json_option
 def stop() -> int:
-    """Stop the supervisor. Trials that run go on; the next `det` command starts a new one."""
+    """Stop the supervisor. Running trials continue; the next `det` command starts a new one."""
     from determined.platform.supervisor import presence
 
     with platform(wake=False) as service:
@@ -88,7 +88,7 @@ def stop() -> int:
 @supervisor.verb("logs")
 @click.option("--tail", type=COUNT, metavar="N", help="Only the last N lines.")
 def logs(tail: int | None) -> None:
-    """Show what supervisors of this home logged."""
+    """Show the log of the supervisor."""
     import sys
     from collections import deque
 

@@ -45,7 +45,7 @@ def tensorboard() -> None:
     multiple=True,
     type=Ids(TRIAL_ID),
     metavar="ID[,ID...]",
-    help="Single trials, besides those of experiments.",
+    help="Additional trials, besides those of experiments.",
 )
 @click.option("--host", default="localhost", show_default=True, help="The name to listen on.")
 @click.option(
@@ -65,7 +65,7 @@ def start(
 ) -> int:
     """Show the trials of experiments in TensorBoard, until Ctrl-C.
 
-    Of more than 100 trials, the best. Points of trials that run appear as they come; trials without
+    At most 100 trials are shown, the best ones. Running trials are updated live; trials without
     event files are shown from their recorded metrics.
     """
     import tempfile

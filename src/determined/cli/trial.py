@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def trial() -> None:
-    """Look at trials, end them, debug them."""
+    """Inspect, kill and debug trials."""
 
 
 @trial.verb("describe")
 @click.argument("trial_id", type=TRIAL_ID, metavar="ID")
 @click.option("--metrics-summary", is_flag=True, help="Only the summary of each metric.")
-@click.option("--metrics", is_flag=True, help="With the metrics of each batch.")
+@click.option("--metrics", is_flag=True, help="Include the metrics of each batch.")
 @paging_options(1000)
 @utc_option
 @output_options
@@ -86,7 +86,7 @@ def download(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Download one checkpoint of a trial: the best, the latest, or a certain one."""
+    """Download one checkpoint of a trial: the best, the latest, or a given one."""
     if best + latest + (uuid is not None) != 1:
         raise click.UsageError("Name one of --best, --latest and --uuid.")
     if not best and (sort_by is not None or smaller_is_better is not None):
@@ -144,9 +144,9 @@ def _latest(service: Service, trial_id: int) -> Checkpoint:
     help="Where to put it; default: here.",
 )
 def support_bundle(trial_id: int, output_dir: Path) -> None:
-    """Put all that is known of a trial into one archive: logs, records, how its runs ended.
+    """Collect the logs, records and outcome of a trial in one archive.
 
-    Secrets of the configuration are masked. Look at the logs before you give it away.
+    Secrets in the configuration are masked. Check the logs before you share it.
     """
     from determined.platform.support_bundle import write_bundle
 
@@ -159,7 +159,7 @@ def support_bundle(trial_id: int, output_dir: Path) -> None:
 @click.argument("trial_id", type=TRIAL_ID, metavar="ID")
 @json_option
 def kill(trial_id: int) -> None:
-    """End a trial at once; its search goes on without it."""
+    """Kill a trial; its search continues without it."""
     with platform(wake=False) as service:
         service.kill_trial(trial_id)
         state = service.trial(trial_id).state
@@ -171,10 +171,10 @@ def kill(trial_id: int) -> None:
 @click.option("--from-beginning", is_flag=True, help="Do not load the trial's latest checkpoint.")
 @click.option("--keep", is_flag=True, help="Keep the folder with its files at the end.")
 def debug(trial_id: int, from_beginning: bool, keep: bool) -> int:
-    """Run a trial once more in this terminal, where breakpoints work.
+    """Run a trial again in this terminal, where breakpoints work.
 
-    It has the code, hyperparameters, environment and latest checkpoint of the trial, in a working
-    copy of its own. Metrics are printed instead of recorded, checkpoints are thrown away at the
+    It uses the code, hyperparameters, environment and latest checkpoint of the trial, in a working
+    copy of its own. Metrics are printed instead of recorded, and checkpoints are discarded at the
     end: the experiment does not change. The exit code is that of the trial.
     """
     import shutil

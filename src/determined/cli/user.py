@@ -13,13 +13,13 @@ from determined.cli._tables import Output, output_options, show
 
 @click.group(cls=Group, default="whoami")
 def user() -> None:
-    """Tell who you are; there is nobody else."""
+    """Show the current user; there are no other accounts."""
 
 
 @user.verb("whoami")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def whoami(as_json: bool) -> None:
-    """Tell whose experiments yours are."""
+    """Show the name under which your experiments are created."""
     from determined.cli._tables import show_json
 
     name = getpass.getuser()

@@ -10,7 +10,7 @@ from determined.cli._tables import show_json
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def version(as_json: bool) -> None:
-    """Show the versions of what `det` runs with."""
+    """Show the versions of `det`, Python, torch and pydantic."""
     import platform
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as version_of

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group, default="list")
 def workspace() -> None:
-    """Keep projects apart."""
+    """Organize projects in workspaces."""
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def list_workspaces(utc: bool, output: Output) -> None:
 @click.argument("name")
 @output_options
 def create(name: str, output: Output) -> None:
-    """Make a workspace."""
+    """Create a workspace."""
     with workspaces() as door:
         made = door.create(name)
         _show([made], {made.id: 0}, output, utc=False)
@@ -84,7 +84,7 @@ def list_projects(name: str, utc: bool, output: Output) -> None:
 @click.argument("name")
 @yes_option
 def delete(name: str, yes: bool) -> None:
-    """Remove an empty workspace."""
+    """Delete an empty workspace."""
     with workspaces() as door:
         found = door.named(name)
         if yes or click.confirm(f"Remove the workspace {printable(name)}?", err=True):
@@ -101,7 +101,9 @@ def _change(verb: str, done: str, help_text: str, archived: bool) -> None:
             click.echo(f"{done} workspace {printable(name)}")
 
 
-_change("archive", "Archived", "Let a workspace take no new projects and experiments.", True)
+_change(
+    "archive", "Archived", "Archive a workspace: it takes no new projects or experiments.", True
+)
 _change("unarchive", "Unarchived", "Use an archived workspace again.", False)
 
 

@@ -194,7 +194,7 @@ def _dummy_init(
     tensorboard_path: str | os.PathLike[str] | None = None,
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
 ) -> Context:
-    """Build the services of a run on its own, whatever surrounds this process."""
+    """Build the services of a local run, whatever surrounds this process."""
     return build_context(
         None,
         distributed or DummyDistributedContext(),

@@ -238,7 +238,7 @@ class DistributedContext:
         return failure.as_error() if failure else None
 
     def wait_for_failure(self, timeout_seconds: float) -> PeerFailedError | None:
-        """Wait for a failure, at most so long; return what `failure` then says."""
+        """Wait for a failure, up to a timeout, and return `failure`."""
         with self._trouble.changed:
             self._trouble.changed.wait_for(
                 lambda: self._trouble.failure is not None, timeout_seconds
@@ -252,12 +252,12 @@ class DistributedContext:
         return "; ".join(name + g.last_entered for name, g in groups.items() if g) or "none"
 
     def fail(self, error: BaseException) -> None:
-        """Tell all ranks that this one fails; their present or next collective raises."""
+        """Notify all ranks that this one has failed; their current or next collective raises."""
         if not self._closed:
             self._trouble.report(Failure.from_exception(self.rank, error))
 
     def close(self, error: BaseException | None = None) -> None:
-        """Leave the job; calling it again does nothing. With `error`, the others are told of it."""
+        """Leave the job; calling it again does nothing. With `error`, all others are told."""
         if self._closed:
             return
         if error is not None:
@@ -346,7 +346,7 @@ class DistributedContext:
 
 
 class DummyDistributedContext(DistributedContext):
-    """A job of one rank: every collective returns at once."""
+    """A job with a single rank: every collective returns at once."""
 
     def __init__(self) -> None:
         super().__init__()

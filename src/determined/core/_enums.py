@@ -28,7 +28,7 @@ class SearcherMode(enum.Enum):
 
 
 class TensorboardMode(enum.Enum):
-    """Whether TensorBoard files are looked after automatically or by the caller."""
+    """Whether TensorBoard files are managed automatically or by the caller."""
 
     AUTO = "AUTO"
     MANUAL = "MANUAL"

@@ -45,7 +45,7 @@ class PreemptContext:
         return self
 
     def close(self) -> None:
-        """Give the signals back to whoever had them."""
+        """Restore the previous signal handlers."""
         self._signals.disarm()
 
     def __enter__(self) -> PreemptContext:
@@ -60,7 +60,7 @@ class PreemptContext:
         self.close()
 
     def should_preempt(self, auto_ack: bool = True) -> bool:
-        """Whether to save and leave now.
+        """Whether to save and exit now.
 
         With `WorkersAskChief` every rank must call this in step; all get the same answer, which is
         yes as soon as one of them was asked to stop.
@@ -87,7 +87,7 @@ class PreemptContext:
         return self._is_preempted
 
     def acknowledge_preemption_signal(self) -> None:
-        """Say that this process is about to save and leave because it was asked to."""
+        """Acknowledge the request: this process is about to save and exit."""
         if not self._is_acknowledged:
             self._is_acknowledged = True
             self._backend.acknowledge_preemption()

@@ -29,7 +29,7 @@ class SearcherOperation:
         return self._length
 
     def report_progress(self, length: float) -> None:
-        """Report that training has come to `length`."""
+        """Report that training has reached `length`."""
         self._check_chief("op.report_progress")
         if self._is_completed and length != self._length:
             raise RuntimeError("op.report_progress was called after op.report_completed.")
@@ -86,7 +86,7 @@ class SearcherContext:
         return self._operations(mode, is_chief)
 
     def acknowledge_out_of_ops(self) -> None:
-        """Nothing to do any more."""
+        """Does nothing; kept for old callers."""
 
     def get_configured_units(self) -> Unit | None:
         """The unit of the configured length, None for a bare number."""
@@ -121,7 +121,7 @@ class DummySearcherOperation(SearcherOperation):
 
 
 class SearcherContextMissing:
-    """Stands where the configuration has no `searcher.max_length`."""
+    """Takes the place of a searcher context if the configuration has no `searcher.max_length`."""
 
     def operations(
         self,

@@ -87,7 +87,7 @@ class TrainContext:
         self._backend.report_early_exit(EarlyExitReason(reason))
 
     def get_experiment_best_validation(self) -> float | None:
-        """The best value so far of the searcher's metric, None before the first."""
+        """The best value of the searcher's metric so far, None before the first validation."""
         return self._backend.best_validation()
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
@@ -112,7 +112,7 @@ class TrainContext:
     def upload_tensorboard_files(
         self, selector: Selector = lambda _: True, mangler: Mangler = lambda path, _: path
     ) -> None:
-        """Send the event files to where others see them; nothing to do for a local run."""
+        """Upload the event files; does nothing for a local run."""
         self._backend.upload_tensorboard_files(self._tensorboard_root(), selector, mangler)
 
     def close(self) -> None:

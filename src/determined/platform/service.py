@@ -44,7 +44,7 @@ __all__ = ["NotFoundError", "RefusedError", "Service"]
 _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
 _MOST_FAILURES = 3
-_LONGEST_CATCH_UP_SECONDS = 3.0
+_LONGEST_CATCH_UP_SECONDS = 30.0
 
 
 class Service(DeletingVerbs):
@@ -367,9 +367,13 @@ class Service(DeletingVerbs):
         if is_news or unread.has_left or self._has_work():
             self._ensure_supervisor()
         deadline = time.monotonic() + _LONGEST_CATCH_UP_SECONDS
-        while is_news and time.monotonic() < deadline:
+        while is_news and not self._start_failed and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
             is_news = unread.is_any(self._known_offset)
+
+    @property
+    def _start_failed(self) -> bool:
+        return self._started is not None and self._started.poll() not in (None, 0)
 
     def _known_offset(self, path: str) -> int | None:
         return self.reader.journal_offset(path) if self.has_store else None

@@ -68,11 +68,11 @@ class PyTorchCallback:
         """Run before validation metrics are reported, with the chief's on every rank."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint should keep of this callback. Chief only."""
+        """Return the state to save in checkpoints. Chief only."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned. Every rank gets the chief's."""
+        """Restore what `state_dict` returned. Every rank gets the chief's state."""
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
         """Run before a checkpoint is written; `checkpoint` may be edited. Chief only."""

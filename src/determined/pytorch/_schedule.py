@@ -101,7 +101,7 @@ class Epoch(TrainUnit):
 
 
 class _ShouldExit(Exception):
-    """Leave the training loop now; by default with a checkpoint."""
+    """Leave the training loop now, by default with a checkpoint."""
 
     def __init__(self, skip_exit_checkpoint: bool = False) -> None:
         super().__init__(skip_exit_checkpoint)

@@ -78,10 +78,10 @@ def init(
     trusted_classes: Sequence[type] = (),
     device: torch.device | str | None = None,
 ) -> Generator[PyTorchTrialContext, None, None]:
-    """Make the context of a trial; use it as `with pytorch.init() as context:` on every rank.
+    """Create the context of a trial; use it as `with pytorch.init() as context:` on every rank.
 
     Under torchrun the process group is started (and ended) here unless the script did so.
-    When SIGTERM, SIGHUP or Ctrl-C stopped training, the process leaves with 128 + the signal's
+    If SIGTERM, SIGHUP or Ctrl-C stopped training, the process exits with 128 + the signal's
     number.
 
     Args:
@@ -89,8 +89,9 @@ def init(
             sizes.
         exp_conf: Experiment configuration, for `context.get_experiment_config`.
         distributed: Ranks of this job; by default those that torchrun announces.
-        aggregation_frequency: Batches whose gradients are added up before one optimizer update.
-        enable_tensorboard_logging: Write metrics to TensorBoard by themselves.
+        aggregation_frequency: Batches whose gradients are accumulated before each optimizer
+            update.
+        enable_tensorboard_logging: Write metrics to TensorBoard automatically.
         seed: Seeds all random numbers and the data order; by default the configuration's
             `reproducibility.experiment_seed`. Without either, random numbers stay as the script
             left them and the data order derives from torch's seed.
@@ -201,7 +202,7 @@ def _checked_seed(seed: Any) -> int:
 
 
 class Trainer:
-    """Trains one trial; make it inside the `pytorch.init()` block.
+    """Trains one trial; create it inside the `pytorch.init()` block.
 
     Attributes:
         latest_checkpoint: The newest checkpoint of the run: the last one that `fit` saved (known to
@@ -240,7 +241,7 @@ class Trainer:
         begin_on_batch: int = 0,
         end_after_batch: int | None = None,
     ) -> None:
-        """Choose what the next `fit` measures; the last call counts.
+        """Configure profiling for the next `fit`; the last call counts.
 
         Args:
             sync_timings: Wait for the accelerator at the end of each timing, so that each part gets
@@ -305,8 +306,8 @@ class Trainer:
                 of this run (which start from the beginning if there is none yet).
             step_zero_validation: Validate before training.
             test_mode: Train one batch, validate one batch, save, to see that everything works.
-            profiling_enabled: Measure where the time goes and what the machine does meanwhile: a
-                table at the end, `profile.json` and curves in the TensorBoard directory.
+            profiling_enabled: Measure where the time goes and how busy the machine is: a table at
+                the end, `profile.json` and curves in the TensorBoard directory.
             metric: Validation metric that `best` compares; by default the configuration's
                 `searcher.metric`.
             smaller_is_better: Its direction; by default the configuration's, else True.
@@ -317,17 +318,17 @@ class Trainer:
             export: `safetensors` to write the weights in that format too, `safetensors-ema` to
                 write the average of `callbacks.ExponentialMovingAverage` instead.
             progress: Whether to show progress; by default yes, unless `DET_PROGRESS=off`.
-            sanity_validation: Try the validation on this many batches before training, so that a
+            sanity_validation: Run the validation on this many batches before training, so that a
                 mistake in it shows at once. Leaves no trace: no hooks, no reports, and random
                 states, reducers and weights as they were. Not with `evaluate_full_dataset`.
             keep_last: How many of the run's newest checkpoints to keep; older ones are deleted when
                 a new one is safe. By default all, or 1 if `keep_best` is given.
-            keep_best: How many of those with the best `metric` to keep besides. By default all, or
-                1 if `keep_last` is given.
-            limit_validation_batches: Validate at most so many batches, on each rank.
+            keep_best: How many of those with the best `metric` to keep in addition. By default all,
+                or 1 if `keep_last` is given.
+            limit_validation_batches: Validate at most this many batches on each rank.
 
-        When user code raises, what was trained so far is saved before the exception goes on (on one
-        rank; `latest` finds it), as of the last finished batch.
+        If user code raises an exception, the state after the last finished batch is saved before
+        the exception propagates (on a single rank; `latest` finds it).
         """
         check_takes_part(self._trial, self._context)
         plan = plan_fit(
@@ -374,13 +375,13 @@ class Trainer:
         """Validate the trial as it is now, or as of a checkpoint, and return the metrics.
 
         Every rank must call it, and all get the metrics, as plain numbers. Nothing is trained,
-        saved or reported, and random numbers go on as if it had not been called. A checkpoint's
+        saved or reported, and the random state is not affected. A checkpoint's
         weights stay in the trial.
 
         Args:
             latest_checkpoint: The id or path of a checkpoint, or `latest` of this run. After
                 `fit(metric=...)` also `best`.
-            limit_validation_batches: Validate at most so many batches, on each rank.
+            limit_validation_batches: Validate at most this many batches on each rank.
             progress: Whether to show the result; by default yes, unless `DET_PROGRESS=off`.
         """
         plan = plan_validation(latest_checkpoint, limit_validation_batches, progress, self._plan)

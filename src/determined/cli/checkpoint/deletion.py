@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 @click.argument("uuids", type=UUIDS, metavar="UUID[,UUID...]")
 @yes_option
 def delete(uuids: str, yes: bool) -> None:
-    """Delete checkpoints: all of those named, or none.
+    """Delete checkpoints: all of the given ones, or none.
 
-    Refused for versions of models, and for what a trial would go on from. The records stay, marked
-    as deleted.
+    Refused for versions of models, and for checkpoints from which a trial would continue. The
+    records stay, marked as deleted.
     """
     wanted = uuid_list(uuids)
     with platform(wake=False) as service:
@@ -61,10 +61,9 @@ def delete(uuids: str, yes: bool) -> None:
 )
 @yes_option
 def remove(uuids: str, globs: tuple[str, ...], yes: bool) -> None:
-    """Delete files of checkpoints by patterns, as Python's glob knows them.
+    """Delete files of checkpoints that match patterns of Python's glob.
 
-    Without --glob nothing is deleted: the records are brought in line with the files that are in
-    the storage.
+    Without --glob nothing is deleted: the records are updated to match the files in the storage.
     """
     from determined.platform.deleting import check_glob
     from determined.platform.service import RefusedError
@@ -102,14 +101,14 @@ def _confirm_files(found: list[Checkpoint], globs: tuple[str, ...], yes: bool) -
 
 @checkpoint.verb("gc")
 @click.argument("experiment_ids", nargs=-1, type=EXPERIMENT_ID, metavar="[EXPERIMENT_ID]...")
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @yes_option
 @output_options
 def collect(experiment_ids: tuple[int, ...], dry_run: bool, yes: bool, output: Output) -> None:
-    """Delete the checkpoints that the policy of their experiment does not keep.
+    """Delete checkpoints that the retention policy of their experiment does not keep.
 
-    Of all experiments, unless some are named. It also happens by itself when an experiment ends;
-    `checkpoint_storage.gc: continuous` does it all the time.
+    Applies to all experiments unless some are given. It also happens automatically when an
+    experiment ends, or continuously with `checkpoint_storage.gc: continuous`.
     """
     if output != "table" and not (dry_run or yes):
         raise click.UsageError("--csv and --json need --dry-run or --yes.")

@@ -118,7 +118,7 @@ def describe(uuid: str, utc: bool, output: Output) -> None:
 )
 @json_option
 def download(uuid: str, output_dir: Path | None, quiet: bool, mode: str, as_json: bool) -> None:
-    """Download a checkpoint, or complete a download that was cut short."""
+    """Download a checkpoint, or complete an interrupted download."""
     with platform() as service:
         found = service.checkpoint(uuid)
         target = service.download(found, output_dir or Path("checkpoints", uuid))
@@ -134,9 +134,9 @@ def download(uuid: str, output_dir: Path | None, quiet: bool, mode: str, as_json
 @click.argument("uuids", type=UUIDS, metavar="UUID[,UUID...]")
 @output_options
 def verify(uuids: str, output: Output) -> int:
-    """Read every file of checkpoints and compare it with what was saved.
+    """Read every file of checkpoints and check it against its checksum.
 
-    The exit code is 0 if all of them are whole, else 1.
+    The exit code is 0 if all of them are intact, else 1.
     """
     with platform() as service:
         results = [service.verify(service.checkpoint(uuid)) for uuid in uuid_list(uuids)]

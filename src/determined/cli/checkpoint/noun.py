@@ -9,4 +9,4 @@ from determined.cli._group import Group
 
 @click.group(cls=Group)
 def checkpoint() -> None:
-    """Look at checkpoints, download, verify and delete them."""
+    """Inspect, download, verify and delete checkpoints."""

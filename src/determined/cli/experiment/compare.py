@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--top", type=COUNT, metavar="N", help="Only the N best.")
 @click.option("--metric", type=TEXT, help="The validation metric; default: that of the search.")
 @smaller_option
-@click.option("--all", "show_all", is_flag=True, help="With hyperparameters that are all the same.")
+@click.option("--all", "show_all", is_flag=True, help="Include hyperparameters that do not differ.")
 @output_options
 def compare(
     experiment_ids: list[int],
@@ -36,7 +36,7 @@ def compare(
     show_all: bool,
     output: Output,
 ) -> None:
-    """Show trials side by side, best first: the hyperparameters that differ, and what came of it.
+    """Show trials side by side, best first: the hyperparameters that differ, and the results.
 
     With several experiments, the trials of all of them.
     """

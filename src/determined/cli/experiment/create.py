@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     "includes",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A further file or folder for the code.",
+    help="An additional file or folder to include.",
 )
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one value.")
 @click.option(
     "--template",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A configuration file that gives what CONFIG leaves open.",
+    help="A configuration file with defaults for CONFIG.",
 )
 @click.option("--project_id", "--project-id", type=int, help="The project it belongs to.")
 @click.option("-f", "--follow-first-trial", is_flag=True, help="Follow the first trial's log.")
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     "--test",
     "test_mode",
     is_flag=True,
-    help="Try one batch of it, and keep nothing.",
+    help="Run it on one batch, and keep nothing.",
 )
-@click.option("--local", is_flag=True, help="Try it in this process; with -t and `module:Class`.")
+@click.option("--local", is_flag=True, help="Run it in this process; with -t and `module:Class`.")
 @json_option
 def create(
     config_file: str,
@@ -64,11 +64,11 @@ def create(
 ) -> int:
     """Create an experiment and start it.
 
-    CONFIG is a YAML file, or `-` for standard input. MODEL_DIR is the folder with the code: what is
-    in it now is stored with the experiment, except for what `.detignore` names.
+    CONFIG is a YAML file, or `-` for standard input. MODEL_DIR is the folder with the code; a copy
+    of it is stored with the experiment, without the files listed in `.detignore`.
 
-    With --test-mode one trial trains, validates and saves on one batch, through the same steps
-    as a real one but in a home of its own, of which nothing stays. The exit code tells how it went.
+    With --test-mode, one trial trains, validates and saves on one batch, through the same steps as
+    a real one but in a temporary home, which is then deleted. The exit code is 0 on success.
     """
     if sum((paused, follow_first_trial, test_mode)) > 1:
         raise click.UsageError("--paused, --follow-first-trial and --test-mode exclude each other.")

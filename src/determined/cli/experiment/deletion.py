@@ -84,8 +84,8 @@ def set_gc_policy(
 ) -> None:
     """Set which checkpoints an experiment keeps, and delete the others now.
 
-    Shows first what will go. Never among it: versions of models, what other trials start from, and
-    what a trial that is not over would go on from.
+    First shows what it will delete. Versions of models, checkpoints that other trials start from,
+    and those from which an unfinished trial would continue are never deleted.
     """
     from determined.store import Retention
 

@@ -38,7 +38,7 @@ _Table = tuple[list[str], list[list[Any]]]
 
 @experiment.verb("describe")
 @click.argument("experiment_ids", type=EXPERIMENT_IDS, metavar="ID[,ID...]")
-@click.option("--metrics", is_flag=True, help="With the metrics of each step.")
+@click.option("--metrics", is_flag=True, help="Include the metrics of each step.")
 @click.option(
     "--outdir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -49,7 +49,7 @@ _Table = tuple[list[str], list[list[Any]]]
 def describe(
     experiment_ids: list[int], metrics: bool, outdir: Path | None, utc: bool, output: Output
 ) -> None:
-    """Show experiments, their trials, and what these did at each step."""
+    """Show experiments, their trials, and what happened at each step."""
     if outdir is not None and output != "table":
         raise click.UsageError("--outdir excludes --csv and --json.")
     with platform() as service:

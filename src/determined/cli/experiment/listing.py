@@ -45,31 +45,37 @@ _ORDERS = (
 
 @experiment.verb("list", aliases=["ls"])
 @click.option(
-    "-a", "--all", "show_all", is_flag=True, help="Archived ones and those of others too."
+    "-a",
+    "--all",
+    "show_all",
+    is_flag=True,
+    help="Include archived experiments and those of other users.",
 )
-@click.option("--show_project", "--show-project", is_flag=True, help="With workspace and project.")
-@click.option("--name", type=TEXT, help="Only those with this text in their name.")
-@click.option("--label", "labels", multiple=True, type=TEXT, help="Only those with this label.")
+@click.option("--show_project", "--show-project", is_flag=True, help="Show workspace and project.")
+@click.option("--name", type=TEXT, help="Only experiments whose name contains this text.")
+@click.option(
+    "--label", "labels", multiple=True, type=TEXT, help="Only experiments with this label."
+)
 @click.option(
     "--state",
     "states",
     multiple=True,
     type=click.Choice(_STATES, case_sensitive=False),
-    help="Only those in this state.",
+    help="Only experiments in this state.",
 )
 @click.option(
     "--sort-by",
     type=click.Choice(_ORDERS),
     default="id",
     show_default=True,
-    help="What decides the order.",
+    help="Sort by this column.",
 )
 @click.option(
     "--order-by",
     type=click.Choice(["asc", "desc"]),
     default="desc",
     show_default=True,
-    help="Smallest or largest first.",
+    help="Ascending or descending.",
 )
 @paging_options(200)
 @utc_option

@@ -34,7 +34,7 @@ def label() -> None:
 @click.argument("text", type=TEXT, metavar="LABEL")
 @json_option
 def add_label(experiment_id: int, text: str) -> None:
-    """Give an experiment a label."""
+    """Add a label to an experiment."""
     with platform(wake=False) as service:
         service.label(experiment_id, text)
         _done(
@@ -47,7 +47,7 @@ def add_label(experiment_id: int, text: str) -> None:
 @click.argument("text", type=TEXT, metavar="LABEL")
 @json_option
 def remove_label(experiment_id: int, text: str) -> None:
-    """Take a label from an experiment."""
+    """Remove a label from an experiment."""
     with platform(wake=False) as service:
         service.label(experiment_id, text, remove=True)
         _done(
@@ -59,7 +59,7 @@ def remove_label(experiment_id: int, text: str) -> None:
 
 @click.group("set", cls=Group)
 def setting() -> None:
-    """Change the name, the description, how it is scheduled, which checkpoints stay."""
+    """Change name, description, scheduling, and which checkpoints are kept."""
 
 
 @setting.verb("name")
@@ -67,7 +67,7 @@ def setting() -> None:
 @click.argument("text", type=TEXT, metavar="TEXT")
 @json_option
 def set_name(experiment_id: int, text: str) -> None:
-    """Name an experiment."""
+    """Set the name of an experiment."""
     if not text.strip():
         raise click.UsageError("An experiment needs a name.")
     with platform(wake=False) as service:
@@ -84,7 +84,7 @@ def set_name(experiment_id: int, text: str) -> None:
 @click.argument("text", type=TEXT, metavar="TEXT")
 @json_option
 def set_description(experiment_id: int, text: str) -> None:
-    """Describe an experiment."""
+    """Set the description of an experiment."""
     with platform(wake=False) as service:
         service.change(experiment_id, description=text)
         _done(
@@ -99,7 +99,7 @@ def set_description(experiment_id: int, text: str) -> None:
 @click.argument("priority", type=click.IntRange(1, 99), metavar="N")
 @json_option
 def set_priority(experiment_id: int, priority: int) -> None:
-    """Set who goes first: 1 before 99; those of a lower number may preempt others."""
+    """Set the priority: 1 is the highest, 99 the lowest. A higher one may preempt lower ones."""
     with platform(wake=False) as service:
         service.change(experiment_id, priority=priority)
         _done(
@@ -126,7 +126,7 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
 @click.argument("weight", type=float, metavar="X")
 @json_option
 def set_weight(experiment_id: int, weight: float) -> None:
-    """Record a share of slots; here priorities decide who runs, so it changes nothing else."""
+    """Record a weight. It has no effect: priorities decide what runs."""
     if not 0 < weight < float("inf"):
         raise click.UsageError(f"expected a number above 0, got {weight}.")
     with platform(wake=False) as service:

@@ -45,13 +45,13 @@ def _verb(
 _verb(
     "pause",
     "Paused",
-    "Pause an experiment: its trials save a checkpoint and give their slots back.",
+    "Pause an experiment: its trials save a checkpoint and free their slots.",
     lambda service, number: service.pause(number),
 )
 _verb(
     "activate",
     "Activated",
-    "Let a paused experiment go on from its checkpoints.",
+    "Resume a paused experiment from its checkpoints.",
     lambda service, number: service.activate(number),
     ("unpause",),
 )
@@ -70,7 +70,7 @@ _verb(
 _verb(
     "archive",
     "Archived",
-    "Leave an experiment that has ended out of lists.",
+    "Hide an experiment that has ended from lists.",
     lambda service, number: service.archive(number),
 )
 _verb(
@@ -87,7 +87,7 @@ _verb(
 @click.argument("project", type=Project())
 @json_option
 def move(experiment_id: int, workspace: str, project: str) -> None:
-    """Put an experiment into another project."""
+    """Move an experiment to another project."""
     with platform(wake=False) as service:
         service.move(experiment_id, workspace, project)
         place = f"project '{printable(project)}' of workspace '{printable(workspace)}'"

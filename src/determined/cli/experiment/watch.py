@@ -40,11 +40,11 @@ def logs(experiment_id: int, trial_id: int | None, **options: object) -> int:
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to look, at least.",
+    help="How often to check, at least.",
 )
 @json_option
 def wait(experiment_id: int, polling_interval: float) -> int:
-    """Wait until an experiment is over; the exit code is 0 only if it is COMPLETED."""
+    """Wait until an experiment ends; the exit code is 0 only if it is COMPLETED."""
     from determined.cli._following import Follower, guarded, show_outcome
 
     with platform() as service:

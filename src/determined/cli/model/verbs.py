@@ -41,7 +41,7 @@ _ORDERS = {
 def create(
     name: str, description: str, workspace: str | None, labels: tuple[str, ...], output: Output
 ) -> None:
-    """Add a model that versions can be registered for."""
+    """Create a model, for which versions can be registered."""
     from determined.platform.workspaces import Workspaces
 
     with open_registry() as (service, registry):
@@ -58,17 +58,17 @@ def create(
     type=click.Choice(list(_ORDERS)),
     default="last_updated_time",
     show_default=True,
-    help="What decides on the order.",
+    help="Sort by this column.",
 )
 @click.option(
     "--order-by",
     type=click.Choice(["asc", "desc"]),
     default="desc",
     show_default=True,
-    help="Smallest first, or largest.",
+    help="Ascending or descending.",
 )
-@click.option("-w", "--workspace", metavar="NAME", help="Only those of a workspace.")
-@click.option("-a", "--all", "show_all", is_flag=True, help="Archived ones too.")
+@click.option("-w", "--workspace", metavar="NAME", help="Only models of this workspace.")
+@click.option("-a", "--all", "show_all", is_flag=True, help="Include archived models.")
 @utc_option
 @output_options
 def list_models(
@@ -91,11 +91,11 @@ def list_models(
 
 @model.verb("describe")
 @click.argument("name")
-@click.option("--version", type=ID, metavar="N", help="Show one version, not the newest one.")
+@click.option("--version", type=ID, metavar="N", help="Show this version, not the newest one.")
 @utc_option
 @output_options
 def describe(name: str, version: int | None, utc: bool, output: Output) -> None:
-    """Show a model and its newest version, or the version asked for."""
+    """Show a model and its newest version, or a given one."""
     with open_registry() as (service, registry):
         found = registry.model(name)
         versions = registry.versions(found.id)
@@ -138,7 +138,7 @@ def register_version(name: str, uuid: str, output: Output) -> None:
 @yes_option
 @json_option
 def delete_version(name: str, version: int, yes: bool) -> None:
-    """Remove a version; its checkpoint stays, no longer safe from deletion."""
+    """Delete a version; its checkpoint stays, but is no longer protected."""
     with open_registry() as (_, registry):
         owner = registry.model(name)
         found = registry.version(owner, version)
@@ -157,7 +157,7 @@ def delete_version(name: str, version: int, yes: bool) -> None:
 @yes_option
 @json_option
 def delete(name: str, yes: bool) -> None:
-    """Remove a model and its versions; their checkpoints stay, no longer safe from deletion."""
+    """Delete a model and its versions; their checkpoints stay, but are no longer protected."""
     with open_registry() as (_, registry):
         found = registry.model(name)
         count = len(registry.versions(found.id))
@@ -196,7 +196,7 @@ def _change(verb: str, past: str, help_text: str, archived: bool) -> None:
             done(f"{past} model {printable(found.name)}", **now)
 
 
-_change("archive", "Archived", "Leave a model out of lists; it takes no new versions.", True)
+_change("archive", "Archived", "Hide a model from lists; it takes no new versions.", True)
 _change("unarchive", "Unarchived", "Show an archived model in lists again.", False)
 
 

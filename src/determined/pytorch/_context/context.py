@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class PyTorchTrialContext(RunFacts, WrappedParts):
-    """The trial's door to the run; `pytorch.init()` makes it.
+    """Gives a trial access to its run; created by `pytorch.init()`.
 
     In the trial's `__init__`, wrap models, optimizers and schedulers. In `train_batch`, call
-    `backward` and `step_optimizer` instead of their torch namesakes: they know of aggregation,
-    mixed precision and ranks.
+    `backward` and `step_optimizer` instead of torch's own methods: they take care of gradient
+    accumulation, mixed precision and ranks.
 
     Attributes:
         distributed: Ranks and collectives of this job.
@@ -176,7 +176,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
     ) -> None:
         """Update the weights; call it instead of `optimizer.step()`.
 
-        Between the updates of an aggregation window it does nothing, so that gradients add up.
+        Inside an accumulation window it does nothing, so that gradients accumulate.
 
         Args:
             optimizer: A wrapped one.

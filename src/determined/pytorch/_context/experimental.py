@@ -26,7 +26,7 @@ class PyTorchExperimentalContext:
         self._auto_to_device = True
 
     def use_amp(self, dtype: torch.dtype | None = None) -> None:
-        """Train in mixed precision: autocast, loss scaling and unscaling happen by themselves.
+        """Train in mixed precision: autocast, loss scaling and unscaling are automatic.
 
         Call it before `wrap_model`. Without `dtype`, accelerators use torch's default (float16 on
         CUDA) and the CPU stays in float32. `torch.bfloat16` works everywhere and needs no loss
@@ -45,24 +45,24 @@ class PyTorchExperimentalContext:
     def disable_dataset_reproducibility_checks(self) -> None:
         """Accept any iterable from the build methods, not only a `determined.pytorch.DataLoader`.
 
-        Sharding and shuffling are then the trial's own business.
+        Sharding and shuffling are then up to the trial.
         """
         self._data_repro_checks_disabled = True
         logger.info("Data loaders of any type are accepted; their order is not checked.")
 
     def disable_auto_to_device(self) -> None:
-        """Hand batches over untouched; the trial moves them with `context.to_device`."""
+        """Pass batches on unchanged; the trial moves them with `context.to_device`."""
         self._auto_to_device = False
         logger.info("Batches are not moved to the device by themselves.")
 
     def wrap_reducer(self, *args: Any, **kwargs: Any) -> Any:
-        """Call `context.wrap_reducer`, where this method lives now."""
+        """Moved: use `context.wrap_reducer`."""
         return self._parent.wrap_reducer(*args, **kwargs)
 
     def reset_reducers(self) -> None:
-        """Call `context.reset_reducers`, where this method lives now."""
+        """Moved: use `context.reset_reducers`."""
         self._parent.reset_reducers()
 
     def reduce_metrics(self, for_training: bool) -> dict[str, Any]:
-        """Call `context.reduce_metrics`, where this method lives now."""
+        """Moved: use `context.reduce_metrics`."""
         return self._parent.reduce_metrics(for_training)

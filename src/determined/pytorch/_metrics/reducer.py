@@ -72,7 +72,7 @@ class MetricReducer(metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def reset(self) -> None:
-        """Forget everything: a new segment of training, or a new validation, begins."""
+        """Reset: a new training segment or validation begins."""
 
     @abc.abstractmethod
     def per_slot_reduce(self) -> Any:
