@@ -3,7 +3,7 @@
 import { h } from "../../dom.js";
 import { duration, measuredFirst, moment, number, real, value } from "../../format.js";
 import { Page } from "../../page.js";
-import { card, copyable, empty, facts, stateBadge } from "../../widgets/parts.js";
+import { card, copyable, csvButton, empty, facts, stateBadge } from "../../widgets/parts.js";
 
 class Overview extends Page {
   constructor(place, owner) {
@@ -95,7 +95,13 @@ class Overview extends Page {
     if (!metrics?.length) return card("Metrics", null, empty("No metrics yet."));
     return card(
       "Metrics",
-      h("a", { href: `/trials/${id}/metrics` }, "Curves"),
+      [
+        h("a", { href: `/trials/${id}/metrics` }, "Curves"),
+        csvButton(`trial-${id}-metrics`, () => [
+          ["group", "name", "last", "min", "max", "count"],
+          ...metrics.map((one) => [one.group, one.name, one.last, one.min, one.max, one.count]),
+        ]),
+      ],
       h(
         "div.scroll-x",
         h(
@@ -126,7 +132,7 @@ class Overview extends Page {
     );
   }
 
-  #runs({ run_list: runs }) {
+  #runs({ id, run_list: runs }) {
     if (!runs?.length) return card("Runs", null, empty("It has not run yet."));
     const columns = [
       "Run",
@@ -141,7 +147,13 @@ class Overview extends Page {
     ];
     return card(
       "Runs and restarts",
-      null,
+      csvButton(`trial-${id}-runs`, () => [
+        ["run", "state", "created", "started", "ended", "batches", "exit", "checkpoint", "host", "slots", "reason"],
+        ...runs.map((one) => [
+          ...[one.run_id, one.state, one.created, one.started, one.ended, one.steps_completed, one.exit_code],
+          ...[one.from_checkpoint, one.host, one.slots, one.reason],
+        ]),
+      ]),
       h(
         "div.scroll-x",
         h(
