@@ -114,6 +114,7 @@ function watch(name, rows, said) {
         waiting.delete(id);
         reached.push(row);
       }
+      reached.sort((a, b) => a.id - b.id);
       if (!waiting.size) said.say(await effects(name, reached), reached.some(hasFailed) ? "bad" : "good");
       else if (rows.length > 1)
         said.say(`${VERBS[name].doing}: ${reached.length} of ${named(rows)} …`, "busy");

@@ -46,7 +46,7 @@ function fields(models) {
       "Model",
       h(
         "select.select.long",
-        { name: "model", onchange: (event) => show(!event.target.value) },
+        { name: "model", "aria-label": "Model", onchange: (event) => show(!event.target.value) },
         models.map((one) =>
           h("option", { value: one.name }, `${one.name} (next: version ${(one.latest?.number ?? 0) + 1})`),
         ),
