@@ -2,12 +2,15 @@
 
 const SIZE = 64; // nodes along each side
 const EDGE = 0.03; // over which the surface fades
-const POWER = 3; // of the distance: how quickly a trial's say fades
+const MANY = 1000; // points, of which neighbours are taken together
+const CELLS = 32;
 
 // The mean of all values, the nearer the more it counts (inverse-distance weighting), at each node of
 // a grid over the unit square. `trust` goes to 0 where no point is near: nothing is known there.
 // points: [{x, y, value}] -> {size, values, trust}, rows by y
-export function surface(points) {
+export function surface(all) {
+  const points = all.length > MANY ? thinned(all) : all;
+  const soft = all.length > MANY ? 0.5 / CELLS : 1e-4; // of many, no single one makes a peak
   const [values, trust] = [new Float64Array(SIZE * SIZE), new Float64Array(SIZE * SIZE)];
   const reach = Math.max(0.08, Math.min(0.3, 1 / Math.sqrt(points.length)));
   for (let row = 0; row < SIZE; row += 1) {
@@ -16,7 +19,8 @@ export function surface(points) {
       let [sum, weights, nearest] = [0, 0, Infinity];
       for (const point of points) {
         const square = (point.x - x) ** 2 + (point.y - y) ** 2;
-        const weight = 1 / (square + 1e-9) ** (POWER / 2);
+        const softened = square + soft * soft;
+        const weight = 1 / (softened * Math.sqrt(softened)); // the distance to the power of -3
         sum += weight * point.value;
         weights += weight;
         if (square < nearest) nearest = square;
@@ -28,11 +32,25 @@ export function surface(points) {
   return { size: SIZE, values, trust };
 }
 
+// Thousands of points as the means of their neighbours.
+function thinned(points) {
+  const cells = new Map();
+  for (const { x, y, value } of points) {
+    const key = Math.floor(x * CELLS) * 2 * CELLS + Math.floor(y * CELLS);
+    const cell = cells.get(key) ?? { x: 0, y: 0, value: 0, n: 0 };
+    cells.set(key, { x: cell.x + x, y: cell.y + y, value: cell.value + value, n: cell.n + 1 });
+  }
+  return [...cells.values()].map(({ x, y, value, n }) => ({ x: x / n, y: y / n, value: value / n }));
+}
+
 // Where a surface has this value (marching squares): [[x0, y0, x1, y1], ...] in the unit square.
 export function contourLine({ size, values, trust }, level) {
   const segments = [];
   for (let row = 0; row < size - 1; row += 1) {
     for (let column = 0; column < size - 1; column += 1) {
+      const at = row * size + column;
+      const isAbove = values[at] >= level;
+      if ([at + 1, at + size, at + size + 1].every((other) => values[other] >= level === isAbove)) continue;
       const corners = [
         [column, row],
         [column + 1, row],

@@ -104,11 +104,11 @@ class Checkpoints extends Page {
       },
       {
         key: "do",
-        title: "",
+        title: "Do",
         cell: (row) =>
           READABLE.includes(row.state)
             ? h(
-                "span.bar",
+                "span.acts",
                 h("a", { href: `/api/checkpoints/${row.uuid}/download`, download: "" }, "Download"),
                 row.load ? button("Copy code", () => copy(row.load), { kind: "link", title: COPY }) : null,
                 row.state === "COMPLETED"

@@ -84,7 +84,7 @@ class ExperimentPage extends TabbedPage {
                 h(
                   "a",
                   { href: `/?project=${it.project.id}` },
-                  [it.project.workspace, it.project.name].filter(Boolean).join(" / "),
+                  [...new Set([it.project.workspace, it.project.name])].filter(Boolean).join(" / "),
                 ),
                 "/",
               ]

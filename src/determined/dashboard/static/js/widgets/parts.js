@@ -53,7 +53,7 @@ export function progressBar(reported, state, label = "Progress") {
 export function button(
   text,
   onclick,
-  { kind = "", title = null, disabled = false, pressed = null, picture = null } = {},
+  { kind = "", title = null, label = null, disabled = false, pressed = null, picture = null } = {},
 ) {
   const classes = ["button", ...kind.split(" ").filter(Boolean), ...(picture && !text ? ["icon"] : [])].join(
     ".",
@@ -65,7 +65,7 @@ export function button(
       onclick,
       disabled,
       title,
-      "aria-label": text ? null : title,
+      "aria-label": label ?? (text ? null : title),
       "aria-pressed": pressed === null ? null : String(pressed),
     },
     picture ? icon(picture) : null,
@@ -127,7 +127,7 @@ export async function copy(text) {
 export const csvButton = (name, rows) =>
   button("CSV", () => download(`${name}.csv`, new Blob([csv(rows())], { type: "text/csv" })), {
     kind: "quiet",
-    title: `Save ${name} as CSV`,
+    label: `Save ${name} as CSV`,
   });
 
 export function empty(title, ...more) {

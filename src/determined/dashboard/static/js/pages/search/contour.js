@@ -10,7 +10,9 @@ import { count, real } from "../../format.js";
 import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
 import { button, card, empty, problem, skeleton } from "../../widgets/parts.js";
-import { axesOf, describeTrial, fetchPoints, goodness, pairOf, pairSelects } from "./points.js";
+import { axesOf, describeTrial, fetchPoints, goodness, numericAxes, pairOf, pairSelects } from "./points.js";
+
+const MOST_DOTS = 200; // more hide what lies under them
 
 class Contour extends Page {
   constructor(place, owner) {
@@ -46,7 +48,7 @@ class Contour extends Page {
   view() {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.all) return skeleton(12);
-    const axes = axesOf(this.all, this.owner.experiment.hparams ?? []).filter((one) => one.kind !== "category");
+    const axes = numericAxes(axesOf(this.all, this.owner.experiment.hparams ?? []));
     const [x, y] = pairOf(axes, this.query);
     const known = this.all.values.filter((it) => Number.isFinite(real(it))).length;
     if (!y || known < 3)
@@ -54,7 +56,7 @@ class Contour extends Page {
         "Nothing to draw lines through.",
         "It needs three trials with a result and two hyperparameters that are numbers; the heat map shows others too.",
       );
-    this.#plot(x, y);
+    this.#plot(x, y, known);
     const metric = this.owner.experiment.searcher?.metric ?? "value";
     return card(
       `${metric} over ${x.title} and ${y.title}`,
@@ -70,13 +72,14 @@ class Contour extends Page {
         "div.chart-foot",
         h(
           "span",
-          `Dots are ${count(known, "trial")} that ${known === 1 ? "was" : "were"} measured. Tints and lines are interpolated between them (means weighted by distance; the other hyperparameters differ too); far from any trial nothing is drawn.`,
+          known > MOST_DOTS ? `Dots are the ${MOST_DOTS} best of ${count(known, "trial")}. ` : `Dots are ${count(known, "trial")}. `,
+          "Tints and lines are interpolated between the trials (means weighted by distance; the other hyperparameters differ too); far from any trial nothing is drawn.",
         ),
       ),
     );
   }
 
-  #plot(x, y) {
+  #plot(x, y, known) {
     const smallerIsBetter = this.owner.experiment.searcher?.smaller_is_better ?? true;
     const kind = this.query.logmetric ? "log" : "linear";
     const key = `${x.name} ${y.name} ${kind} ${this.all.ids.length}`;
@@ -92,6 +95,8 @@ class Contour extends Page {
     const [across, up] = [side(x), side(y)];
     this.made = makeContour({ x: across, y: up, values, kind, smallerIsBetter });
     const worth = goodness(this.all.values, smallerIsBetter);
+    const shown = worth.map((it) => it !== null && it * (known - 1) >= known - MOST_DOTS);
+    const dots = (places) => places.map((it, at) => (shown[at] ? it : NaN));
     const frame = (one) => {
       const whole = padded(one.low, one.high, one.kind);
       return { kind: one.kind, title: one.title, range: whole, whole };
@@ -103,12 +108,12 @@ class Contour extends Page {
           name: "trials",
           dots: true,
           ids: this.all.ids,
-          x: across.values,
-          y: up.values,
+          x: dots(across.values),
+          y: dots(up.values),
           color: token("line-strong"),
           colors: worth.map((it) => (it === null ? token("line-strong") : ramp(it))),
           ring: token("text"),
-          radius: this.all.ids.length > 500 ? 2 : 4,
+          radius: 4,
         },
       ],
       x: frame(across),

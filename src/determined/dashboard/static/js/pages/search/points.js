@@ -24,6 +24,19 @@ export function axesOf(points, declared) {
     });
 }
 
+// Axes between whose values one can interpolate: choices among numbers are numbers too.
+export const numericAxes = (axes) =>
+  axes
+    .filter(({ values }) => values.every((it) => it === null || typeof it === "number"))
+    .map((axis) => (axis.kind === "category" ? { ...axis, kind: spread(axis.values) } : axis));
+
+// Batch sizes and the like double from one to the next.
+const spread = (values) => {
+  const known = values.filter((it) => it !== null);
+  const low = Math.min(...known);
+  return low > 0 && Math.max(...known) / low >= 8 ? "log" : "linear";
+};
+
 // 0 for the worst trial, 1 for the best, by rank: one outlier does not grey out the rest.
 export function goodness(values, smallerIsBetter) {
   const known = values
