@@ -37,6 +37,7 @@ PAGES = {
     "curves": ("/experiments/1/curves?envelope=1", ".legend li:nth-child(12)"),
     "trials": ("/experiments/1/trials?sort=best&order=desc", "tr[data-id]"),
     "parallel": ("/experiments/1/search", ".parallel .axis-title"),
+    "contour": ("/experiments/1/search?view=contour&sx=learning_rate", ".plot"),
     "rungs": ("/experiments/1/search?view=rungs", ".rung"),
     "importance": ("/experiments/1/search?view=importance", ".importance"),
     "trial": ("/trials/1/metrics", ".chart-count:not(:empty)"),

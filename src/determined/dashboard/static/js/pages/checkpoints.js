@@ -104,7 +104,7 @@ class Checkpoints extends Page {
       },
       {
         key: "do",
-        title: "Do",
+        title: "Actions",
         cell: (row) =>
           READABLE.includes(row.state)
             ? h(
