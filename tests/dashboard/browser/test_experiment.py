@@ -202,6 +202,22 @@ def test_trials_are_sorted_by_a_hyperparameter(page: Page) -> None:
     )
 
 
+def test_a_few_lost_trials_do_not_flatten_the_landscape(page: Page) -> None:
+    page.goto("/queue")
+    cut = """async (values) => {
+        const {makeContour} = await import("/static/js/chart/contour.js");
+        const side = {values: values.map((_, at) => at), kind: "linear", low: 0, high: values.length - 1};
+        const {cut, marks} = makeContour({
+            x: side, y: side, values, kind: "linear", smallerIsBetter: true});
+        return [cut, marks.length];
+    }"""
+    even = [1 + n / 10 for n in range(12)]
+    assert page.evaluate(cut, even)[0] is None
+    edge, lines = page.evaluate(cut, [*even, 1e6])
+    assert edge == max(even)  # worse ones share its tint
+    assert lines > 3
+
+
 def test_two_configurations_are_compared_line_by_line(page: Page) -> None:
     page.goto("/experiments/1/config")
     page.get_by_label("Difference to experiment").fill("2")

@@ -14,17 +14,30 @@ export function makeContour({ x, y, values, kind, smallerIsBetter }) {
   const unit = (axis) => makeScale(axis.kind, [axis.low, axis.high], [0, 1]);
   const [ux, uy] = [unit(x), unit(y)];
   const fine = values.filter((it) => Number.isFinite(it) && (kind !== "log" || it > 0));
-  const range = [Math.min(...fine), Math.max(...fine)];
-  const worth = makeScale(kind, range, smallerIsBetter ? [1, 0] : [0, 1]);
+  const { best, worst, cut } = extent(fine, smallerIsBetter);
+  const worth = makeScale(kind, [worst, best], [0, 1]);
   const points = values
-    .map((it, at) => ({ x: ux.pixel(x.values[at]), y: uy.pixel(y.values[at]), value: worth.pixel(it) }))
+    .map((it, at) => ({
+      x: ux.pixel(x.values[at]),
+      y: uy.pixel(y.values[at]),
+      value: Math.max(0, worth.pixel(it)),
+    }))
     .filter((one) => Object.values(one).every(Number.isFinite));
   const land = surface(points);
-  const levels = ticks(makeScale(kind, range, [0, 1]), LEVELS)
-    .filter(({ value }) => value > range[0] && value < range[1])
-    .map(({ value, text }) => ({ share: worth.pixel(value), text }));
+  const levels = ticks(makeScale(kind, [Math.min(best, worst), Math.max(best, worst)], [0, 1]), LEVELS)
+    .map(({ value, text }) => ({ share: worth.pixel(value), text }))
+    .filter(({ share }) => share > 0 && share < 1);
   const lines = levels.map((level) => ({ ...level, segments: contourLine(land, level.share) }));
-  return { x, y, land, lines, marks: levels };
+  return { x, y, land, lines, marks: levels, cut };
+}
+
+// From worst to best; if the worst tenth takes up more than half of that, it is cut off: a few trials
+// that came to nothing would flatten all that is worth looking at.
+function extent(values, smallerIsBetter) {
+  const sorted = [...values].sort((a, b) => (smallerIsBetter ? b - a : a - b));
+  const [worst, best, edge] = [sorted[0], sorted.at(-1), sorted[Math.floor(sorted.length / 10)]];
+  const cut = edge !== best && Math.abs(best - edge) < Math.abs(best - worst) / 2;
+  return { best, worst: cut ? edge : worst, cut: cut ? edge : null };
 }
 
 export function drawContour(ink, plot, { x, y, land, lines, marks }) {

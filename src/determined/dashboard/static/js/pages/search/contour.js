@@ -6,7 +6,7 @@ import { ramp, token } from "../../chart/palette.js";
 import { Plot } from "../../chart/plot.js";
 import { padded } from "../../chart/scale.js";
 import { h, hold } from "../../dom.js";
-import { count, real } from "../../format.js";
+import { count, number, real } from "../../format.js";
 import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
 import { button, card, empty, problem, skeleton } from "../../widgets/parts.js";
@@ -74,6 +74,7 @@ class Contour extends Page {
           "span",
           known > MOST_DOTS ? `Dots are the ${MOST_DOTS} best of ${count(known, "trial")}. ` : `Dots are ${count(known, "trial")}. `,
           "Tints and lines are interpolated between the trials (means weighted by distance; the other hyperparameters differ too); far from any trial nothing is drawn.",
+          this.made.cut === null ? "" : ` Values worse than ${number(this.made.cut, 3)} share the weakest tint.`,
         ),
       ),
     );
