@@ -206,7 +206,8 @@ def test_a_few_lost_trials_do_not_flatten_the_landscape(page: Page) -> None:
     page.goto("/queue")
     cut = """async (values) => {
         const {makeContour} = await import("/static/js/chart/contour.js");
-        const side = {values: values.map((_, at) => at), kind: "linear", low: 0, high: values.length - 1};
+        const places = values.map((_, at) => at);
+        const side = {values: places, kind: "linear", low: 0, high: values.length - 1};
         const {cut, marks} = makeContour({
             x: side, y: side, values, kind: "linear", smallerIsBetter: true});
         return [cut, marks.length];

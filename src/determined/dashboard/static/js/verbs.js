@@ -102,8 +102,9 @@ const REACHED = {
 function watch(name, rows, said) {
   const waiting = new Set(rows.map((row) => row.id));
   const reached = [];
-  let busy = false;
+  let [busy, again] = [false, false];
   const look = async () => {
+    again = busy; // what comes while it looks is looked at afterwards
     if (busy) return;
     busy = true;
     try {
@@ -115,14 +116,17 @@ function watch(name, rows, said) {
         reached.push(row);
       }
       reached.sort((a, b) => a.id - b.id);
-      if (!waiting.size) said.say(await effects(name, reached), reached.some(hasFailed) ? "bad" : "good");
-      else if (rows.length > 1)
+      if (!waiting.size) {
+        said.say(await effects(name, reached), reached.some(hasFailed) ? "bad" : "good");
+        stop();
+      } else if (rows.length > 1) {
         said.say(`${VERBS[name].doing}: ${reached.length} of ${named(rows)} …`, "busy");
+      }
     } catch {
       // the next change tries again
     }
     busy = false;
-    if (!waiting.size) stop();
+    if (again && waiting.size) look();
   };
   const stop = listen({ change: look, again: look });
   look();
@@ -142,14 +146,12 @@ async function current(id) {
 const MOST_TOLD = 3; // beyond, how many says more than each by itself
 
 async function effects(name, rows) {
-  const how = (row) =>
-    name === "archive" || name === "unarchive"
-      ? `${VERBS[name].text}d: experiment ${row.id}.`
-      : effect(row);
-  if (rows.length <= MOST_TOLD) return (await Promise.all(rows.map(how))).join(" ");
-  const words = rows.map((row) => (name.endsWith("archive") ? `${VERBS[name].text}d` : wordOf(row.state)));
+  const word = ({ state }) => (name.endsWith("archive") ? `${VERBS[name].text}d` : (WORDS[state] ?? state));
+  if (rows.length <= MOST_TOLD)
+    return (await Promise.all(rows.map((row) => effect(row, word(row))))).join(" ");
+  const words = rows.map(word);
   return [...new Set(words)]
-    .map((word) => `${word}: ${count(words.filter((one) => one === word).length, "experiment")}.`)
+    .map((it) => `${it}: ${count(words.filter((one) => one === it).length, "experiment")}.`)
     .join(" ");
 }
 
@@ -164,11 +166,10 @@ const WORDS = {
   DELETED: "Deleted",
   DELETE_FAILED: "Could not be deleted",
 };
-const wordOf = (state) => WORDS[state] ?? state;
 
-async function effect(row) {
-  const start = `${wordOf(row.state)}: experiment ${row.id}`;
-  if (row.state !== "PAUSED" && row.state !== "CANCELED") return `${start}.`;
+async function effect(row, word) {
+  const start = `${word}: experiment ${row.id}`;
+  if (word !== WORDS.PAUSED && word !== WORDS.CANCELED) return `${start}.`;
   const { total, rows } = await get(path("experiments", row.id, "trials"), {
     sort: "steps",
     order: "desc",
@@ -192,14 +193,14 @@ export async function killTrial(trial, done) {
   const said = toast(`Killing trial ${trial.id} …`, "busy");
   try {
     await send("POST", path("trials", trial.id, "kill"));
-    const stop = listen({
-      change: async () => {
-        const now = await get(path("trials", trial.id)).catch(() => trial);
-        if (!isOver(now.state)) return;
-        stop();
-        said.say(`Trial ${trial.id} is ${now.state}.`, "good");
-      },
-    });
+    const look = async () => {
+      const now = await get(path("trials", trial.id)).catch(() => trial);
+      if (!isOver(now.state)) return;
+      stop();
+      said.say(`Trial ${trial.id} is ${now.state}.`, "good");
+    };
+    const stop = listen({ change: look, again: look });
+    look();
   } catch (error) {
     said.say(wordsOf(error), "bad");
   }

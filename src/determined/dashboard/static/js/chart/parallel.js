@@ -187,7 +187,7 @@ export class Parallel {
   }
 
   #flip({ name }) {
-    if (this.moved) return; // the end of a drag is no click
+    if (this.moved) return;
     const flipped = new Set(this.flipped);
     if (!flipped.delete(name)) flipped.add(name);
     this.set({ flipped });
@@ -231,9 +231,12 @@ export class Parallel {
       const at = this.axes.reduce((best, axis, i) => (near(axis) < near(this.axes[best]) ? i : best), 0);
       if (this.axes[at] !== drag.axis) this.#move(drag.axis, at);
     };
-    this.titles.onpointerup = () => {
+    this.titles.onpointerup = this.titles.onpointercancel = () => {
       if (drag && this.moved) this.onorder(this.axes.map(({ name }) => name));
       drag = null;
+      setTimeout(() => {
+        this.moved = false; // after the click that ends a drag: it is no click
+      });
     };
   }
 
