@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
@@ -25,7 +26,10 @@ from determined.dashboard.kinds import (
     Text,
 )
 from determined.dashboard.schema import openapi
-from tests.dashboard.served import Served
+from determined.platform.home import Home
+from determined.platform.supervisor import presence
+from determined.store import Writer
+from tests.dashboard.served import Served, served
 from tests.support.faults import factor
 
 load_all_checks()
@@ -81,8 +85,18 @@ def test_any_question_gets_an_answer_as_described(case: Any, shown: Served) -> N
 
 @_verbs.parametrize()  # type: ignore[untyped-decorator]
 @_settings
-def test_any_verb_gets_an_answer_as_described(case: Any, shown_empty: Served) -> None:
-    _check(case, shown_empty, shown_empty.verbs)
+def test_any_verb_gets_an_answer_as_described(case: Any, changed: Served) -> None:
+    _check(case, changed, changed.verbs)
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A home for verbs: one that adds a model starts a supervisor."""
+    home = Home(tmp_path_factory.mktemp("changed") / "home")
+    Writer(home.path).close()
+    with served(home) as found:
+        yield found
+    presence.stop(home)
 
 
 def _paths(shown: Served) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -100,9 +101,35 @@ def test_odd_verbs_on_many_are_refused(shown_empty: Served, body: object, word: 
     assert word in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "word"),
+    [
+        ("/api/models", {"description": "of what?"}, "name"),
+        ("/api/models", {"name": ""}, "name"),
+        ("/api/models", {"name": "a\0b"}, "name"),
+        ("/api/models", {"name": "\ud800"}, "name"),
+        ("/api/models", {"name": "a", "labels": "b"}, "labels"),
+        ("/api/models/a/versions", {"checkpoint_uuid": 7}, "checkpoint_uuid"),
+        ("/api/tensorboard", {}, "ids"),
+        ("/api/tensorboard", {"trials": [0]}, "trials"),
+        ("/api/tensorboard", [1], "object"),
+    ],
+)
+def test_bodies_are_refused_by_what_describes_them(
+    shown_empty: Served, path: str, body: object, word: str
+) -> None:
+    content = json.dumps(body)
+    answer = shown_empty.client.post(path, content=content, headers=shown_empty.verbs)
+    assert answer.status_code == 422
+    assert word in answer.json()["error"]
+
+
 def test_verbs_on_nothing_start_no_supervisor(shown_empty: Served) -> None:
-    for path in ("/api/experiments/1/pause", "/api/trials/1/kill"):
+    for path in ("/api/experiments/1/pause", "/api/trials/1/kill", "/api/models/a/delete"):
         assert shown_empty.post(path).status_code == 404
+    version = {"checkpoint_uuid": "1"}
+    assert shown_empty.post("/api/models/a/versions", version).status_code == 404
+    assert shown_empty.post("/api/tensorboard", {"trials": [1]}).status_code == 404
     assert shown_empty.post("/api/experiments/1/explode").status_code == 422
     assert not shown_empty.home.supervisor_log.exists()
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,13 +17,9 @@ from determined.cli._group import Group
 from determined.cli._options import EXPERIMENT_ID, TRIAL_ID, Ids
 
 if TYPE_CHECKING:
-    from determined.platform.service import Service
-    from determined.store import Trial
+    from determined.platform.tensorboard_server import TensorBoardServer
 
-_MOST_TRIALS = 100
 _USUAL_PORT = 6006
-_START_SECONDS = 120.0
-_END_SECONDS = 10.0
 
 
 @click.group(cls=Group)
@@ -68,114 +59,42 @@ def start(
     At most 100 trials are shown, the best ones. Running trials are updated live; trials without
     event files are shown from their recorded metrics.
     """
-    import tempfile
-
-    from determined.platform.event_files import gather
+    from determined.platform.tensorboard_server import (
+        MOST_TRIALS,
+        TensorBoardServer,
+        check_installed,
+        trials_of,
+    )
 
     if detach:
         raise click.UsageError("--detach: it runs in this terminal; end the line with `&` instead.")
     if not experiment_ids and not trial_ids:
         raise click.UsageError("Name an experiment, or trials with -t.")
-    with platform() as service, tempfile.TemporaryDirectory(prefix="det-tensorboard-") as folder:
+    with platform() as service, _ends_on_signals():
         numbers = [number for group in trial_ids for number in group]
-        trials = _trials(service, dict.fromkeys(experiment_ids), dict.fromkeys(numbers))
-        _check_installed()
-        gather(service.home, service.reader, trials, Path(folder))
-        with _server(folder, host, _free_port(host, port)) as (server, url):
-            click.echo(f"TensorBoard is running at: {url}\nCtrl-C ends it.")
-            if not no_browser and sys.stdout.isatty():
-                click.launch(url)
-            server.wait()
-            if server.returncode not in (0, -signal.SIGTERM, -signal.SIGINT):
-                raise click.ClickException(f"TensorBoard ended with status {server.returncode}.")
+        trials = trials_of(service, dict.fromkeys(experiment_ids), dict.fromkeys(numbers))
+        check_installed()
+        if len(trials) > MOST_TRIALS:
+            click.echo(f"Showing {MOST_TRIALS} of {len(trials)} trials: the best.", err=True)
+        with contextlib.closing(
+            TensorBoardServer(service, trials[:MOST_TRIALS], host, port)
+        ) as server:
+            _stay(server, no_browser)
     return OK
 
 
-def _trials(service: Service, experiment_ids: Any, trial_ids: Any) -> list[Trial]:
-    """The trials to show: those named, then the best of the experiments."""
-    from determined.platform.comparison import compare
-    from determined.store import TrialFilter
-
-    found = {number: service.trial(number) for number in trial_ids}
-    for number in experiment_ids:
-        record = service.experiment(number)
-        own = service.reader.trials(TrialFilter(experiment_id=number)).rows
-        for row in compare(service.reader, [record], own).rows:
-            found.setdefault(row.trial.id, row.trial)
-    if not found:
-        raise click.ClickException("These experiments have no trials yet.")
-    if len(found) > _MOST_TRIALS:
-        click.echo(f"Showing {_MOST_TRIALS} of {len(found)} trials: the best.", err=True)
-    return list(found.values())[:_MOST_TRIALS]
-
-
-def _check_installed() -> None:
-    if importlib.util.find_spec("tensorboard") is None:
-        raise click.ClickException("TensorBoard is not installed: `pip install tensorboard`.")
-
-
-def _free_port(host: str, wanted: int | None) -> int:
-    """The port to use; one that is taken is an error only if it was asked for."""
-    for port in [_USUAL_PORT, 0] if wanted is None else [wanted]:
-        with contextlib.closing(socket.socket()) as probe:
-            try:
-                probe.bind((host, port))
-                return int(probe.getsockname()[1])
-            except socket.gaierror as error:
-                raise click.ClickException(f"--host {host}: {error.strerror}.") from None
-            except UnicodeError:
-                raise click.ClickException(f"--host {host!r} is no name of a machine.") from None
-            except OSError as error:
-                if wanted is not None:
-                    raise click.ClickException(f"--port {port}: {error.strerror}.") from None
-    raise click.ClickException(f"There is no free port at {host}.")
-
-
-@contextlib.contextmanager
-def _server(folder: str, host: str, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A TensorBoard that answers; it is gone afterwards, however we end."""
-    from determined.launch.wrap_rank import end_with_parent
-
-    words = [sys.executable, "-m", "tensorboard.main", "--logdir", folder]
-    words += ["--host", host, "--port", str(port), "--reload_interval", "5"]
-    log = Path(folder, "tensorboard.log")
-    with log.open("wb") as output, _ends_on_signals():
-        server = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            preexec_fn=lambda: end_with_parent(signal.SIGTERM),
-        )
-        try:
-            _wait_until_it_answers(server, host, port, log)
-            yield server, f"http://{host}:{port}/"
-        except KeyboardInterrupt:
-            click.echo("TensorBoard has ended.")
-        finally:
-            _end(server)
-
-
-def _wait_until_it_answers(
-    server: subprocess.Popen[bytes], host: str, port: int, log: Path
-) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection((host, port), 1.0):
-            return
-        if server.poll() is not None or time.monotonic() > deadline:
-            said = log.read_text(errors="replace").strip().splitlines()
-            raise click.ClickException(f"TensorBoard did not start: {said[-1] if said else ''}")
-        time.sleep(0.1)
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    server.terminate()
+def _stay(server: TensorBoardServer, no_browser: bool) -> None:
+    """Say where it is, until it or we are ended."""
+    click.echo(f"TensorBoard is running at: {server.url}\nCtrl-C ends it.")
     try:
-        server.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
+        if not no_browser and sys.stdout.isatty():
+            click.launch(server.url)
+        status = server.wait()
+    except KeyboardInterrupt:
+        click.echo("TensorBoard has ended.")
+        return
+    if status not in (0, -signal.SIGTERM, -signal.SIGINT):
+        raise click.ClickException(f"TensorBoard ended with status {status}.")
 
 
 @contextlib.contextmanager

@@ -31,10 +31,12 @@ from determined.dashboard.api import (
     logs,
     models,
     queue,
+    registry,
     search,
     series,
     session,
     system,
+    tensorboard,
     trials,
     verbs,
 )
@@ -51,7 +53,7 @@ logger = logging.getLogger("determined.dashboard")
 
 _SUBJECTS = (
     *(session, experiments, experiment, trials, search, series, logs, checkpoints, code),
-    *(compare, models, queue, system, export, events, verbs),
+    *(compare, registry, models, queue, system, tensorboard, export, events, verbs),
 )
 _PAGES = re.compile(
     r"/|/experiments/\d+(/[a-z]+)?|/trials/\d+(/[a-z]+)?|/compare|/models(/.+)?|/queue"

@@ -43,11 +43,14 @@ _ONWARD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Dashboa
 _LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>Dashboard</title>
 <style>STYLE</style>
-<h1>Who are you?</h1><p>Open the address that <code>det dashboard</code> printed: it ends in
-<code>?token=...</code>. Or paste the token, which is in the file <code>dashboard.token</code> of
-the home.</p><form action="/" method="get"><label>Token <input name="token" type="password"
-autocomplete="off" required></label><button>Open</button></form></html>
+<h1>HEAD</h1><p>Run <code>det dashboard</code> in a terminal of this machine and open the address
+that it prints: it ends in <code>?token=...</code>, and works for as long as the dashboard has the
+same home. Or paste the token, which is in the file <code>dashboard.token</code> of the home
+(<code>DET_HOME</code>).</p><form action="/" method="get"><label>Token <input name="token"
+type="password" autocomplete="off" required></label><button>Open</button></form></html>
 """.replace("STYLE", _LOGIN_STYLE)
+_NO_TOKEN = "This browser has not come in yet"
+_WRONG_TOKEN = "This token does not open this dashboard"
 
 
 def _digest(text: str) -> str:
@@ -192,7 +195,7 @@ class Door:
         if token is None or scope["path"].startswith(("/api/", "//")):
             return None
         if not self.knows_token(token):
-            return _stranger(scope["path"])
+            return _stranger(scope["path"], _WRONG_TOKEN)
         rest = urlencode([pair for pair in pairs if pair[0] != "token"])
         path = scope.get("raw_path", b"/").decode("latin-1").partition("?")[0]
         target = f"{path}?{rest}" if rest else path
@@ -222,14 +225,14 @@ def urlsplit_host(origin: str) -> str:
         return ""
 
 
-def _stranger(path: str) -> Response:
+def _stranger(path: str, head: str = _NO_TOKEN) -> Response:
     if path.startswith(("/api/", "/static/")):
         return problem(
             401,
-            "This needs the dashboard's cookie.",
-            "Open the address that `det dashboard` printed.",
+            "The dashboard does not know this browser.",
+            "Run `det dashboard` and open the address that it prints.",
         )
-    return HTMLResponse(_LOGIN, 401)
+    return HTMLResponse(_LOGIN.replace("HEAD", head), 401)
 
 
 class Guard:

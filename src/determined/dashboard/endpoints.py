@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from determined.dashboard.bodies import check
 from determined.dashboard.encoding import compressed, dump
 from determined.dashboard.kinds import BadValue, Kind, shown
 from determined.errors import DeterminedError
@@ -154,6 +155,7 @@ def answer(endpoint: Endpoint, view: View, request: Request, body: bytes) -> Any
         arguments = endpoint.arguments(dict(request.path_params), _query(request))
         if endpoint.body is not None:
             arguments["body"] = _json(body)
+            check(arguments["body"], endpoint.body)
         result = endpoint.function(view, **arguments)
     except Refusal as error:
         return problem(error.status, error.error, error.next_step)
@@ -183,14 +185,11 @@ def _query(request: Request) -> dict[str, list[str]]:
     return found
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def _json(body: bytes) -> Any:
     try:
-        data = json.loads(body or b"{}", parse_constant=_no_constant)
+        return json.loads(body or b"{}", parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise Refusal(400, "The body is no JSON.") from None
-    if not isinstance(data, dict):
-        raise Refusal(422, "The body: expected an object of JSON.")
-    return data
 
 
 def _no_constant(word: str) -> Any:

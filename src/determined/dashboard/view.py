@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from determined.dashboard.endpoints import Refusal
 from determined.dashboard.places import Searches
+from determined.dashboard.tensorboards import TensorBoards
 from determined.errors import DeterminedError, StoreVersionError
 from determined.platform.service import NotFoundError, Service
 from determined.platform.slots import Machine, find_slots
@@ -28,6 +29,7 @@ class View:
         self.home = service.home
         self.csrf = csrf
         self.searches = Searches()
+        self.tensorboards = TensorBoards(service)
         self._guard = threading.Lock()
         self._reader: Reader | None = None
         self._version: Callable[[], int] | None = None
@@ -113,7 +115,8 @@ class View:
         return self.remember(key, version, make)
 
     def close(self) -> None:
-        """Close the store."""
+        """End what was started, and close the store."""
+        self.tensorboards.close()
         with self._guard:
             if self._reader is not None:
                 self._reader.close()

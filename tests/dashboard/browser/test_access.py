@@ -18,6 +18,8 @@ PAGES = {
     "/experiments/1/trials": "tr[data-id]",
     "/experiments/1/search": ".axis-title",
     "/experiments/1/search?view=scatter": ".plot",
+    "/experiments/1/search?view=contour": ".plot",
+    "/experiments/1/search?view=heat": ".plot",
     "/experiments/1/search?view=rungs": ".rung",
     "/experiments/1/search?view=importance": ".importance",
     "/experiments/1/checkpoints": "tr[data-id]",
@@ -42,11 +44,14 @@ KINDS = (
     "/experiments/1",
     "/experiments/1/curves",
     "/experiments/1/search",
+    "/experiments/1/search?view=contour",
     "/experiments/1/search?view=rungs",
+    "/experiments/1/checkpoints",
     "/experiments/1/config?other=2",
     "/trials/5",
     "/trials/5/logs",
     "/compare?trials=1,3,19",
+    "/models/digits-net",
     "/queue",
 )
 NO_AXE = "DET_AXE does not name the file axe.min.js of the npm package axe-core"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
+import pytest
+
 from tests.dashboard.browser.conftest import Page, until_address
 from tests.support.waiting import eventually
 
@@ -102,13 +107,89 @@ def test_the_rungs_say_who_was_stopped_and_why(page: Page) -> None:
     assert page.get_by_role("region", name="Decisions").first.get_by_text("stopped").count() > 0
 
 
-def test_importance_scatter_and_heat_map_are_shown(page: Page) -> None:
-    page.goto("/experiments/1/search?view=scatter")
-    page.get_by_role("img", name="Scatter of trials").wait_for()
-    page.get_by_role("button", name="Heat map").click()
-    page.get_by_role("img", name="Best value by pairs").wait_for()
+def test_axes_are_moved_by_keys_and_by_dragging(page: Page) -> None:
+    def order() -> list[str]:
+        return list(page.locator(".axis-title").all_inner_texts())
+
+    page.goto("/experiments/1/search")
+    page.get_by_role("button", name="net.units").first.wait_for()
+    first, second, *rest = order()
+    page.locator(".axis-title").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert order() == [second, first, *rest]
+    page.keyboard.press("ArrowRight")  # the focus went along
+    assert order() == [second, rest[0], first, *rest[1:]]
+    page.locator(".axis-title").last.drag_to(page.locator(".axis-title").first)
+    moved = [rest[-1], second, rest[0], first, *rest[1:-1]]
+    assert order() == moved
+    page.locator(".axis-title").first.click()
+    until_address(page, "axes=metric", "flip=metric")
+    page.reload()
+    page.locator(".axis-title").first.wait_for()
+    assert order() == [f"{moved[0]} ↓", *moved[1:]]
+
+
+def test_every_view_of_a_search_is_saved(page: Page) -> None:
+    page.goto("/experiments/1/search")
+    for view, chart in {
+        "Parallel coordinates": "parallel coordinates",
+        "Scatter": "scatter",
+        "Contour": "contour",
+        "Heat map": "heat map",
+    }.items():
+        page.get_by_role("button", name=view, exact=True).click()
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save {chart} as PNG").click()
+        assert saved.value.path().read_bytes().startswith(b"\x89PNG")
     page.get_by_role("button", name="Importance").click()
     page.get_by_role("progressbar", name="Importance of lr").wait_for()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="as CSV").click()
+    lines = saved.value.path().read_text().splitlines()
+    assert lines[0] == "hyperparameter,importance"
+    assert len(lines) == 5
+
+
+def test_a_dot_between_contour_lines_names_its_trial(page: Page) -> None:
+    page.goto("/experiments/1/search?view=contour&sx=lr&sy=net.units")
+    page.get_by_text("Dots are 16 trials").wait_for()
+    canvas = page.get_by_role("img", name="Contour lines of trials")
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    page.locator(".plot-tip").get_by_text("Trial 1", exact=True).wait_for()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/trials/1")
+
+
+# A cone has circles as contour lines; where only one corner of a saddle's cells is high, two lines.
+CONTOURS = """async () => {
+    const {surface, contourLine} = await import("/static/js/chart/field.js");
+    const size = 41;
+    const values = Float64Array.from({length: size * size}, (_, at) =>
+        Math.hypot((at % size) / (size - 1) - 0.5, Math.floor(at / size) / (size - 1) - 0.5));
+    const whole = values.map(() => 1);
+    const circle = contourLine({size, values, trust: whole}, 0.3);
+    const saddle = contourLine(
+        {size: 2, values: Float64Array.of(1, 0, 0, 1), trust: Float64Array.of(1, 1, 1, 1)}, 0.6);
+    const corner = [{x: 0, y: 0, value: 1}, {x: 0, y: 0.1, value: 3}, {x: 0.1, y: 0, value: 2}];
+    const {values: found, trust, size: n} = surface(corner);
+    return {circle, saddle, at: [found[0], found[n - 1]], trust: [trust[0], trust[n * n - 1]]};
+}"""
+
+
+def test_contour_lines_lie_where_the_surface_has_their_value(page: Page) -> None:
+    page.goto("/queue")
+    found = page.evaluate(CONTOURS)
+    ends = [end for line in found["circle"] for end in (line[:2], line[2:])]
+    assert len(ends) > 100
+    assert max(abs(math.dist(end, (0.5, 0.5)) - 0.3) for end in ends) < 0.002
+    met = Counter((round(x, 9), round(y, 9)) for x, y in ends)
+    assert set(met.values()) == {2}  # each segment goes on in another: the line is closed
+    assert len(found["saddle"]) == 2
+    near, far = found["at"]
+    assert near == pytest.approx(1, abs=1e-3)  # it passes through what was measured
+    assert 1 < far < 3  # and never leaves the range of what was measured
+    assert found["trust"] == [1, 0]
 
 
 def test_trials_are_sorted_by_a_hyperparameter(page: Page) -> None:
@@ -119,6 +200,23 @@ def test_trials_are_sorted_by_a_hyperparameter(page: Page) -> None:
         lambda: page.locator("tbody tr[data-id]").first.get_attribute("data-id") == "1",
         "most units first",
     )
+
+
+def test_a_few_lost_trials_do_not_flatten_the_landscape(page: Page) -> None:
+    page.goto("/queue")
+    cut = """async (values) => {
+        const {makeContour} = await import("/static/js/chart/contour.js");
+        const places = values.map((_, at) => at);
+        const side = {values: places, kind: "linear", low: 0, high: values.length - 1};
+        const {cut, marks} = makeContour({
+            x: side, y: side, values, kind: "linear", smallerIsBetter: true});
+        return [cut, marks.length];
+    }"""
+    even = [1 + n / 10 for n in range(12)]
+    assert page.evaluate(cut, even)[0] is None
+    edge, lines = page.evaluate(cut, [*even, 1e6])
+    assert edge == max(even)  # worse ones share its tint
+    assert lines > 3
 
 
 def test_two_configurations_are_compared_line_by_line(page: Page) -> None:

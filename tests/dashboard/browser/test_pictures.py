@@ -22,6 +22,7 @@ from tests.dashboard.browser.conftest import Page, Served, opened, served
 ROOT = Path(__file__).parents[3]
 PICTURES = ROOT / "docs" / "pictures"
 MOST_BYTES = 150_000
+MANY_COLOURS = 1500
 
 pytestmark = [
     pytest.mark.skipif(
@@ -37,6 +38,7 @@ PAGES = {
     "curves": ("/experiments/1/curves?envelope=1", ".legend li:nth-child(12)"),
     "trials": ("/experiments/1/trials?sort=best&order=desc", "tr[data-id]"),
     "parallel": ("/experiments/1/search", ".parallel .axis-title"),
+    "contour": ("/experiments/1/search?view=contour&sx=learning_rate", ".plot"),
     "rungs": ("/experiments/1/search?view=rungs", ".rung"),
     "importance": ("/experiments/1/search?view=importance", ".importance"),
     "trial": ("/trials/1/metrics", ".chart-count:not(:empty)"),
@@ -89,10 +91,13 @@ def save(page: Page, name: str) -> None:
     target = PICTURES / f"{name}.png"
     target.parent.mkdir(exist_ok=True)
     colours: list[tuple[int, Any]] = picture.getcolors(picture.width * picture.height) or []
-    frequent = [colour for _, colour in sorted(colours, reverse=True)[:256]]
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([part for colour in frequent for part in colour])
-    few = picture.quantize(palette=palette, dither=Image.Dither.NONE)
+    if len(colours) > MANY_COLOURS:  # tints, whose steps are to be even
+        few = picture.quantize(256, dither=Image.Dither.NONE)
+    else:
+        frequent = [colour for _, colour in sorted(colours, reverse=True)[:256]]
+        palette = Image.new("P", (1, 1))
+        palette.putpalette([part for colour in frequent for part in colour])
+        few = picture.quantize(palette=palette, dither=Image.Dither.NONE)
     few.save(target, optimize=True)
     assert target.stat().st_size < MOST_BYTES
 

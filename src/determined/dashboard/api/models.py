@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from determined.dashboard.api.registry import NAME
 from determined.dashboard.endpoints import Routes
-from determined.dashboard.kinds import Text
 from determined.dashboard.shapes import Values
 from determined.dashboard.view import View
+from determined.platform.outcome import folder_of, load_lines
 from determined.platform.service import NotFoundError
-from determined.store import Model, ModelVersion
+from determined.store import Checkpoint, Model, ModelVersion
 
 routes = Routes("models")
 
@@ -29,6 +30,7 @@ class VersionShape(TypedDict):
     steps: int | None
     size: int | None
     state: str
+    load: str
 
 
 class ModelShape(TypedDict):
@@ -63,7 +65,7 @@ def models(view: View) -> ModelsShape:
     return {"total": len(rows), "rows": rows}
 
 
-@routes.get("/models/{name}", name=Text(500, shortest=1))
+@routes.get("/models/{name}", name=NAME)
 def model(view: View, name: str) -> ModelDetail:
     """One model with its versions, newest first."""
     found = view.reader.model(name) if view.has_store else None
@@ -108,4 +110,13 @@ def _version(view: View, version: ModelVersion) -> VersionShape:
         "steps": checkpoint.steps_completed if checkpoint else None,
         "size": checkpoint.size if checkpoint else None,
         "state": checkpoint.state if checkpoint else "DELETED",
+        "load": _load(view, checkpoint),
     }
+
+
+def _load(view: View, checkpoint: Checkpoint | None) -> str:
+    """The lines that load a checkpoint, empty if it is gone or of another kind."""
+    owner = view.reader.experiment(checkpoint.experiment_id or 0) if checkpoint else None
+    if checkpoint is None or owner is None:
+        return ""
+    return load_lines(checkpoint, folder_of(checkpoint, owner))

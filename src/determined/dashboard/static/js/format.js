@@ -30,11 +30,13 @@ export function count(n, one, many = `${one}s`) {
   return `${(n ?? 0).toLocaleString("en-US")} ${n === 1 ? one : many}`;
 }
 
-// Bookkeeping that is reported like a metric comes after what was measured.
-export const measuredFirst = (metrics) => {
-  const isCount = ({ name }) => name === "batches" || name === "epochs";
-  return [...metrics.filter((one) => !isCount(one)), ...metrics.filter(isCount)];
-};
+// Bookkeeping that is reported like a metric: how far it was, not how good.
+export const isCounter = ({ name }) => name === "batches" || name === "epochs";
+
+export const measuredFirst = (metrics) => [
+  ...metrics.filter((one) => !isCounter(one)),
+  ...metrics.filter(isCounter),
+];
 
 // A metric's name with its group, unless the name says it already.
 export const metricTitle = ({ group, name }) => (name.startsWith(group) ? name : `${group} ${name}`);
@@ -98,6 +100,15 @@ export function real(it) {
   if (typeof it === "number") return it;
   if (it === "NaN" || it === "Infinity" || it === "-Infinity") return Number(it);
   return null;
+}
+
+// A part of an address, as it is when it cannot be read.
+export function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function csv(rows) {

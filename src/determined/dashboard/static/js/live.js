@@ -42,9 +42,12 @@ export function connect() {
     retry = 0;
     become("live");
   };
-  source.onerror = () => {
-    source.close();
-    become("lost");
+  source.onerror = async () => {
+    const failed = source;
+    failed.close();
+    const next = (await isLocked()) ? "locked" : "lost";
+    if (source !== failed) return; // somebody connected meanwhile
+    become(next);
     retry += 1;
     timer = setTimeout(connect, Math.min(10000, 500 * 2 ** Math.min(retry, 5)));
   };
@@ -57,12 +60,19 @@ export function connect() {
   }
 }
 
+// An event source does not tell why it failed: the cookie may be no longer good.
+const isLocked = () =>
+  fetch("/api/session").then(
+    ({ status }) => status === 401,
+    () => false,
+  );
+
 const byKey = ({ series }) =>
   Object.fromEntries(series.map(({ key, steps, values }) => [key, { x: steps, y: values }]));
 
 function become(next) {
   if (next === state) return;
-  const wasLost = state === "lost";
+  const wasLost = state === "lost" || state === "locked";
   state = next;
   tell("state", state);
   if (wasLost && state === "live") tell("again"); // what happened meanwhile was missed: ask once more

@@ -9,7 +9,8 @@ route("/", () => import("./pages/experiments.js"));
 route("/experiments/:id/:tab?", () => import("./pages/experiment.js"));
 route("/trials/:id/:tab?", () => import("./pages/trial.js"));
 route("/compare", () => import("./pages/compare.js"));
-route("/models/:name?", () => import("./pages/models.js"));
+route("/models", () => import("./pages/models.js"));
+route("/models/:name", () => import("./pages/model.js"));
 route("/queue", () => import("./pages/queue.js"));
 
 let current = null;

@@ -1,6 +1,8 @@
 // Which page the address names. All state of a view lives in the query string, so that an address
 // is all one needs to send to a colleague, and Back undoes the last step.
 
+import { decoded } from "./format.js";
+
 const routes = [];
 let arrived = () => {};
 
@@ -20,7 +22,7 @@ export function here() {
     const match = expression.exec(location.pathname);
     if (!match) continue;
     const params = Object.fromEntries(
-      names.map((name, at) => [name, match[at + 1] && decodeURIComponent(match[at + 1])]),
+      names.map((name, at) => [name, match[at + 1] && decoded(match[at + 1])]),
     );
     return { pattern, params, query, load };
   }

@@ -11,6 +11,15 @@ const PLACES = [
   ["/queue", "Queue"],
 ];
 
+const STREAMS = {
+  live: "Live",
+  lost: "Reconnecting …",
+  locked: "Not let in",
+  connecting: "Connecting …",
+};
+const LOCKED =
+  "The dashboard does not let this browser in any more: its token has changed, or another home is served here. Run `det dashboard` and open the address that it prints.";
+
 let session = null;
 let stream = "connecting";
 let path = "/";
@@ -88,7 +97,7 @@ function draw() {
     h(
       "span.stream",
       { "data-stream": stream, role: "status" },
-      h("span.wide", stream === "live" ? "Live" : stream === "lost" ? "Reconnecting …" : "Connecting …"),
+      h("span.wide", STREAMS[stream]),
     ),
     button("", () => window.switchTheme(), { kind: "quiet", title: "Light or dark", picture: "moon" }),
     button("", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" })), {
@@ -101,6 +110,7 @@ function draw() {
 }
 
 function banner() {
+  if (stream === "locked") return LOCKED;
   if (stream === "lost") return "The dashboard does not answer; what is shown may be old. Trying again …";
   if (session && !session.supervisor.alive && hasWork()) return session.supervisor.text;
   return null;

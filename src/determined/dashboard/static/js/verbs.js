@@ -1,12 +1,11 @@
 // What one can do to experiments, and the watch on what became of it: a click is not an effect.
 
 import { get, hasVerb, path, send } from "./api.js";
-import { h } from "./dom.js";
 import { count } from "./format.js";
 import { listen } from "./live.js";
-import { confirm } from "./widgets/dialog.js";
+import { confirm, dialog, textField } from "./widgets/dialog.js";
 import { button, isActive, isOver } from "./widgets/parts.js";
-import { toast } from "./widgets/toast.js";
+import { toast, wordsOf } from "./widgets/toast.js";
 
 const VERBS = {
   pause: { text: "Pause", doing: "Pausing", fits: (row) => isActive(row.state) },
@@ -59,83 +58,118 @@ export async function act(name, rows, done = () => {}) {
   const fitting = rows.filter(verb.fits);
   if (!fitting.length) return;
   if (verb.warn && !(await confirm(`${verb.text} ${named(fitting)}?`, verb.warn, verb.text))) return;
-  const said = toast(`${verb.doing} ${named(fitting)} …`);
+  const said = toast(`${verb.doing} ${named(fitting)} …`, "busy");
   try {
     const refused = await ask(name, fitting);
-    if (refused.length) said.say(refused.join(" "), "bad");
-    else watch(name, fitting, said);
+    const taken = fitting.filter((row) => !refused.has(row.id));
+    if (taken.length) watch(name, taken, said);
+    else said.close();
+    if (refused.size) toast([...refused.values()].join(" "), "bad");
   } catch (error) {
-    said.say([error.message, error.next].filter(Boolean).join(" "), "bad");
+    said.say(wordsOf(error), "bad");
   }
-  done();
+  done(name);
 }
 
+// -> the errors of those that were refused, by id
 async function ask(name, rows) {
   if (rows.length === 1) {
     await send("POST", path("experiments", rows[0].id, name));
-    return [];
+    return new Map();
   }
-  const { results } = await send("POST", "/api/experiments/verbs", {
-    verb: name,
-    ids: rows.map((row) => row.id),
-  });
-  return Object.values(results)
-    .filter((one) => !one.ok)
-    .map((one) => one.error);
+  return askMany({ verb: name, ids: rows.map((row) => row.id) });
 }
 
+async function askMany(body) {
+  const { results } = await send("POST", "/api/experiments/verbs", body);
+  const refused = Object.entries(results).filter(([, one]) => !one.ok);
+  return new Map(refused.map(([id, one]) => [Number(id), one.error]));
+}
+
+const GONE = "DELETED";
+const ENDS = (row) => isOver(row.state);
 const REACHED = {
-  pause: (row, running) => row.state === "PAUSED" && !running,
-  activate: (row) => isActive(row.state),
-  cancel: (row) => isOver(row.state),
-  kill: (row) => isOver(row.state),
+  pause: (row, running) => ENDS(row) || (row.state === "PAUSED" && !running),
+  activate: (row) => ENDS(row) || isActive(row.state),
+  cancel: ENDS,
+  kill: ENDS,
+  archive: (row) => row.archived,
+  unarchive: (row) => !row.archived,
+  delete: (row) => row.state === GONE || row.state === "DELETE_FAILED",
 };
 
 // Waits for the effect: the state, and for a pause also that no process is left.
 function watch(name, rows, said) {
-  if (!REACHED[name]) {
-    said.say(
-      { archive: "Archived", unarchive: "Unarchived", delete: "Deleting" }[name] + ` ${named(rows)}.`,
-      "good",
-    );
-    return;
-  }
   const waiting = new Set(rows.map((row) => row.id));
-  let busy = false;
+  const reached = [];
+  let [busy, again] = [false, false];
   const look = async () => {
+    again = busy; // what comes while it looks is looked at afterwards
     if (busy) return;
     busy = true;
     try {
       const running = new Set((await get("/api/queue")).running.map((one) => one.experiment_id));
       for (const id of [...waiting]) {
-        const row = await get(path("experiments", id));
-        if (isOver(row.state) || REACHED[name](row, running.has(id))) {
-          waiting.delete(id);
-          said.say(await effect(row), "good");
-        }
+        const row = await current(id);
+        if (!REACHED[name](row, running.has(id))) continue;
+        waiting.delete(id);
+        reached.push(row);
+      }
+      reached.sort((a, b) => a.id - b.id);
+      if (!waiting.size) {
+        said.say(await effects(name, reached), reached.some(hasFailed) ? "bad" : "good");
+        stop();
+      } else if (rows.length > 1) {
+        said.say(`${VERBS[name].doing}: ${reached.length} of ${named(rows)} …`, "busy");
       }
     } catch {
       // the next change tries again
     }
     busy = false;
-    if (!waiting.size) stop();
+    if (again && waiting.size) look();
   };
   const stop = listen({ change: look, again: look });
   look();
 }
 
-export async function effect(row) {
-  const words = {
-    PAUSED: "Paused",
-    ACTIVE: "Active",
-    RUNNING: "Running",
-    QUEUED: "Queued",
-    CANCELED: "Canceled",
-    COMPLETED: "Completed",
-    ERROR: "Ended with an error",
-  };
-  const start = `${words[row.state] ?? row.state}: experiment ${row.id}`;
-  if (row.state !== "PAUSED" && row.state !== "CANCELED") return `${start}.`;
+const hasFailed = (row) => row.state === "DELETE_FAILED";
+
+async function current(id) {
+  try {
+    return await get(path("experiments", id));
+  } catch (error) {
+    if (error.status === 404) return { id, state: GONE };
+    throw error;
+  }
+}
+
+const MOST_TOLD = 3; // beyond, how many says more than each by itself
+
+async function effects(name, rows) {
+  const word = ({ state }) => (name.endsWith("archive") ? `${VERBS[name].text}d` : (WORDS[state] ?? state));
+  if (rows.length <= MOST_TOLD)
+    return (await Promise.all(rows.map((row) => effect(row, word(row))))).join(" ");
+  const words = rows.map(word);
+  return [...new Set(words)]
+    .map((it) => `${it}: ${count(words.filter((one) => one === it).length, "experiment")}.`)
+    .join(" ");
+}
+
+const WORDS = {
+  PAUSED: "Paused",
+  ACTIVE: "Active",
+  RUNNING: "Running",
+  QUEUED: "Queued",
+  CANCELED: "Canceled",
+  COMPLETED: "Completed",
+  ERROR: "Ended with an error",
+  DELETED: "Deleted",
+  DELETE_FAILED: "Could not be deleted",
+};
+
+async function effect(row, word) {
+  const start = `${word}: experiment ${row.id}`;
+  if (word !== WORDS.PAUSED && word !== WORDS.CANCELED) return `${start}.`;
   const { total, rows } = await get(path("experiments", row.id, "trials"), {
     sort: "steps",
     order: "desc",
@@ -156,22 +190,35 @@ export async function killTrial(trial, done) {
     ))
   )
     return;
-  const said = toast(`Killing trial ${trial.id} …`);
+  const said = toast(`Killing trial ${trial.id} …`, "busy");
   try {
     await send("POST", path("trials", trial.id, "kill"));
-    const stop = listen({
-      change: async () => {
-        const now = await get(path("trials", trial.id)).catch(() => trial);
-        if (!isOver(now.state)) return;
-        stop();
-        said.say(`Trial ${trial.id} is ${now.state}.`, "good");
-      },
-    });
+    const look = async () => {
+      const now = await get(path("trials", trial.id)).catch(() => trial);
+      if (!isOver(now.state)) return;
+      stop();
+      said.say(`Trial ${trial.id} is ${now.state}.`, "good");
+    };
+    const stop = listen({ change: look, again: look });
+    look();
   } catch (error) {
-    said.say([error.message, error.next].filter(Boolean).join(" "), "bad");
+    said.say(wordsOf(error), "bad");
   }
   done();
 }
 
-export const labelField = () =>
-  h("label.labelled", "Label", h("input.field", { name: "label", required: true, maxlength: 64 }));
+export async function labelExperiments(rows) {
+  const fields = [textField("label", "Label", { required: true, maxlength: 128 })];
+  const answer = await dialog(`Label ${count(rows.length, "experiment")}`, fields, { ok: "Add" });
+  if (!answer) return;
+  const { label } = answer;
+  const ids = rows.map((row) => row.id);
+  try {
+    const refused = await askMany({ verb: "label", ids, label });
+    const done = ids.length - refused.size;
+    if (done) toast(`Labelled ${count(done, "experiment")} “${label}”.`, "good");
+    if (refused.size) toast([...refused.values()].join(" "), "bad");
+  } catch (error) {
+    toast(wordsOf(error), "bad");
+  }
+}

@@ -2,8 +2,9 @@
 
 import { h, hold, render, widget } from "../dom.js";
 import { count, duration, moment, number, value } from "../format.js";
-import { button, download, problem } from "../widgets/parts.js";
+import { button, problem } from "../widgets/parts.js";
 import { look, token } from "./palette.js";
+import { pictureButton } from "./picture.js";
 import { Plot } from "./plot.js";
 import { swatch } from "./swatch.js";
 import { envelope, extended, fetchSeries } from "./series.js";
@@ -60,11 +61,7 @@ export class CurveChart {
         this.options.from || this.options.to || this.plot.y.range
           ? button("Whole range", () => this.#zoom(null), { kind: "quiet", picture: "reset" })
           : null,
-        button("", () => this.#save(), {
-          kind: "quiet",
-          title: `Save ${this.title} as PNG`,
-          picture: "image",
-        }),
+        pictureButton(this.title, this.plot),
       ),
       this.error ? problem(this.error, () => this.load()) : null,
       h(
@@ -256,10 +253,6 @@ export class CurveChart {
     this.plot.y = { ...this.plot.y, range: range?.y ?? null };
     if (this.onzoom) this.onzoom(range?.x ?? null);
     else this.set({ options: { ...this.options, from: range?.x[0] ?? null, to: range?.x[1] ?? null } });
-  }
-
-  async #save() {
-    download(`${this.title.replace(/[^\w.-]+/g, "-")}.png`, await this.plot.picture());
   }
 }
 

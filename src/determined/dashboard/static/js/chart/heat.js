@@ -2,11 +2,13 @@
 
 import { h, render, widget } from "../dom.js";
 import { count, number, real } from "../format.js";
+import { drawRamp } from "./paint.js";
 import { ramp, token } from "./palette.js";
+import { pictureOf } from "./picture.js";
 
 export class Heat {
   constructor({ label, height = 420 }) {
-    this.height = height;
+    Object.assign(this, { label, height });
     this.canvas = h("canvas.plot-canvas", { role: "img", "aria-label": label });
     this.tip = h("div.plot-tip", { hidden: true });
     this.node = widget(h("div.plot", { style: { height: `${height}px` } }, this.canvas, this.tip));
@@ -37,7 +39,15 @@ export class Heat {
     const dense = window.devicePixelRatio || 1;
     this.canvas.width = width * dense;
     this.canvas.height = this.height * dense;
-    const ink = this.canvas.getContext("2d");
+    this.#paint(this.canvas.getContext("2d"), width, dense);
+  }
+
+  picture() {
+    const width = this.node.clientWidth;
+    return pictureOf(this.label, width, this.height, (ink, dense) => this.#paint(ink, width, dense));
+  }
+
+  #paint(ink, width, dense) {
     ink.setTransform(dense, 0, 0, dense, 0, 0);
     ink.font = `11px ${token("font")}`;
     const { z } = this.grid;
@@ -69,7 +79,12 @@ export class Heat {
       }
     }
     this.#labels(ink, w, t);
-    if (flat.length) this.#scale(ink, low, high);
+    const [best, worst] = this.smallerIsBetter ? [low, high] : [high, low];
+    const marks = [
+      { share: 1, text: number(best, 3) },
+      { share: 0, text: number(worst, 3) },
+    ];
+    if (flat.length) drawRamp(ink, box.right + 16, box.top, marks);
   }
 
   #labels(ink, w, t) {
@@ -96,21 +111,6 @@ export class Heat {
     ink.fillText(this.yTitle, 8, 4);
     ink.textAlign = "right";
     ink.fillText(this.xTitle, box.right, box.bottom + 28);
-  }
-
-  #scale(ink, low, high) {
-    const { right, top } = this.box;
-    const tall = 120;
-    for (let y = 0; y < tall; y += 1) {
-      ink.fillStyle = ramp(1 - y / tall);
-      ink.fillRect(right + 16, top + y, 10, 1);
-    }
-    ink.fillStyle = token("muted");
-    ink.textAlign = "left";
-    ink.textBaseline = "top";
-    ink.fillText(number(this.smallerIsBetter ? low : high, 3), right + 32, top);
-    ink.textBaseline = "bottom";
-    ink.fillText(number(this.smallerIsBetter ? high : low, 3), right + 32, top + tall);
   }
 
   #hover(event) {

@@ -1,6 +1,6 @@
 // What a plot looks like: each function draws one part on a canvas.
 
-import { token } from "./palette.js";
+import { ramp, token } from "./palette.js";
 import { shownY } from "./series.js";
 
 const ROOMY = 18; // pixels from point to point
@@ -47,6 +47,24 @@ export function drawNothing(ink, { box, nothing }) {
   ink.textAlign = "center";
   ink.textBaseline = "middle";
   ink.fillText(nothing, (box.left + box.right) / 2, (box.top + box.bottom) / 2);
+}
+
+// What the colours mean. marks: [{share: 0 (worst) to 1 (best), text}]
+export function drawRamp(ink, left, top, marks, tall = 160) {
+  for (let y = 0; y < tall; y += 1) {
+    ink.fillStyle = ramp(1 - y / tall);
+    ink.fillRect(left, top + y, 10, 1);
+  }
+  ink.fillStyle = token("muted");
+  ink.textAlign = "left";
+  ink.textBaseline = "middle";
+  let free = -Infinity;
+  for (const { share, text } of [...marks].sort((a, b) => b.share - a.share)) {
+    const y = top + (1 - share) * tall;
+    if (y < free) continue;
+    ink.fillText(text, left + 16, y);
+    free = y + 12;
+  }
 }
 
 function stroke(ink, x0, y0, x1, y1) {
@@ -129,15 +147,20 @@ function drawLost(ink, { xScale, box }, { x, y, color }) {
   }
 }
 
-function drawDots(ink, { xScale, yScale }, { x, y, color, colors, radius = 4 }) {
-  ink.strokeStyle = token("surface");
-  ink.lineWidth = 1;
+function drawDots(ink, { xScale, yScale }, { x, y, color, colors, ring, radius = 4 }) {
+  const outline = token("surface");
   for (let at = 0; at < x.length; at += 1) {
     if (!xScale.fits(x[at]) || !yScale.fits(y[at])) continue;
     ink.fillStyle = colors?.[at] ?? color;
     ink.beginPath();
     ink.arc(xScale.pixel(x[at]), yScale.pixel(y[at]), radius, 0, 7);
     ink.fill();
+    ink.strokeStyle = outline;
+    ink.lineWidth = ring ? 3 : 1;
+    ink.stroke();
+    if (!ring) continue;
+    ink.strokeStyle = ring; // seen on any ground
+    ink.lineWidth = 1;
     ink.stroke();
   }
 }

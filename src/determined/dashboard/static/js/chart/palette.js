@@ -37,10 +37,11 @@ const RAMPS = {
   ],
 };
 
-export function ramp(share) {
+export const ramp = (share) => `rgb(${rampParts(share).join(" ")})`;
+
+export function rampParts(share) {
   const steps = RAMPS[isDark() ? "dark" : "light"];
   const at = Math.max(0, Math.min(1, share)) * (steps.length - 1);
   const low = Math.min(steps.length - 2, Math.floor(at));
-  const mix = steps[low].map((part, i) => Math.round(part + (steps[low + 1][i] - part) * (at - low)));
-  return `rgb(${mix.join(" ")})`;
+  return steps[low].map((part, i) => Math.round(part + (steps[low + 1][i] - part) * (at - low)));
 }

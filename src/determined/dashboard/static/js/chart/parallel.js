@@ -1,9 +1,10 @@
 // Parallel coordinates: one axis per hyperparameter, one line per trial. Dragging along an axis
-// keeps the trials that pass there; a click on a title turns the axis round.
+// keeps the trials that pass there; a title moves its axis (drag, arrows) or turns it round (click).
 
 import { h, render, widget } from "../dom.js";
-import { number } from "../format.js";
+import { decoded, number } from "../format.js";
 import { ramp, token } from "./palette.js";
+import { pictureOf } from "./picture.js";
 import { makeScale, padded, ticks } from "./scale.js";
 
 const TOP = 52;
@@ -12,8 +13,9 @@ const IN_SIGHT = 200; // of thousands, the best ones are drawn clearly and the r
 
 export class Parallel {
   // axes: [{name, title, kind: linear|log|category, values: [...], categories}]; brushes: {name: [low, high]}
-  constructor({ onbrush, onpick = null, height = 360 }) {
-    Object.assign(this, { onbrush, onpick, axes: [], brushes: {}, flipped: new Set(), colours: [], height });
+  // onbrush(brushes), onorder(names), onflip(names): what the reader did
+  constructor({ onbrush, onorder, onflip, height = 360 }) {
+    Object.assign(this, { onbrush, onorder, onflip, axes: [], brushes: {}, flipped: new Set(), height });
     this.canvas = h("canvas.plot-canvas", {
       role: "img",
       "aria-label": "Parallel coordinates of all trials",
@@ -24,7 +26,8 @@ export class Parallel {
     this.resizing.observe(this.node);
     this.redraw = () => this.later();
     addEventListener("themechange", this.redraw);
-    this.#listen();
+    this.#listenToBrush();
+    this.#listenToTitles();
   }
 
   close() {
@@ -78,7 +81,41 @@ export class Parallel {
     const dense = window.devicePixelRatio || 1;
     this.canvas.width = width * dense;
     this.canvas.height = this.height * dense;
-    const ink = this.canvas.getContext("2d");
+    this.#paint(this.canvas.getContext("2d"), width, dense);
+    render(
+      this.titles,
+      this.axes.map((axis) => this.#title(axis)),
+    );
+  }
+
+  #title(axis) {
+    return h(
+      "button.axis-title",
+      {
+        key: axis.name,
+        type: "button",
+        "data-axis": axis.name,
+        title: `${axis.title}: drag it or press ← → to move the axis, click to turn it round`,
+        style: { left: `${axis.px}px` },
+        onclick: () => this.#flip(axis),
+        onkeydown: (event) => this.#key(event, axis),
+      },
+      axis.title,
+      this.flipped.has(axis.name) ? " ↓" : "",
+    );
+  }
+
+  picture() {
+    const width = this.node.clientWidth;
+    return pictureOf("Parallel coordinates", width, this.height, (ink, dense) => {
+      this.#paint(ink, width, dense);
+      ink.fillStyle = token("text");
+      ink.textAlign = "center";
+      for (const { px, title } of this.axes) ink.fillText(title, px, 22);
+    });
+  }
+
+  #paint(ink, width, dense) {
     ink.setTransform(dense, 0, 0, dense, 0, 0);
     this.#measure(width);
     const shown = [[], []];
@@ -92,26 +129,6 @@ export class Parallel {
     this.#lines(ink, shown[1].slice(haze.length), (at) => this.#colour(at), 0.75, 1);
     ink.globalAlpha = 1;
     for (const axis of this.axes) this.#axis(ink, axis);
-    render(
-      this.titles,
-      this.axes.map((axis) =>
-        h(
-          "button.axis-title",
-          {
-            key: axis.name,
-            type: "button",
-            title: `${axis.title}: click to turn the axis round`,
-            style: { left: `${axis.px}px` },
-            onclick: () => {
-              this.flipped.has(axis.name) ? this.flipped.delete(axis.name) : this.flipped.add(axis.name);
-              this.later();
-            },
-          },
-          axis.title,
-          this.flipped.has(axis.name) ? " ↓" : "",
-        ),
-      ),
-    );
   }
 
   #colour(at) {
@@ -169,7 +186,61 @@ export class Parallel {
     ink.globalAlpha = 1;
   }
 
-  #listen() {
+  #flip({ name }) {
+    if (this.moved) return;
+    const flipped = new Set(this.flipped);
+    if (!flipped.delete(name)) flipped.add(name);
+    this.set({ flipped });
+    this.onflip([...flipped]);
+  }
+
+  #key(event, axis) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const at = this.axes.indexOf(axis) + step;
+    if (!this.axes[at]) return;
+    this.#move(axis, at);
+    this.onorder(this.axes.map(({ name }) => name));
+    this.draw();
+    this.titles.children[at].focus();
+  }
+
+  #move(axis, at) {
+    this.axes = this.axes.filter((one) => one !== axis);
+    this.axes.splice(at, 0, axis);
+    this.later();
+  }
+
+  // The list of titles follows the pointer: a title itself changes its place in the document.
+  #listenToTitles() {
+    let drag = null;
+    this.titles.onpointerdown = (event) => {
+      const title = event.target.closest(".axis-title");
+      const axis = title && this.axes.find((one) => one.name === title.dataset.axis);
+      this.moved = false;
+      if (axis && event.button === 0) drag = { axis, from: event.clientX };
+    };
+    this.titles.onpointermove = (event) => {
+      if (!drag || (!this.moved && Math.abs(event.clientX - drag.from) < 6)) return;
+      if (!this.moved) this.titles.setPointerCapture(event.pointerId);
+      this.moved = true;
+      const px = event.clientX - this.node.getBoundingClientRect().left;
+      const near = (axis) => Math.abs(axis.px - px);
+      const at = this.axes.reduce((best, axis, i) => (near(axis) < near(this.axes[best]) ? i : best), 0);
+      if (this.axes[at] !== drag.axis) this.#move(drag.axis, at);
+    };
+    this.titles.onpointerup = this.titles.onpointercancel = () => {
+      if (drag && this.moved) this.onorder(this.axes.map(({ name }) => name));
+      drag = null;
+      setTimeout(() => {
+        this.moved = false; // after the click that ends a drag: it is no click
+      });
+    };
+  }
+
+  #listenToBrush() {
     let drag = null;
     const place = (event) => {
       const frame = this.canvas.getBoundingClientRect();
@@ -226,7 +297,7 @@ export function readBrushes(text) {
       .split("~")
       .map(Number);
     if (cut > 0 && ends.length === 2 && ends.every(Number.isFinite))
-      brushes[decodeURIComponent(part.slice(0, cut))] = ends;
+      brushes[decoded(part.slice(0, cut))] = ends;
   }
   return brushes;
 }

@@ -2,14 +2,16 @@
 
 import { h, render, widget } from "../dom.js";
 import { token } from "./palette.js";
+import { pictureOf } from "./picture.js";
 import { drawAxes, drawCursor, drawNothing, drawSelection, drawSeries } from "./paint.js";
 import { makeScale, padded, ticks } from "./scale.js";
 import { shownY } from "./series.js";
 
 export class Plot {
-  // describe(series, at) -> nodes of the label; onzoom({x: [from, to], y}|null); onpick(series)
-  constructor({ label, height = 320, describe, onzoom = null, onpick = null }) {
-    Object.assign(this, { label, describe, onzoom, onpick });
+  // describe(series, at) -> nodes of the label; onzoom({x: [from, to], y}|null); onpick(series);
+  // ground(ink, plot) draws what lies under the series, with `margin` pixels at the right for its key
+  constructor({ label, height = 320, describe, onzoom = null, onpick = null, ground = null, margin = 16 }) {
+    Object.assign(this, { label, describe, onzoom, onpick, ground, margin });
     this.canvas = h("canvas.plot-canvas", { tabindex: 0, role: "img", "aria-label": label });
     this.tip = h("div.plot-tip", { hidden: true });
     this.node = widget(h("div.plot", { style: { height: `${height}px` } }, this.canvas, this.tip));
@@ -70,6 +72,7 @@ export class Plot {
     ink.font = `11px ${token("font")}`;
     this.#measure(ink, width, height);
     drawAxes(ink, this);
+    this.ground?.(ink, this);
     if (this.nothing && !this.series.some((one) => one.x.length)) drawNothing(ink, this);
     ink.save();
     ink.beginPath();
@@ -107,7 +110,7 @@ export class Plot {
     const yScale = makeScale(this.y.kind, yRange, [bottom, top]);
     const yTicks = marks(this.y, yScale, (bottom - top) / (height < 250 ? 36 : 48));
     const left = 14 + Math.max(20, ...yTicks.map((one) => ink.measureText(one.text).width));
-    const right = width - 16;
+    const right = width - this.margin;
     const xScale = makeScale(this.x.kind, xRange, [left, right]);
     Object.assign(this, {
       xScale,
@@ -245,24 +248,13 @@ export class Plot {
     this.tip.style.top = `${Math.max(0, Math.min(py - height / 2, this.node.clientHeight - height))}px`;
   }
 
-  // A picture with its ground and a legend in words.
   picture() {
-    const [width, height, dense] = [this.node.clientWidth, this.node.clientHeight, 2];
-    const canvas = h("canvas");
-    canvas.width = width * dense;
-    canvas.height = (height + 28) * dense;
-    const ink = canvas.getContext("2d");
-    const cursor = this.cursor;
+    const { clientWidth: width, clientHeight: height } = this.node;
+    const { cursor } = this;
     this.cursor = null;
-    this.paint(ink, width, height, dense);
+    const made = pictureOf(this.label, width, height, (ink, dense) => this.paint(ink, width, height, dense));
     this.cursor = cursor;
-    ink.fillStyle = token("text");
-    ink.font = `12px ${token("font")}`;
-    ink.fillText(this.label, 16, height + 16);
-    ink.globalCompositeOperation = "destination-over";
-    ink.fillStyle = token("surface");
-    ink.fillRect(0, 0, width, height + 28);
-    return new Promise((resolve) => canvas.toBlob(resolve));
+    return made;
   }
 }
 

@@ -6,8 +6,12 @@ import { ago, bytes, count, moment, number, real } from "../format.js";
 import { Page } from "../page.js";
 import { dialog } from "../widgets/dialog.js";
 import { Paged } from "../widgets/paged.js";
-import { button, copyable, empty, facts, problem, skeleton, stateBadge } from "../widgets/parts.js";
+import { button, copy, copyable, empty, facts, problem, skeleton, stateBadge } from "../widgets/parts.js";
+import { register } from "../widgets/register.js";
 import { Table } from "../widgets/table.js";
+
+const READABLE = ["COMPLETED", "PARTIALLY_DELETED"];
+const COPY = "Copy the lines of Python that load it";
 
 class Checkpoints extends Page {
   constructor(place, owner) {
@@ -47,7 +51,7 @@ class Checkpoints extends Page {
               href: "#",
               onclick: (event) => {
                 event.preventDefault();
-                show(row);
+                this.#show(row);
               },
             },
             row.uuid.slice(0, 8),
@@ -100,11 +104,18 @@ class Checkpoints extends Page {
       },
       {
         key: "do",
-        title: "",
+        title: "Actions",
         cell: (row) =>
-          row.state === "DELETED"
-            ? ""
-            : h("a", { href: `/api/checkpoints/${row.uuid}/download`, download: "" }, "Download"),
+          READABLE.includes(row.state)
+            ? h(
+                "span.acts",
+                h("a", { href: `/api/checkpoints/${row.uuid}/download`, download: "" }, "Download"),
+                row.load ? button("Copy code", () => copy(row.load), { kind: "link", title: COPY }) : null,
+                row.state === "COMPLETED"
+                  ? button("Register", () => register(row.uuid, () => this.load()), { kind: "link" })
+                  : null,
+              )
+            : "",
         plain: () => "",
       },
     ].map((one) => ({ ...one, sort: null }));
@@ -141,13 +152,18 @@ class Checkpoints extends Page {
   }
 
   keys() {
-    return this.table.keys(show);
+    return this.table.keys((row) => this.#show(row));
+  }
+
+  async #show(row) {
+    const answer = await showCheckpoint(row);
+    if (answer && row.state === "COMPLETED") register(row.uuid, () => this.load());
   }
 }
 
-function show(row) {
+function showCheckpoint(row) {
   const files = Object.entries(row.files ?? {});
-  dialog(
+  return dialog(
     `Checkpoint ${row.uuid.slice(0, 8)}`,
     [
       facts([
@@ -171,7 +187,7 @@ function show(row) {
         ),
       ),
     ],
-    { ok: "Close", cancel: null },
+    row.state === "COMPLETED" ? { ok: "Register …", cancel: "Close" } : { ok: "Close", cancel: null },
   );
 }
 

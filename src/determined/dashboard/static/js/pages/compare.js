@@ -6,12 +6,12 @@ import { look } from "../chart/palette.js";
 import { swatch } from "../chart/swatch.js";
 import { seriesKey } from "../chart/series.js";
 import { h, hold } from "../dom.js";
-import { count, csv, measuredFirst, metricTitle, number, real, value } from "../format.js";
+import { count, isCounter, metricTitle, number, real, value } from "../format.js";
 import { want } from "../live.js";
 import { Page } from "../page.js";
 import { go, setQuery } from "../router.js";
 import { ChartGrid } from "../widgets/chart_grid.js";
-import { button, card, download, empty, problem, skeleton, stateBadge } from "../widgets/parts.js";
+import { button, card, csvButton, empty, problem, skeleton, stateBadge } from "../widgets/parts.js";
 
 class Compare extends Page {
   constructor(place) {
@@ -90,7 +90,7 @@ class Compare extends Page {
       ];
     if (!this.found) return [h("h1", "Compare"), form, skeleton(10)];
     const { trials } = this.found;
-    const metrics = measuredFirst(this.found.metrics);
+    const metrics = this.found.metrics.filter((one) => !isCounter(one));
     this.#charts(trials, metrics);
     return [
       h("div.head", h("h1.what", `Compare ${count(trials.length, "trial")}`), form),
@@ -154,7 +154,7 @@ class Compare extends Page {
         values,
       })),
       ...Object.entries(differs.metrics ?? {})
-        .filter(([name]) => !/\.(batches|epochs)$/.test(name))
+        .filter(([name]) => !isCounter({ name: name.split(".").at(-1) }))
         .map(([name, values]) => ({ kind: "metric", name, values: values.map((it) => real(it) ?? it) })),
     ];
   }
@@ -162,22 +162,12 @@ class Compare extends Page {
   #table() {
     const { trials } = this.found;
     const rows = this.#rows();
-    const save = () =>
-      download(
-        "compare.csv",
-        new Blob(
-          [
-            csv([
-              ["", ...trials.map((one) => this.#name(one))],
-              ...rows.map((row) => [row.name, ...row.values]),
-            ]),
-          ],
-          { type: "text/csv" },
-        ),
-      );
     return card(
       "What differs",
-      button("CSV", save, { kind: "quiet" }),
+      csvButton("compare", () => [
+        ["", ...trials.map((one) => this.#name(one))],
+        ...rows.map((row) => [row.name, ...row.values]),
+      ]),
       h(
         "div.scroll-x",
         h(
@@ -229,7 +219,10 @@ class Compare extends Page {
     if (!rows.length) return null;
     return card(
       "Configuration: what differs",
-      null,
+      csvButton("compare-configuration", () => [
+        ["", ...trials.map((one) => this.#name(one))],
+        ...rows.map(([name, values]) => [name, ...values]),
+      ]),
       h(
         "div.scroll-x",
         h(

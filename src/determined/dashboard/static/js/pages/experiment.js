@@ -3,11 +3,13 @@
 import { get, path, send } from "../api.js";
 import { h, hold } from "../dom.js";
 import { ago, count, duration, moment, percent } from "../format.js";
+import { go } from "../router.js";
 import { verbButtons } from "../verbs.js";
-import { dialog } from "../widgets/dialog.js";
+import { dialog, labelsOf, textField } from "../widgets/dialog.js";
 import { button, problem, progressBar, skeleton, stateBadge } from "../widgets/parts.js";
+import { tensorboardButton } from "../widgets/tensorboard.js";
 import { tabBar, TabbedPage } from "../widgets/tabs.js";
-import { toast } from "../widgets/toast.js";
+import { tried } from "../widgets/toast.js";
 
 const TABS = {
   overview: ["Overview", () => import("./experiment/overview.js")],
@@ -45,8 +47,7 @@ class ExperimentPage extends TabbedPage {
 
   async edit() {
     const { name, description, labels } = this.experiment;
-    const field = (key, label, value) =>
-      h("label.labelled.wide-field", label, h("input.field.long", { name: key, value }));
+    const field = (key, label, value) => textField(key, label, { value });
     const answer = await dialog(
       "Edit experiment",
       [
@@ -59,20 +60,12 @@ class ExperimentPage extends TabbedPage {
     if (!answer) return;
     await this.change({
       ...answer,
-      labels: answer.labels
-        .split(",")
-        .map((one) => one.trim())
-        .filter(Boolean),
+      labels: labelsOf(answer.labels),
     });
   }
 
   async change(changes) {
-    try {
-      await send("PATCH", path("experiments", this.id), changes);
-      toast("Saved.", "good");
-    } catch (error) {
-      toast([error.message, error.next].filter(Boolean).join(" "), "bad");
-    }
+    await tried(() => send("PATCH", path("experiments", this.id), changes), "Saved.");
     await this.load();
   }
 
@@ -91,7 +84,7 @@ class ExperimentPage extends TabbedPage {
                 h(
                   "a",
                   { href: `/?project=${it.project.id}` },
-                  [it.project.workspace, it.project.name].filter(Boolean).join(" / "),
+                  [...new Set([it.project.workspace, it.project.name])].filter(Boolean).join(" / "),
                 ),
                 "/",
               ]
@@ -133,7 +126,8 @@ class ExperimentPage extends TabbedPage {
       ),
       h(
         "div.bar",
-        verbButtons([it], () => this.load()),
+        it.trials ? tensorboardButton({ experiments: [it.id] }) : null,
+        verbButtons([it], (verb) => (verb === "delete" ? go("/") : this.load())),
       ),
     );
   }

@@ -1,11 +1,11 @@
 // All experiments: search, filter, sort, choose, act.
 
-import { get, query as toQuery, send } from "../api.js";
+import { get, query as toQuery } from "../api.js";
 import { h, hold } from "../dom.js";
 import { count, value } from "../format.js";
 import { Page } from "../page.js";
 import { go, setQuery } from "../router.js";
-import { act, labelField, verbButtons } from "../verbs.js";
+import { act, labelExperiments, verbButtons } from "../verbs.js";
 import { dialog } from "../widgets/dialog.js";
 import { experimentColumns } from "../widgets/experiment_columns.js";
 import { openMenu, openPicker } from "../widgets/menu.js";
@@ -300,18 +300,7 @@ class Experiments extends Page {
   }
 
   async #label(rows) {
-    const answer = await dialog(`Label ${count(rows.length, "experiment")}`, [labelField()], { ok: "Add" });
-    if (!answer?.label) return;
-    try {
-      await send("POST", "/api/experiments/verbs", {
-        verb: "label",
-        ids: rows.map((row) => row.id),
-        label: answer.label,
-      });
-      toast(`Labelled ${count(rows.length, "experiment")} “${answer.label}”.`, "good");
-    } catch (error) {
-      toast(error.message, "bad");
-    }
+    await labelExperiments(rows);
     this.load();
   }
 

@@ -1,12 +1,54 @@
-// The model registry: models and their versions.
+// The model registry: names for checkpoints that are worth keeping.
 
-import { get, path } from "../api.js";
+import { get, send } from "../api.js";
 import { h, hold } from "../dom.js";
-import { ago, bytes, count, moment, number } from "../format.js";
+import { ago, count, moment } from "../format.js";
 import { Page } from "../page.js";
-import { go } from "../router.js";
-import { card, copyable, empty, facts, problem, skeleton } from "../widgets/parts.js";
+import { go, setQuery } from "../router.js";
+import { dialog, labelsOf, textField } from "../widgets/dialog.js";
+import { button, empty, problem, skeleton } from "../widgets/parts.js";
 import { Table } from "../widgets/table.js";
+import { tried } from "../widgets/toast.js";
+
+const COLUMNS = [
+  {
+    key: "name",
+    title: "Model",
+    cell: (row) =>
+      h(
+        "span.name",
+        h("a", { href: hrefOf(row.name) }, row.name),
+        row.archived ? h("span.chip", "archived") : null,
+        row.labels.map((label) => h("span.chip", label)),
+      ),
+    plain: (row) => row.name,
+  },
+  {
+    key: "description",
+    title: "Description",
+    cell: (row) => row.description,
+    plain: (row) => row.description,
+    hover: (row) => row.description,
+  },
+  {
+    key: "versions",
+    title: "Versions",
+    number: true,
+    cell: (row) => row.num_versions,
+    plain: (row) => row.num_versions,
+  },
+  { key: "workspace", title: "Workspace", cell: (row) => row.workspace, plain: (row) => row.workspace },
+  { key: "owner", title: "Owner", cell: (row) => row.owner, plain: (row) => row.owner },
+  {
+    key: "updated",
+    title: "Updated",
+    cell: (row) => ago(row.updated),
+    plain: (row) => moment(row.updated),
+    hover: (row) => moment(row.updated),
+  },
+].map((one) => ({ ...one, sort: null }));
+
+const hrefOf = (name) => `/models/${encodeURIComponent(name)}`;
 
 class Models extends Page {
   constructor(place) {
@@ -14,77 +56,43 @@ class Models extends Page {
     this.table = new Table({ label: "Models", id: (row) => row.name, height: "calc(100vh - 180px)" });
   }
 
-  get name() {
-    return this.place.params.name;
-  }
-
   get title() {
-    return this.name ?? "Models";
-  }
-
-  accepts(place) {
-    return place.params.name === this.name;
+    return "Models";
   }
 
   load() {
     return this.ask(async () => {
-      this.found = await get(this.name ? path("models", this.name) : "/api/models", {}, this.signal);
+      this.found = (await get("/api/models", {}, this.signal)).rows;
     });
+  }
+
+  async #create() {
+    const fields = [
+      textField("name", "Name", { required: true, maxlength: 255, autocomplete: "off" }),
+      textField("description", "Description"),
+      textField("labels", "Labels, with commas"),
+    ];
+    const answer = await dialog("New model", fields, { ok: "Create" });
+    if (!answer) return;
+    const body = { ...answer, name: answer.name.trim(), labels: labelsOf(answer.labels) };
+    const made = await tried(() => send("POST", "/api/models", body), "Created.");
+    if (made) go(hrefOf(made.model));
   }
 
   view() {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.found) return skeleton(8);
-    return this.name ? this.#one() : this.#all();
-  }
-
-  #all() {
-    const { rows } = this.found;
+    const showsArchived = this.query.archived === "1";
+    const rows = this.found.filter((one) => showsArchived || !one.archived);
+    rows.sort((a, b) => b.updated - a.updated);
     this.table.set({
       rows,
       total: rows.length,
-      columns: [
-        {
-          key: "name",
-          title: "Model",
-          sort: null,
-          cell: (row) =>
-            h(
-              "span.name",
-              h("a", { href: `/models/${encodeURIComponent(row.name)}` }, row.name),
-              (row.labels ?? []).map((label) => h("span.chip", label)),
-            ),
-          plain: (row) => row.name,
-        },
-        {
-          key: "description",
-          title: "Description",
-          sort: null,
-          cell: (row) => row.description,
-          plain: (row) => row.description,
-          hover: (row) => row.description,
-        },
-        {
-          key: "versions",
-          title: "Versions",
-          number: true,
-          sort: null,
-          cell: (row) => row.num_versions,
-          plain: (row) => row.num_versions,
-        },
-        {
-          key: "updated",
-          title: "Updated",
-          sort: null,
-          cell: (row) => ago(row.updated ?? row.created),
-          plain: (row) => moment(row.updated ?? row.created),
-          hover: (row) => moment(row.updated ?? row.created),
-        },
-      ],
+      columns: COLUMNS,
       empty: () =>
         empty(
           "No models registered yet.",
-          "A model is a name for checkpoints that are worth keeping; register one in Python:",
+          "A model is a name for checkpoints that are worth keeping. Register one among the checkpoints of a trial, or in Python:",
           h("code", 'client.create_model("mnist").register_version(checkpoint_uuid)'),
         ),
     });
@@ -93,71 +101,22 @@ class Models extends Page {
       h(
         "section.card",
         { "aria-label": "Models" },
-        h("div.bar.table-tools", h("span.count", count(rows.length, "model"))),
+        h(
+          "div.bar.table-tools",
+          button("New model", () => this.#create()),
+          this.found.some((one) => one.archived)
+            ? button("Archived", () => setQuery({ archived: !showsArchived }), { pressed: showsArchived })
+            : null,
+          h("span.count", count(rows.length, "model")),
+          button("CSV", () => this.table.export("models"), { kind: "quiet" }),
+        ),
         hold(this.table.node),
       ),
     ];
   }
 
-  #one() {
-    const model = this.found;
-    const { versions } = model;
-    return [
-      h(
-        "div.head",
-        h(
-          "div.what",
-          h("div.crumbs", h("a", { href: "/models" }, "Models"), "/", h("span", model.name)),
-          h("h1", model.name),
-          model.description ? h("p.muted", model.description) : null,
-          h(
-            "div.under",
-            count(versions.length, "version"),
-            (model.labels ?? []).map((label) => h("span.chip", label)),
-          ),
-        ),
-      ),
-      model.notes ? card("Notes", null, h("div.inside", h("pre", model.notes))) : null,
-      versions.length
-        ? versions.map((one) =>
-            card(
-              `Version ${one.number}${one.name ? `: ${one.name}` : ""}`,
-              h("span.muted", { title: moment(one.created) }, ago(one.created)),
-              h(
-                "div.inside.stack",
-                facts([
-                  ["Checkpoint", h("span.mono", one.checkpoint_uuid)],
-                  [
-                    "Trial",
-                    one.trial_id &&
-                      h(
-                        "a",
-                        { href: `/trials/${one.trial_id}` },
-                        `Trial ${one.trial_id} at batch ${number(one.steps)}`,
-                      ),
-                  ],
-                  ["Size", bytes(one.size)],
-                  ["Comment", one.comment],
-                  ["Notes", one.notes],
-                  ["Labels", (one.labels ?? []).join(", ")],
-                ]),
-                one.load ? copyable(one.load) : null,
-                one.state === "DELETED"
-                  ? null
-                  : h(
-                      "a",
-                      { href: `/api/checkpoints/${one.checkpoint_uuid}/download`, download: "" },
-                      "Download",
-                    ),
-              ),
-            ),
-          )
-        : empty("No versions yet."),
-    ];
-  }
-
   keys() {
-    return this.name ? [] : this.table.keys((row) => go(`/models/${encodeURIComponent(row.name)}`));
+    return this.table.keys((row) => go(hrefOf(row.name)));
   }
 }
 

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { h } from "../dom.js";
 import { ago, count } from "../format.js";
 import { Page } from "../page.js";
-import { card, empty, problem, skeleton } from "../widgets/parts.js";
+import { card, csvButton, empty, problem, skeleton } from "../widgets/parts.js";
 
 class Queue extends Page {
   get title() {
@@ -66,7 +66,13 @@ class Queue extends Page {
     const waiting = title === "Waiting";
     return card(
       title,
-      h("span.muted", count(rows.length, "trial")),
+      [
+        h("span.muted", count(rows.length, "trial")),
+        csvButton(title.toLowerCase(), () => [
+          ["trial", "experiment", "name", "slots", waiting ? "why" : "since"],
+          ...rows.map((one) => [one.trial_id, one.experiment_id, one.name, one.slots, waiting ? one.why : one.since]),
+        ]),
+      ],
       h(
         "div.scroll-x",
         h(

@@ -5,6 +5,7 @@ import { h, hold } from "../dom.js";
 import { count, duration, number } from "../format.js";
 import { killTrial } from "../verbs.js";
 import { button, isOver, problem, progressBar, skeleton, stateBadge } from "../widgets/parts.js";
+import { tensorboardButton } from "../widgets/tensorboard.js";
 import { tabBar, TabbedPage } from "../widgets/tabs.js";
 
 const TABS = {
@@ -68,6 +69,7 @@ class TrialPage extends TabbedPage {
       ),
       h(
         "div.bar",
+        tensorboardButton({ trials: [trial.id] }),
         isOver(trial.state) || experiment.unmanaged
           ? null
           : button("Kill", () => killTrial(trial, () => this.load()), { kind: "danger" }),

@@ -26,5 +26,14 @@ export function dialog(title, inside, { ok = "OK", cancel = "Cancel", danger = f
   });
 }
 
+export const textField = (name, label, more = {}) =>
+  h("label.labelled.wide-field", label, h("input.field.long", { name, ...more }));
+
+export const labelsOf = (text) =>
+  text
+    .split(",")
+    .map((one) => one.trim())
+    .filter(Boolean);
+
 export const confirm = (title, text, ok) =>
   dialog(title, [h("p", text)], { ok, cancel: "Go back", danger: true });

@@ -1,7 +1,7 @@
 // Parts that every page uses, as functions from values to nodes.
 
 import { h } from "../dom.js";
-import { percent } from "../format.js";
+import { csv, percent } from "../format.js";
 import { icon, stateShape } from "./icons.js";
 import { toast } from "./toast.js";
 
@@ -31,7 +31,9 @@ export function stateBadge(state, title = "") {
 
 const sentence = (state) => (state ? state[0] + state.slice(1).toLowerCase().replaceAll("_", " ") : "–");
 
-export function progressBar(share, state, label = "Progress") {
+// What is completed without ever telling how far it was has come all the way.
+export function progressBar(reported, state, label = "Progress") {
+  const share = reported ?? (state === "COMPLETED" ? 1 : null);
   const known = share !== null && share !== undefined;
   return h(
     "span.progress",
@@ -51,7 +53,7 @@ export function progressBar(share, state, label = "Progress") {
 export function button(
   text,
   onclick,
-  { kind = "", title = null, disabled = false, pressed = null, picture = null } = {},
+  { kind = "", title = null, label = null, disabled = false, pressed = null, picture = null } = {},
 ) {
   const classes = ["button", ...kind.split(" ").filter(Boolean), ...(picture && !text ? ["icon"] : [])].join(
     ".",
@@ -63,7 +65,7 @@ export function button(
       onclick,
       disabled,
       title,
-      "aria-label": text ? null : title,
+      "aria-label": label ?? (text ? null : title),
       "aria-pressed": pressed === null ? null : String(pressed),
     },
     picture ? icon(picture) : null,
@@ -120,6 +122,13 @@ export async function copy(text) {
     toast("The browser did not let the page copy. Select the text and copy it yourself.", "bad");
   }
 }
+
+// A table that is drawn at once, as a file. rows: the first one holds the titles
+export const csvButton = (name, rows) =>
+  button("CSV", () => download(`${name}.csv`, new Blob([csv(rows())], { type: "text/csv" })), {
+    kind: "quiet",
+    label: `Save ${name} as CSV`,
+  });
 
 export function empty(title, ...more) {
   return h(

@@ -1,4 +1,4 @@
-// What a search found: one view of five at a time.
+// What a search found: one view of six at a time.
 
 import { hold } from "../../dom.js";
 import { Page } from "../../page.js";
@@ -8,7 +8,8 @@ import { choice, skeleton } from "../../widgets/parts.js";
 const VIEWS = {
   parallel: ["Parallel coordinates", () => import("../search/parallel.js")],
   scatter: ["Scatter", () => import("../search/scatter.js")],
-  contour: ["Heat map", () => import("../search/contour.js")],
+  contour: ["Contour", () => import("../search/contour.js")],
+  heat: ["Heat map", () => import("../search/heat.js")],
   importance: ["Importance", () => import("../search/importance.js")],
   rungs: ["Rungs", () => import("../search/rungs.js")],
 };

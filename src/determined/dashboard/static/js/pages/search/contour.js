@@ -1,84 +1,125 @@
-// Pairs of hyperparameters: the best value found in each cell.
+// Two hyperparameters and the landscape between the trials: contour lines over what was measured.
 
-import { get, path } from "../../api.js";
-import { Heat } from "../../chart/heat.js";
+import { drawContour, makeContour } from "../../chart/contour.js";
+import { pictureButton } from "../../chart/picture.js";
+import { ramp, token } from "../../chart/palette.js";
+import { Plot } from "../../chart/plot.js";
+import { padded } from "../../chart/scale.js";
 import { h, hold } from "../../dom.js";
+import { count, number, real } from "../../format.js";
 import { Page } from "../../page.js";
-import { setQuery } from "../../router.js";
-import { card, empty, problem, select, skeleton } from "../../widgets/parts.js";
-import { axesOf, fetchPoints } from "./points.js";
+import { go, setQuery } from "../../router.js";
+import { button, card, empty, problem, skeleton } from "../../widgets/parts.js";
+import { axesOf, describeTrial, fetchPoints, goodness, numericAxes, pairOf, pairSelects } from "./points.js";
+
+const MOST_DOTS = 200; // more hide what lies under them
 
 class Contour extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    this.heat = new Heat({ label: "Best value by pairs of hyperparameters" });
+    this.plot = new Plot({
+      label: "Contour lines of trials",
+      height: 440,
+      margin: 84,
+      ground: (ink, plot) => this.made && drawContour(ink, plot, this.made),
+      onpick: (series, at) => go(`/trials/${series.ids[at]}`),
+      describe: (series, at) => describeTrial(this.all, at, owner.experiment),
+      onzoom: (range) => this.#zoom(range),
+    });
   }
 
   close() {
     super.close();
-    this.heat.close();
+    this.plot.close();
   }
 
   load() {
     return this.ask(async () => {
-      this.axes ??= axesOf(
-        await fetchPoints(this.owner.id, this.signal),
-        this.owner.experiment.hparams ?? [],
-      );
-      const [x, y] = this.#pair();
-      if (!y) return;
-      const grid = await get(
-        path("experiments", this.owner.id, "contour"),
-        { x: x.name, y: y.name, bins: this.bins },
-        this.signal,
-      );
-      this.heat.set({
-        grid,
-        xTitle: x.title,
-        yTitle: y.title,
-        smallerIsBetter: this.owner.experiment.searcher?.smaller_is_better ?? true,
-      });
+      this.all ??= await fetchPoints(this.owner.id, this.signal);
     });
   }
 
-  // Few trials in many cells would be a starry sky.
-  get bins() {
-    return this.query.bins ?? (this.owner.experiment.trials < 100 ? "8" : "16");
-  }
-
-  #pair() {
-    const x = this.axes.find((one) => one.name === this.query.sx) ?? this.axes[0];
-    const y =
-      this.axes.find((one) => one.name === this.query.sy && one !== x) ?? this.axes.find((one) => one !== x);
-    return [x, y];
+  #zoom(range) {
+    const { x, y } = this.plot;
+    this.plot.set({ x: { ...x, range: range?.x ?? x.whole }, y: { ...y, range: range?.y ?? y.whole } });
   }
 
   view() {
     if (this.error) return problem(this.error, () => this.load());
-    if (!this.axes) return skeleton(12);
-    const [x, y] = this.#pair();
-    if (!y)
+    if (!this.all) return skeleton(12);
+    const axes = numericAxes(axesOf(this.all, this.owner.experiment.hparams ?? []));
+    const [x, y] = pairOf(axes, this.query);
+    const known = this.all.values.filter((it) => Number.isFinite(real(it))).length;
+    if (!y || known < 3)
       return empty(
-        "Nothing to compare yet.",
-        "A heat map needs two hyperparameters that differ between trials.",
+        "Nothing to draw lines through.",
+        "It needs three trials with a result and two hyperparameters that are numbers; the heat map shows others too.",
       );
-    const options = this.axes.map((one) => ({ value: one.name, text: one.title }));
+    this.#plot(x, y, known);
+    const metric = this.owner.experiment.searcher?.metric ?? "value";
     return card(
-      `Best ${this.owner.experiment.searcher?.metric ?? "value"}`,
+      `${metric} over ${x.title} and ${y.title}`,
       [
-        select("x", options, x.name, (sx) => setQuery({ sx })),
-        select("y", options, y.name, (sy) => setQuery({ sy })),
-        select(
-          "Cells",
-          ["8", "16", "32"].map((n) => ({ value: n, text: `${n} × ${n}` })),
-          this.bins,
-          (bins) => setQuery({ bins }),
-        ),
+        pairSelects(axes, x, y),
+        button("Log metric", () => setQuery({ logmetric: !this.query.logmetric }), {
+          pressed: Boolean(this.query.logmetric),
+        }),
+        pictureButton("contour", this.plot),
       ],
-      hold(this.heat.node),
-      h("div.chart-foot", "Each cell shows its best trial; grey cells have none."),
+      hold(this.plot.node),
+      h(
+        "div.chart-foot",
+        h(
+          "span",
+          known > MOST_DOTS ? `Dots are the ${MOST_DOTS} best of ${count(known, "trial")}. ` : `Dots are ${count(known, "trial")}. `,
+          "Tints and lines are interpolated between the trials (means weighted by distance; the other hyperparameters differ too); far from any trial nothing is drawn.",
+          this.made.cut === null ? "" : ` Values worse than ${number(this.made.cut, 3)} share the weakest tint.`,
+        ),
+      ),
     );
+  }
+
+  #plot(x, y, known) {
+    const smallerIsBetter = this.owner.experiment.searcher?.smaller_is_better ?? true;
+    const kind = this.query.logmetric ? "log" : "linear";
+    const key = `${x.name} ${y.name} ${kind} ${this.all.ids.length}`;
+    if (key === this.plotted) return;
+    this.plotted = key;
+    const values = this.all.values.map((it) => real(it) ?? NaN);
+    const side = (axis) => {
+      const places = Float64Array.from(axis.values, (it, at) => (Number.isFinite(values[at]) ? (it ?? NaN) : NaN));
+      const fine = places.filter((it) => Number.isFinite(it) && (axis.kind !== "log" || it > 0));
+      const [low, high] = [Math.min(...fine), Math.max(...fine)];
+      return { kind: axis.kind, title: axis.title, values: places, low, high };
+    };
+    const [across, up] = [side(x), side(y)];
+    this.made = makeContour({ x: across, y: up, values, kind, smallerIsBetter });
+    const worth = goodness(this.all.values, smallerIsBetter);
+    const shown = worth.map((it) => it !== null && it * (known - 1) >= known - MOST_DOTS);
+    const dots = (places) => places.map((it, at) => (shown[at] ? it : NaN));
+    const frame = (one) => {
+      const whole = padded(one.low, one.high, one.kind);
+      return { kind: one.kind, title: one.title, range: whole, whole };
+    };
+    this.plot.set({
+      series: [
+        {
+          key: "trials",
+          name: "trials",
+          dots: true,
+          ids: this.all.ids,
+          x: dots(across.values),
+          y: dots(up.values),
+          color: token("line-strong"),
+          colors: worth.map((it) => (it === null ? token("line-strong") : ramp(it))),
+          ring: token("text"),
+          radius: 4,
+        },
+      ],
+      x: frame(across),
+      y: frame(up),
+    });
   }
 }
 

@@ -4,7 +4,7 @@ import { get, path } from "../../api.js";
 import { h } from "../../dom.js";
 import { count, percent } from "../../format.js";
 import { Page } from "../../page.js";
-import { card, empty, problem, progressBar, skeleton } from "../../widgets/parts.js";
+import { card, csvButton, empty, problem, progressBar, skeleton } from "../../widgets/parts.js";
 
 class Importance extends Page {
   constructor(place, owner) {
@@ -34,7 +34,10 @@ class Importance extends Page {
       );
     return card(
       "Importance of hyperparameters",
-      h("span.muted", `${method}, ${count(trials, "trial")}`),
+      [
+        h("span.muted", `${method}, ${count(trials, "trial")}`),
+        csvButton(`experiment-${this.owner.id}-importance`, () => [["hyperparameter", "importance"], ...rows]),
+      ],
       h(
         "div.inside.importance",
         rows.map(([name, share]) => [

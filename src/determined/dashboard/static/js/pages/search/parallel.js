@@ -1,8 +1,9 @@
 // Parallel coordinates over a table: what is brushed above is listed below.
 
 import { brushSentence, brushText, Parallel, readBrushes } from "../../chart/parallel.js";
+import { pictureButton } from "../../chart/picture.js";
 import { h, hold } from "../../dom.js";
-import { count, number, real, value } from "../../format.js";
+import { count, decoded, number, real, value } from "../../format.js";
 import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
 import { button, empty, problem, skeleton, stateBadge } from "../../widgets/parts.js";
@@ -15,6 +16,8 @@ class ParallelView extends Page {
     this.owner = owner;
     this.chart = new Parallel({
       onbrush: (brushes) => setQuery({ brush: brushText(brushes) }, { replace: true }),
+      onorder: (names) => setQuery({ axes: namesText(names) }, { replace: true }),
+      onflip: (names) => setQuery({ flip: namesText(names) }, { replace: true }),
     });
     this.table = new Table({
       label: "Trials that pass",
@@ -55,8 +58,15 @@ class ParallelView extends Page {
     if (!axes.length || this.all.ids.length < 2)
       return empty("Nothing to compare yet.", "This view shows trials whose hyperparameters differ.");
     axes.push({ name: "metric", title: metric, kind: "linear", values: this.all.values.map(real) });
+    const wanted = readNames(this.query.axes);
+    axes.sort((a, b) => placeIn(wanted, a.name) - placeIn(wanted, b.name));
     const brushes = readBrushes(this.query.brush);
-    this.chart.set({ axes, goodness: goodness(this.all.values, smaller), brushes });
+    this.chart.set({
+      axes,
+      goodness: goodness(this.all.values, smaller),
+      brushes,
+      flipped: new Set(readNames(this.query.flip)),
+    });
     const rows = this.#rows(axes, brushes, smaller);
     return [
       h(
@@ -69,7 +79,7 @@ class ParallelView extends Page {
             "span.muted",
             Object.keys(brushes).length
               ? brushSentence(axes, brushes)
-              : "Drag along an axis to keep the trials that pass there. The stronger the colour, the better.",
+              : "Drag along an axis to keep the trials that pass there, drag its name to move it. The stronger the colour, the better.",
           ),
           Object.keys(brushes).length
             ? button("Clear", () => setQuery({ brush: "" }, { replace: true }), {
@@ -77,6 +87,7 @@ class ParallelView extends Page {
                 picture: "close",
               })
             : null,
+          pictureButton("parallel coordinates", this.chart),
         ),
         h("div.scroll-x", hold(this.chart.node)),
       ),
@@ -99,6 +110,7 @@ class ParallelView extends Page {
   }
 
   #rows(axes, brushes, smaller) {
+    const own = axes.filter(({ name }) => name !== "metric");
     const { ids, states, steps, values, hparams } = this.all;
     const place = (axis, at) =>
       axis.kind === "category" ? axis.categories.indexOf(String(axis.values[at])) : axis.values[at];
@@ -116,7 +128,7 @@ class ParallelView extends Page {
       state: states[at],
       steps: steps[at],
       best: real(values[at]),
-      hparams: Object.fromEntries(axes.slice(0, -1).map(({ name }) => [name, hparams[name][at]])),
+      hparams: Object.fromEntries(own.map(({ name }) => [name, hparams[name][at]])),
     }));
     const sort = this.query.psort ?? "best";
     const order = this.query.porder ?? (smaller ? "asc" : "desc");
@@ -146,7 +158,7 @@ class ParallelView extends Page {
         cell: (row) => number(row.steps),
         plain: (row) => row.steps,
       },
-      ...axes.slice(0, -1).map(({ name }) => ({
+      ...own.map(({ name }) => ({
         key: `hparam:${name}`,
         title: name,
         number: true,
@@ -168,6 +180,11 @@ class ParallelView extends Page {
     return this.table.keys((row) => go(`/trials/${row.id}`));
   }
 }
+
+// Names in the address; those that it does not list keep their order, at the end.
+const namesText = (names) => names.map(encodeURIComponent).join(",");
+const readNames = (text) => (text ?? "").split(",").filter(Boolean).map(decoded);
+const placeIn = (names, name) => (names.includes(name) ? names.indexOf(name) : names.length);
 
 // Missing values and NaN come last, whichever the order.
 function byValue(a, b, sign) {

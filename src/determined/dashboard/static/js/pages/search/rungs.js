@@ -177,12 +177,11 @@ class Rungs extends Page {
     if (!steps?.length) return null;
     return card(
       "Step by step",
-      h("span.muted", count(steps.length, "step")),
+      h("span.muted", steps.length > 200 ? `the last 200 of ${count(steps.length, "step")}` : count(steps.length, "step")),
       h(
         "ul.events.inside",
         steps
-          .slice(-200)
-          .reverse()
+          .slice(0, 200)
           .map((one) => h("li", h("time", one.time ? clock(one.time) : one.number), h("span", one.sentence))),
       ),
     );

@@ -1,13 +1,14 @@
 // Each trial as a dot: any hyperparameter against the metric or another one.
 
 import { ramp, token } from "../../chart/palette.js";
+import { pictureButton } from "../../chart/picture.js";
 import { Plot } from "../../chart/plot.js";
 import { h, hold } from "../../dom.js";
-import { count, number, real, value } from "../../format.js";
+import { count, real } from "../../format.js";
 import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
-import { button, card, download, empty, problem, select, skeleton } from "../../widgets/parts.js";
-import { axesOf, fetchPoints, goodness } from "./points.js";
+import { button, card, empty, problem, skeleton } from "../../widgets/parts.js";
+import { axesOf, describeTrial, fetchPoints, goodness, pairSelects } from "./points.js";
 
 class Scatter extends Page {
   constructor(place, owner) {
@@ -17,7 +18,7 @@ class Scatter extends Page {
       label: "Scatter of trials",
       height: 440,
       onpick: (series, at) => go(`/trials/${series.ids[at]}`),
-      describe: (series, at) => this.#describe(series, at),
+      describe: (series, at) => describeTrial(this.all, at, owner.experiment),
       onzoom: (range) =>
         this.plot.set({
           x: { ...this.plot.x, range: range?.x ?? null },
@@ -53,21 +54,15 @@ class Scatter extends Page {
     const x = axes.find((one) => one.name === this.query.sx) ?? axes[0];
     const y = axes.find((one) => one.name === this.query.sy) ?? metric;
     this.#plot(x, y, experiment.searcher?.smaller_is_better ?? true);
-    const options = axes.map((one) => ({ value: one.name, text: one.title }));
     const lost = this.all.values.filter((it) => !Number.isFinite(real(it))).length;
     return card(
       `${y.title} over ${x.title}`,
       [
-        select("x", options, x.name, (sx) => setQuery({ sx })),
-        select("y", options, y.name, (sy) => setQuery({ sy })),
+        pairSelects(axes, x, y),
         button("Log metric", () => setQuery({ logmetric: !this.query.logmetric }), {
           pressed: Boolean(this.query.logmetric),
         }),
-        button("", async () => download("scatter.png", await this.plot.picture()), {
-          kind: "quiet",
-          title: "Save as PNG",
-          picture: "image",
-        }),
+        pictureButton("scatter", this.plot),
       ],
       hold(this.plot.node),
       h(
@@ -109,21 +104,6 @@ class Scatter extends Page {
     });
   }
 
-  #describe(series, at) {
-    const { ids, values, hparams } = this.all;
-    const differing = Object.entries(hparams)
-      .filter(([, all]) => new Set(all.map(String)).size > 1)
-      .slice(0, 8);
-    return [
-      h("strong", `Trial ${ids[at]}`),
-      h(
-        "dl.facts",
-        h("dt", this.owner.experiment.searcher?.metric ?? "Best"),
-        h("dd", number(real(values[at]), 6)),
-        differing.map(([name, all]) => [h("dt.mono", name), h("dd.mono", value(all[at]))]),
-      ),
-    ];
-  }
 }
 
 export const open = (place, owner) => new Scatter(place, owner).begin();

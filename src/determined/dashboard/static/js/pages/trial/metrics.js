@@ -3,12 +3,12 @@
 import { curveControls, curveOptions, everyBatch } from "../../chart/controls.js";
 import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
-import { count, measuredFirst, metricTitle } from "../../format.js";
+import { count, isCounter, measuredFirst, metricTitle } from "../../format.js";
 import { want } from "../../live.js";
 import { Page } from "../../page.js";
 import { setQuery } from "../../router.js";
 import { ChartGrid } from "../../widgets/chart_grid.js";
-import { empty } from "../../widgets/parts.js";
+import { button, empty } from "../../widgets/parts.js";
 
 class Metrics extends Page {
   constructor(place, owner) {
@@ -34,8 +34,9 @@ class Metrics extends Page {
 
   view() {
     const { id, trial } = this.owner;
-    const metrics = measuredFirst(trial.metrics ?? []);
-    if (!metrics.length) return empty("No metrics yet.", "Curves appear with the first report.");
+    const all = measuredFirst(trial.metrics ?? []);
+    const metrics = this.query.counters === "1" || this.query.find ? all : all.filter((one) => !isCounter(one));
+    if (!all.length) return empty("No metrics yet.", "Curves appear with the first report.");
     const wanted = (this.query.find ?? "").toLowerCase();
     const found = metrics.filter(({ group, name }) => `${group} ${name}`.toLowerCase().includes(wanted));
     const key = (metric) => seriesKey(id, metric, metric.batches && everyBatch(this.query));
@@ -57,7 +58,13 @@ class Metrics extends Page {
           value: this.query.find ?? "",
           oninput: (event) => setQuery({ find: event.target.value }, { replace: true }),
         }),
-        curveControls(this.query, metrics, { batches: metrics.some((one) => one.batches) }),
+        curveControls(this.query, all, { batches: metrics.some((one) => one.batches) }),
+        all.some(isCounter)
+          ? button("Counters", () => setQuery({ counters: this.query.counters !== "1" }), {
+              pressed: this.query.counters === "1",
+              title: "Batches and epochs, as they were reported",
+            })
+          : null,
         h(
           "span.muted",
           found.length === metrics.length

@@ -3,7 +3,7 @@
 import { h } from "../../dom.js";
 import { duration, measuredFirst, moment, number, real, value } from "../../format.js";
 import { Page } from "../../page.js";
-import { card, copyable, empty, facts, stateBadge } from "../../widgets/parts.js";
+import { card, copyable, csvButton, empty, facts, isOver, stateBadge } from "../../widgets/parts.js";
 
 class Overview extends Page {
   constructor(place, owner) {
@@ -17,7 +17,6 @@ class Overview extends Page {
 
   view() {
     const { trial } = this.owner;
-    const metric = trial.experiment.searcher?.metric;
     return [
       this.#error(trial),
       h(
@@ -29,16 +28,7 @@ class Overview extends Page {
             null,
             h(
               "div.inside.stack",
-              h(
-                "div",
-                h("div.big-number", number(real(trial.best_validation), 6)),
-                h(
-                  "span.muted",
-                  metric
-                    ? `best ${metric}${trial.best_steps === null ? "" : ` at batch ${number(trial.best_steps)}`}`
-                    : "best validation",
-                ),
-              ),
+              this.#best(trial),
               facts([
                 [
                   "Latest",
@@ -51,7 +41,7 @@ class Overview extends Page {
                 ["Duration", duration(trial.duration)],
                 ["Reason", trial.reason],
                 ["Rung", trial.rung],
-                ["Search", trial.decision],
+                ["Search", trial.decision === trial.reason ? null : trial.decision],
               ]),
               trial.load
                 ? h("div", h("div.muted", "Load its best checkpoint in Python"), copyable(trial.load))
@@ -80,6 +70,17 @@ class Overview extends Page {
     ];
   }
 
+  #best({ best_validation: best, best_steps: steps, state, experiment }) {
+    const metric = experiment.searcher?.metric ?? "validation";
+    if (best === null)
+      return h("div.muted", isOver(state) ? `It ended before its first ${metric}.` : `No ${metric} yet.`);
+    return h(
+      "div",
+      h("div.big-number", number(real(best), 6)),
+      h("span.muted", `best ${metric}${steps === null ? "" : ` at batch ${number(steps)}`}`),
+    );
+  }
+
   #error({ error, id }) {
     if (!error) return null;
     return card(
@@ -91,11 +92,18 @@ class Overview extends Page {
     );
   }
 
-  #metrics({ metrics, id }) {
-    if (!metrics?.length) return card("Metrics", null, empty("No metrics yet."));
+  #metrics({ metrics, id, state }) {
+    if (!metrics?.length)
+      return card("Metrics", null, empty(isOver(state) ? "It reported no metrics." : "No metrics yet."));
     return card(
       "Metrics",
-      h("a", { href: `/trials/${id}/metrics` }, "Curves"),
+      [
+        h("a", { href: `/trials/${id}/metrics` }, "Curves"),
+        csvButton(`trial-${id}-metrics`, () => [
+          ["group", "name", "last", "min", "max", "count"],
+          ...metrics.map((one) => [one.group, one.name, one.last, one.min, one.max, one.count]),
+        ]),
+      ],
       h(
         "div.scroll-x",
         h(
@@ -126,14 +134,14 @@ class Overview extends Page {
     );
   }
 
-  #runs({ run_list: runs }) {
+  #runs({ id, run_list: runs }) {
     if (!runs?.length) return card("Runs", null, empty("It has not run yet."));
     const columns = [
       "Run",
       "State",
       "Started",
       "Duration",
-      "Batches",
+      "From batch",
       "Exit",
       "From checkpoint",
       "Where",
@@ -141,7 +149,13 @@ class Overview extends Page {
     ];
     return card(
       "Runs and restarts",
-      null,
+      csvButton(`trial-${id}-runs`, () => [
+        ["run", "state", "created", "started", "ended", "from_batch", "exit", "checkpoint", "host", "slots", "reason"],
+        ...runs.map((one) => [
+          ...[one.run_id, one.state, one.created, one.started, one.ended, one.steps_completed, one.exit_code],
+          ...[one.from_checkpoint, one.host, one.slots, one.reason],
+        ]),
+      ]),
       h(
         "div.scroll-x",
         h(
@@ -161,7 +175,7 @@ class Overview extends Page {
                 h("td", one.run_id),
                 h("td", stateBadge(one.state)),
                 h("td", moment(one.started ?? one.created)),
-                h("td", one.started && one.ended ? duration(one.ended - one.started) : "–"),
+                h("td", one.ended ? duration(one.ended - (one.started ?? one.created)) : "–"),
                 h("td", number(one.steps_completed)),
                 h("td", one.exit_code ?? "–"),
                 h("td.mono", one.from_checkpoint ? one.from_checkpoint.slice(0, 8) : "–"),

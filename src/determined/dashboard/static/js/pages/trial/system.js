@@ -3,12 +3,13 @@
 import { get, path } from "../../api.js";
 import { CurveChart } from "../../chart/curves.js";
 import { look } from "../../chart/palette.js";
+import { pictureButton } from "../../chart/picture.js";
 import { Plot } from "../../chart/plot.js";
 import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
 import { clock, metricTitle, number } from "../../format.js";
 import { Page } from "../../page.js";
-import { card, download, button, empty, problem, skeleton } from "../../widgets/parts.js";
+import { card, empty, problem, skeleton } from "../../widgets/parts.js";
 
 class System extends Page {
   constructor(place, owner) {
@@ -94,11 +95,7 @@ class System extends Page {
       title,
       [
         h("span.muted", series.length === 1 ? "" : `${series.length} series`),
-        button("", async () => download(`${title}.png`, await plot.picture()), {
-          kind: "quiet",
-          title: `Save ${title} as PNG`,
-          picture: "image",
-        }),
+        pictureButton(title, plot),
       ],
       hold(plot.node),
     );

@@ -1,0 +1,38 @@
+"""Trials in TensorBoard: started when it is asked for, never by looking."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from determined.dashboard.bodies import AN_ID, list_of, record
+from determined.dashboard.endpoints import Refusal, Routes
+from determined.dashboard.view import View
+
+routes = Routes("tensorboard")
+
+_WHAT = record(experiments=list_of(AN_ID, 100), trials=list_of(AN_ID, 1000))
+
+
+class TensorBoardShape(TypedDict):
+    """Where it answers, seen from the dashboard's machine; it shows the best of many trials."""
+
+    url: str
+    shown: int
+    trials: int
+
+
+@routes.post("/tensorboard", body=_WHAT)
+def start(view: View, body: dict[str, Any]) -> TensorBoardShape:
+    """Start TensorBoard over the trials of experiments, or over single ones.
+
+    It ends with the dashboard. The same trials get the same one while it runs.
+    """
+    experiments, trials = body.get("experiments", []), body.get("trials", [])
+    if not experiments and not trials:
+        raise Refusal(422, "The body: expected ids of experiments or of trials.")
+    for number in experiments:
+        view.experiment(number)
+    for number in trials:
+        view.trial(number)
+    opened = view.tensorboards.open(experiments, trials)
+    return {"url": opened.url, "shown": opened.shown, "trials": opened.trials}

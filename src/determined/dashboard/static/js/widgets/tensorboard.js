@@ -1,0 +1,50 @@
+// Trials in TensorBoard: the dashboard starts one beside itself, and says where it is.
+
+import { send } from "../api.js";
+import { h } from "../dom.js";
+import { count } from "../format.js";
+import { dialog } from "./dialog.js";
+import { button, copyable } from "./parts.js";
+import { toast } from "./toast.js";
+
+// what: {experiments: [id]} or {trials: [id]}
+export const tensorboardButton = (what) =>
+  button("TensorBoard", () => openTensorBoard(what), {
+    title: "Open in TensorBoard",
+    picture: "external",
+  });
+
+async function openTensorBoard(what) {
+  const said = toast("Starting TensorBoard …", "busy");
+  const command = h("div", h("div.muted", "Or start it in a terminal"), copyable(commandOf(what)));
+  let told;
+  try {
+    told = opened(await send("POST", "/api/tensorboard", what));
+  } catch (error) {
+    told = h("div.problem", { role: "alert" }, h("strong", error.message), error.next ?? "");
+  }
+  said.close();
+  dialog("TensorBoard", [told, command], { ok: "Close", cancel: null });
+}
+
+function opened({ url, shown, trials }) {
+  return h(
+    "div.stack",
+    h(
+      "p",
+      shown < trials
+        ? `It shows the ${shown} best of ${count(trials, "trial")}.`
+        : `It shows ${count(trials, "trial")}; points of those that run appear as they come.`,
+    ),
+    h("a.button.main", { href: url, target: "_blank", rel: "noopener noreferrer" }, `Open ${url}`),
+    h(
+      "p.muted",
+      "It runs on the machine of the dashboard and ends with it. From another machine, forward its port as you did for the dashboard.",
+    ),
+  );
+}
+
+const commandOf = ({ experiments = [], trials = [] }) =>
+  ["det tensorboard start", ...experiments, trials.length ? `-t ${trials.join(",")}` : ""]
+    .filter((it) => it !== "")
+    .join(" ");

@@ -1,0 +1,145 @@
+"""A TensorBoard over stored trials, in a process of its own that ends with ours."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from determined.errors import DeterminedError, RefusedError
+from determined.launch.wrap_rank import end_with_parent
+from determined.platform.comparison import compare
+from determined.platform.event_files import gather
+from determined.platform.service import Service
+from determined.store import Trial, TrialFilter
+
+MOST_TRIALS = 100
+USUAL_PORT = 6006
+_START_SECONDS = 120.0
+_END_SECONDS = 10.0
+
+
+def check_installed() -> None:
+    """Raise RefusedError where there is no TensorBoard."""
+    if importlib.util.find_spec("tensorboard") is None:
+        raise RefusedError("TensorBoard is not installed: `pip install tensorboard`.")
+
+
+def trials_of(
+    service: Service, experiment_ids: Iterable[int], trial_ids: Iterable[int]
+) -> list[Trial]:
+    """The trials that are named, then those of the experiments, the best first."""
+    found = {number: service.trial(number) for number in trial_ids}
+    for number in experiment_ids:
+        record = service.experiment(number)
+        own = service.reader.trials(TrialFilter(experiment_id=number)).rows
+        for row in compare(service.reader, [record], own).rows:
+            found.setdefault(row.trial.id, row.trial)
+    if not found:
+        raise RefusedError("These experiments have no trials yet.")
+    return list(found.values())
+
+
+class TensorBoardServer:
+    """A TensorBoard that answers when it is made; `close` ends it and removes what it showed."""
+
+    def __init__(
+        self,
+        service: Service,
+        trials: Sequence[Trial],
+        host: str = "localhost",
+        port: int | None = None,
+    ) -> None:
+        check_installed()
+        port = _free_port(host, port)
+        self.url = f"http://{host}:{port}/"
+        self._folder = Path(tempfile.mkdtemp(prefix="det-tensorboard-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            gather(service.home, service.reader, trials, self._folder)
+            self._process = self._start(host, port)
+            self._wait_until_it_answers(host, port)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def wait(self) -> int:
+        """Wait until it ends by itself; its exit status."""
+        assert self._process is not None
+        return self._process.wait()
+
+    def close(self) -> None:
+        """End it; nothing of it is left."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self, host: str, port: int) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "tensorboard.main", "--logdir", str(self._folder)]
+        words += ["--host", host, "--port", str(port), "--reload_interval", "5"]
+        with self._log.open("wb") as output:
+            return subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                preexec_fn=_end_with_us if _is_main_thread() else None,
+            )
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "tensorboard.log"
+
+    def _wait_until_it_answers(self, host: str, port: int) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection((host, port), 1.0):
+                return
+            if not self.is_alive or time.monotonic() > deadline:
+                said = self._log.read_text(errors="replace").strip().splitlines()
+                raise DeterminedError(f"TensorBoard did not start: {said[-1] if said else ''}")
+            time.sleep(0.1)
+
+
+def _is_main_thread() -> bool:
+    """Whether the kernel's signal at our death is of use: it comes when the forking thread ends."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _end_with_us() -> None:
+    end_with_parent(signal.SIGTERM)
+
+
+def _free_port(host: str, wanted: int | None) -> int:
+    """The port to use; one that is taken is an error only if it was asked for."""
+    for port in [USUAL_PORT, 0] if wanted is None else [wanted]:
+        with contextlib.closing(socket.socket()) as probe:
+            try:
+                probe.bind((host, port))
+                return int(probe.getsockname()[1])
+            except socket.gaierror as error:
+                raise RefusedError(f"--host {host}: {error.strerror}.") from None
+            except UnicodeError:
+                raise RefusedError(f"--host {host!r} is no name of a machine.") from None
+            except OSError as error:
+                if wanted is not None:
+                    raise RefusedError(f"--port {port}: {error.strerror}.") from None
+    raise RefusedError(f"There is no free port at {host}.")
