@@ -36,6 +36,7 @@ from determined.store._records import (
     DELETIONS,
     EVENTS,
     EXPERIMENTS,
+    HAS_CALLS,
     MODEL_VERSIONS,
     MODELS,
     OVER_STATES,
@@ -415,7 +416,7 @@ class Reader:
         """Whether an experiment that is over has something left for the supervisor to do."""
         query = (
             "SELECT 1 FROM experiment WHERE gc_is_due "
-            "OR json_extract(environment, '$.calls') IS NOT NULL "
+            f"UNION ALL SELECT 1 FROM experiment WHERE {HAS_CALLS} "
             "UNION ALL SELECT 1 FROM deletion WHERE failure='' LIMIT 1"
         )
         return self._connection.execute(query).fetchone() is not None
