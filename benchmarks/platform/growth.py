@@ -1,4 +1,4 @@
-"""What becomes slower as experiments and checkpoints pile up: ratios of a full home to a new one."""
+"""What gets slower as experiments and checkpoints pile up: ratios of a full home to a new one."""
 
 from __future__ import annotations
 
