@@ -124,13 +124,14 @@ def markdown(results: Mapping[str, Any]) -> str:
     return "\n\n".join(blocks)
 
 
-def update(page: str, block: str) -> str:
+def update(page: str, block: str, marks: tuple[str, str] = (_BEGIN, _END)) -> str:
     """Return the page with the block between its two marks replaced."""
-    before, found, rest = page.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not (found and end):
-        raise ValueError(f"The page must have the lines {_BEGIN!r} and {_END!r}.")
-    return f"{before}{_BEGIN}\n\n{block}\n\n{_END}{after}"
+    begin, end = marks
+    before, found, rest = page.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found and found_end):
+        raise ValueError(f"The page must have the lines {begin!r} and {end!r}.")
+    return f"{before}{begin}\n\n{block}\n\n{end}{after}"
 
 
 def main() -> None:

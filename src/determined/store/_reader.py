@@ -12,7 +12,7 @@ from determined.store._read_checkpoints import CheckpointQuestions
 from determined.store._read_experiments import ExperimentQuestions
 from determined.store._read_metrics import MetricQuestions
 from determined.store._read_named import NamedQuestions
-from determined.store._records import COMMANDS, EVENTS, Command, Event
+from determined.store._records import COMMANDS, EVENTS, HAS_CALLS, Command, Event
 
 if TYPE_CHECKING:
     from determined.store._curves import CurveKey
@@ -48,7 +48,7 @@ class Reader(ExperimentQuestions, MetricQuestions, CheckpointQuestions, NamedQue
         """Whether an experiment that is over has something left for the supervisor to do."""
         query = (
             "SELECT 1 FROM experiment WHERE gc_is_due "
-            "OR json_extract(environment, '$.calls') IS NOT NULL "
+            f"UNION ALL SELECT 1 FROM experiment WHERE {HAS_CALLS} "
             "UNION ALL SELECT 1 FROM deletion WHERE failure='' LIMIT 1"
         )
         return self._connection.execute(query).fetchone() is not None

@@ -12,6 +12,8 @@ from determined.store._rows import Table
 
 TERMINAL_STATES = ("COMPLETED", "CANCELED", "ERROR")
 OVER_STATES = (*TERMINAL_STATES, "DELETING", "DELETED", "DELETE_FAILED")
+# The first half has an index, which may not hold what JSON functions say.
+HAS_CALLS = "instr(environment, '\"calls\"') AND json_extract(environment, '$.calls') IS NOT NULL"
 PROFILER_GROUPS = ("gpu", "cpu", "memory", "disk", "network")
 
 

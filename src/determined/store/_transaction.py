@@ -18,6 +18,7 @@ from determined.store._records import (
     COMMANDS,
     EVENTS,
     EXPERIMENTS,
+    HAS_CALLS,
     JOURNALS,
     OVER_STATES,
     RUNS,
@@ -178,7 +179,7 @@ class Transaction:
     def unfinished_experiments(self) -> list[Experiment]:
         """The experiments that are neither over nor deleted, by id."""
         over = ",".join("?" * len(OVER_STATES))
-        where = f"WHERE state NOT IN ({over}) AND unmanaged=0 ORDER BY id"
+        where = f"WHERE ended IS NULL AND state NOT IN ({over}) AND unmanaged=0 ORDER BY id"
         return EXPERIMENTS.select(self._connection, where, *OVER_STATES)
 
     def with_garbage(self) -> list[int]:
@@ -192,8 +193,7 @@ class Transaction:
 
     def with_calls(self) -> list[Experiment]:
         """The experiments whose end somebody is still to be told of."""
-        query = "WHERE json_extract(environment, '$.calls') IS NOT NULL ORDER BY id"
-        return EXPERIMENTS.select(self._connection, query)
+        return EXPERIMENTS.select(self._connection, f"WHERE {HAS_CALLS} ORDER BY id")
 
     def search_steps(self, experiment_id: int, after: int = 0) -> list[SearchStep]:
         """What the searcher was told and decided, from a number on."""

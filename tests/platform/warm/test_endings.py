@@ -28,6 +28,25 @@ _ENDINGS = {
     "null bytes": "print(1)\0",
     "warnings": "import warnings; warnings.warn('careful', UserWarning)",
     "unraisable": "class A:\n    def __del__(self): 1 / 0\nA()",
+    "objects": """
+import atexit, ctypes, logging, tempfile, threading, weakref
+import torch
+class Last:
+    def __init__(self, name):
+        self.name = name
+    def __del__(self, say=print):
+        say("deleted", self.name)
+kept, cycle = Last("global"), Last("cycle")
+cycle.itself = cycle
+folder = tempfile.TemporaryDirectory()
+weakref.finalize(folder, print, "finalized")
+atexit.register(lambda: logging.warning(__import__("torch").__name__))
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+libc.fputs(b"left in a buffer of C", ctypes.c_void_p(libc.fdopen(1, b"w")))
+threading.Timer(0.05, lambda: Last("of a thread")).start()
+raise SystemExit(5)
+""",
 }
 
 

@@ -84,7 +84,9 @@ class Calls:
         for result in self._results:
             experiment = transaction.experiment(result.experiment_id)
             left = [n for n in experiment.environment.get("calls", []) if n != result.name]
-            environment = {**experiment.environment, "calls": left or None}
+            environment = {**experiment.environment, "calls": left}
+            if not left:
+                del environment["calls"]
             transaction.update_experiment(experiment.id, environment=environment)
             transaction.note(
                 "called",

@@ -12,6 +12,7 @@ differently, then the program runs at the bottom of the stack.
 
     program.py   may this command start warm, and if not, why (pure)
     newborn.py   from a fork to what a new interpreter would be
+    ending.py    the end of a program, without tearing down what it shares with the helper
     helper.py    the helper: load, then fork      __main__.py  its bottom frame
     helpers.py   the supervisor's side            messages.py  what they say to each other
     ranks.py     torchrun and workers, below our launcher

@@ -11,6 +11,7 @@ forks of this very file, have one frame of ours below them and no more.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import sys
@@ -26,7 +27,8 @@ def _c_function(library: ctypes.CDLL, name: str, result: type, *arguments: type)
 if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # our own folder
-    from determined.platform.warm import helper, newborn, ranks, terminal
+    atexit.register(lambda: ending.forget_what_was_loaded())  # the first one is called last
+    from determined.platform.warm import ending, helper, newborn, ranks, terminal
 
     try:
         if sys.argv[1] == "terminal":

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from determined.platform.keeper.__main__ import main as keep
 from determined.platform.run_folder import RunFolder
-from determined.platform.warm import messages, newborn
+from determined.platform.warm import ending, messages, newborn
 from determined.platform.warm.program import Program, from_message
 
 # What a training process imports sooner or later: optimizers import the compiler.
@@ -69,6 +69,7 @@ def load() -> str | None:
         return "the threads of this OpenBLAS cannot be set"
     if any(_is_gpu(entry) for entry in Path("/proc/self/fd").iterdir()):
         return "a GPU is in use once torch is imported"
+    ending.keep_what_is_loaded()
     gc.collect()
     gc.freeze()  # what is never looked at is never copied
     return None

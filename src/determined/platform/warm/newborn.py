@@ -24,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
+from determined.platform.warm.ending import skip_destructors
 from determined.platform.warm.program import Cold, Program, shadowed
 
 _UNCATCHABLE = (signal.SIGKILL, signal.SIGSTOP)
@@ -53,6 +54,7 @@ def be_born(program: Program, environment: Mapping[str, str]) -> None:
     _set_identity()
     _set_threads(environment)
     _make_main()
+    skip_destructors()
 
 
 def reset_signals() -> None:

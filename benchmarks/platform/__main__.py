@@ -1,0 +1,67 @@
+"""Measure the platform: starts, turnover of trials, latencies, reports, supervisor, growth.
+
+python -m benchmarks.platform            everything (an hour on two idle cores)
+python -m benchmarks.platform --quick    every row in its short form, under five minutes
+python -m benchmarks.platform starts     only these
+
+Peers (Ray Tune, optuna, trackio, MLflow) take part where they are installed for the interpreter
+that PEERS_PYTHON names, else for this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import pathlib
+import sys
+import time
+from typing import Any
+
+from benchmarks.__main__ import machine
+from benchmarks.platform.figure import Figure, table
+
+_NAMES = (
+    "commands",
+    "starts",
+    "turnover",
+    "latency",
+    "reports",
+    "overhead",
+    "supervisor",
+    "effective",
+    "growth",
+)
+_RESULTS = pathlib.Path(__file__).parents[1] / "results"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.platform", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_NAMES)}")
+    parser.add_argument("--quick", action="store_true", help="the short form of each")
+    parser.add_argument("--output", type=pathlib.Path, help="where the JSON goes")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(_NAMES):
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(_NAMES)}")
+
+    name = "platform-quick.json" if options.quick else "platform.json"
+    output = options.output or _RESULTS / name
+    output.parent.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = {"machine": machine(), "figures": []}
+    figures: list[Figure] = []
+    for name in options.names or _NAMES:
+        began = time.monotonic()
+        found = importlib.import_module(f"benchmarks.platform.{name}").measure(options.quick)
+        figures += found
+        results["figures"] += [{"group": name, **figure.as_data()} for figure in found]
+        output.write_text(json.dumps(results, indent=1))
+        seconds = time.monotonic() - began
+        print(f"{table(found)}\n{name}: {seconds:.0f} s\n", file=sys.stderr, flush=True)
+    print(table(figures))
+    print(f"\nWritten to {output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Write the platform's figures into docs/performance.md.
+
+    python -m benchmarks.platform.page [RESULTS.json ...]
+
+Of a figure that is in several files the last counts, so that one group can be measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.platform.figure import Figure, table
+
+_ROOT = Path(__file__).parents[2]
+_PAGE = _ROOT / "docs" / "performance.md"
+_MARKS = (
+    "<!-- platform: written by python -m benchmarks.platform.page -->",
+    "<!-- end of platform -->",
+)
+
+
+def main(paths: list[str]) -> None:
+    files = paths or [str(_ROOT / "benchmarks" / "results" / "platform.json")]
+    results: list[dict[str, Any]] = [json.loads(Path(path).read_text()) for path in files]
+    figures = {}
+    for result in results:
+        for data in result["figures"]:
+            known = {name: data[name] for name in data if name not in ("group", "verdict")}
+            figures[data["what"]] = Figure(**known)
+    machine = results[-1]["machine"]
+    setting = (
+        f"{machine['date']}, {machine['processor']}, {machine['cores']} cores, Python "
+        f"{machine['python']}, torch {machine['versions']['torch']}. The last column is the load."
+    )
+    block = f"{setting}\n\n{table(figures.values())}"
+    _PAGE.write_text(report.update(_PAGE.read_text(), block, _MARKS))
+    print(f"Updated {_PAGE}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
