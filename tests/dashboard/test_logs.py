@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from determined._log_index import Stamper, pack
-from determined.dashboard import log_grep, log_pages
+from determined.dashboard import log_grep, log_merge, log_pages
 from determined.dashboard.log_pages import TrialLog, Wanted, reader_of
 from determined.dashboard.log_scan import scan, text_finder
 from determined.platform.home import Home
 from determined.platform.run_folder import RunFolder
-from determined.store import Run
+from determined.store import Run, RunSpan
 from tests.dashboard.served import Served, served
 from tests.store.homes import a_home
 
@@ -186,6 +186,31 @@ def test_the_logs_of_an_experiment_are_one_by_time(shown_logs: Served) -> None:
             found = _texts(page) + found if tail else found + _texts(page)
             after = page["previous" if tail else "next"]
         assert found == _texts(whole)
+
+
+@pytest.mark.parametrize("wanted", [Wanted(), Wanted(text="7")])
+def test_no_line_of_many_runs_is_missed_for_lack_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Wanted
+) -> None:
+    runs = []
+    for number in range(1, 9):
+        folder, begin = tmp_path / str(number), 1000.0 * (number // 2)
+        runs.append(RunSpan(number, 1, str(folder), begin, begin + 10.0))
+        if number in (1, 4, 5):
+            write_log(folder, [f"trial {number} line {n}" for n in range(30)], begin=begin)
+    whole, on = log_merge.backwards(runs, None, 1000, wanted)
+    assert len(whole) == (90 if wanted.is_anything else 9)
+    assert on is None
+    for module in (log_merge, log_pages):
+        monkeypatch.setattr(module, "PATIENCE_SECONDS", -1.0)
+    found: list[log_merge.Entry] = []
+    on = None
+    while True:
+        page, on = log_merge.backwards(runs, on, 7, wanted)
+        found = page + found
+        if on is None:
+            break
+    assert found == whole
 
 
 def test_the_logs_of_an_experiment_can_be_searched(shown_logs: Served) -> None:

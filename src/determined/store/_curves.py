@@ -118,7 +118,7 @@ def _fit(
 
     total = int(buckets.counts.sum())
     if len(first) > pixels:
-        width = float(first[-1]) - float(first[0]) or 1.0
+        width = float(last.max()) - float(first[0]) or 1.0
         place = ((first - first[0]) * (pixels / width)).astype("i8").clip(0, pixels - 1)
         starts = np.flatnonzero(np.diff(place, prepend=-1))
         buckets = merge(buckets, starts)
@@ -190,12 +190,12 @@ def _series(
     chunks: _Chunks,
     level: int,
 ) -> Buckets:
-    """The buckets of one run: whole chunks from the pyramid, the ends and the tail exactly."""
+    """The buckets of one run: whole chunks from the pyramid, the ends and the tail from points."""
     whole, exact = chunks.whole, chunks.cut
     if not level:
         whole, exact = [], sorted(whole + exact)
-    points = [
-        _seen(unpack_chunk(data), bounds)
+    parts = [
+        _coarse(_seen(unpack_chunk(data), bounds), level)
         for number in exact
         for (data,) in connection.execute(
             "SELECT data FROM chunk WHERE series_id=? AND number=?", (series_id, number)
@@ -204,8 +204,8 @@ def _series(
     tail = connection.execute(
         "SELECT data FROM tail WHERE series_id=? ORDER BY number", (series_id,)
     )
-    points += [_seen(unpack_points(data), bounds) for (data,) in tail]
-    parts = [singles(join_points(points))]
+    points = [_seen(unpack_points(data), bounds) for (data,) in tail]
+    parts.append(_coarse(join_points(points), level))
     if whole:
         rows = connection.execute(
             "SELECT data FROM pyramid WHERE series_id=? AND level=? AND number BETWEEN ? AND ?",
@@ -216,6 +216,16 @@ def _series(
             unpack_buckets([d for n, (d,) in enumerate(rows, start=whole[0]) if n in wanted])
         )
     return join_buckets(parts)
+
+
+def _coarse(points: Points, level: int) -> Buckets:
+    """Points in buckets as large as those of a level: what comes after costs as little."""
+    import numpy as np
+
+    buckets = singles(points)
+    if not level:
+        return buckets
+    return merge(buckets, np.arange(0, len(buckets.counts), FACTOR**level))
 
 
 def _seen(points: Points, bounds: _Bounds) -> Points:
