@@ -13,7 +13,7 @@ import argparse
 import json
 import os
 import sys
-from contextlib import ExitStack
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from typing import Any
 from benchmarks.dashboard.answers import measure_answers, measure_memory
 from benchmarks.dashboard.browser import a_browser
 from benchmarks.dashboard.large_things import find_large_things
-from benchmarks.dashboard.make_store import make_full
 from benchmarks.dashboard.made_once import make_once
-from benchmarks.dashboard.pages import measure_pages, measure_zoom
+from benchmarks.dashboard.make_store import make_full
+from benchmarks.dashboard.pages import measure_pages, measure_zoom, pages
 from benchmarks.dashboard.peers.compare import measure_peers
 from benchmarks.dashboard.report import show
 from benchmarks.dashboard.served import a_dashboard
@@ -46,25 +46,30 @@ class Size:
     turn_seconds: float = 3.0
 
 
-def measure(home: Path, parts: tuple[str, ...], size: Size) -> dict[str, Any]:
-    """Measure what is asked for on a home that is made already."""
+def measure(folder: Path, parts: Collection[str], size: Size, peers: str) -> dict[str, Any]:
+    """Measure what is asked for; what it is measured on is made where it is missing."""
+    home = folder / "home"
+    make_once(home, make_full)
     large = find_large_things(home)
     found: dict[str, Any] = {}
-    with ExitStack() as stack:
-        dashboard = stack.enter_context(a_dashboard(home))
-        if {"pages", "zoom"} & {*parts} and (browser := stack.enter_context(a_browser())):
-            if "pages" in parts:
-                found["pages"] = measure_pages(browser, dashboard, large, size.views)
-            if "zoom" in parts:
+    with a_browser() as browser:
+        if browser is None and {"pages", "zoom", "peers"} & {*parts}:
+            print("Without Chromium and Playwright: no pages, zoom or peers.", file=sys.stderr)
+        with a_dashboard(home) as dashboard:
+            if browser is not None and "pages" in parts:
+                found["pages"] = measure_pages(browser, dashboard, pages(large), size.views)
+            if browser is not None and "zoom" in parts:
                 found["zoom"] = measure_zoom(browser, dashboard, large, size.views)
-        if "answers" in parts:
-            found["answers"] = measure_answers(dashboard, large, size.answers)
-        if "ticks" in parts:
-            found["ticks"] = measure_ticks(dashboard, size.ticks, size.points)
-        if "memory" in parts:
-            found["memory"] = measure_memory(dashboard, large, size.requests)
-    if "training" in parts:
-        found["training"] = measure_training(size.turns, size.turn_seconds)
+            if "answers" in parts:
+                found["answers"] = measure_answers(dashboard, large, size.answers)
+            if "ticks" in parts:
+                found["ticks"] = measure_ticks(dashboard, size.ticks, size.points)
+            if "memory" in parts:
+                found["memory"] = measure_memory(dashboard, large, size.requests)
+        if "training" in parts:
+            found["training"] = measure_training(size.turns, size.turn_seconds)
+        if browser is not None and "peers" in parts:
+            found["peers"] = measure_peers(browser, folder / "peers", peers, size.views)
     return found
 
 
@@ -75,12 +80,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
-    home = options.folder / "home"
-    make_once(home, make_full)
     before = _load()
-    result = measure(home, tuple(options.only), Size())
-    if "peers" in options.only:
-        result["peers"] = measure_peers(options.folder / "peers", options.peers)
+    result = measure(options.folder, options.only, Size(), options.peers)
     result["machine"] = {"cores": os.cpu_count(), "load_before": before, "load_after": _load()}
     print(show(result))
     if options.json:

@@ -8,11 +8,12 @@ read back before the clock stops: what the browser put off drawing is drawn by t
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ARGUMENTS = (
@@ -27,7 +28,8 @@ _ARGUMENTS = (
 _DEADLINE_MS = 120_000
 _CLOCK = """
 window.seenAfter = (since, isThere) =>
-  new Promise((resolve) => {
+  new Promise((resolve, reject) => {
+    setTimeout(() => reject(`${location} does not show ${isThere}`), 30_000);
     const drawn = () => {
       for (const canvas of document.querySelectorAll("canvas"))
         if (canvas.width && canvas.height) canvas.getContext("2d")?.getImageData(0, 0, 1, 1);
@@ -38,6 +40,21 @@ window.seenAfter = (since, isThere) =>
   });
 addEventListener("pointerup", () => (window.releasedAt = performance.now()), true);
 """
+_SIZES = "performance.getEntriesByType('resource').map((one) => one.encodedBodySize)"
+
+
+class Shown(NamedTuple):
+    """A page, and how one knows that it is there: a node whose text fits."""
+
+    path: str
+    selector: str
+    text: str = ""
+
+    @property
+    def is_there(self) -> str:
+        """As an expression of JavaScript."""
+        nodes = f"[...document.querySelectorAll({json.dumps(self.selector)})]"
+        return f"{nodes}.some((one) => RegExp({json.dumps(self.text)}).test(one.textContent))"
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,7 @@ class View:
     shown_ms: float
     browser_cpu_ms: float
     requests: int
-    kilobytes: float
+    wire_kb: float
 
 
 class Browser:
@@ -61,9 +78,7 @@ class Browser:
     def page(self, root: str, entrance: str | None = None) -> Iterator[Any]:
         """A page in a context of its own, with the cookie of the door if there is one."""
         size = {"width": 1400, "height": 900}
-        with contextlib.closing(
-            self._opened.new_context(base_url=root, viewport=size)
-        ) as context:
+        with contextlib.closing(self._opened.new_context(base_url=root, viewport=size)) as context:
             context.set_default_timeout(_DEADLINE_MS)
             context.add_init_script(_CLOCK)
             if entrance is not None:
@@ -75,16 +90,14 @@ class Browser:
         answer = self._devtools.send("SystemInfo.getProcessInfo")
         return 1e3 * sum(float(one["cpuTime"]) for one in answer["processInfo"])
 
-    def view(self, page: Any, path: str, is_there: str) -> View:
-        """Go to an address and wait until a JavaScript expression is true and all is drawn."""
-        answers: list[Any] = []
-        page.on("response", answers.append)
+    def view(self, page: Any, wanted: Shown) -> View:
+        """Go to an address and wait until it is there and drawn."""
         begin = self.cpu_ms()
-        page.goto(path, wait_until="commit")
-        shown = seen_after(page, "0", is_there)
+        page.goto(wanted.path, wait_until="commit")
+        shown = seen_after(page, "0", wanted.is_there)
         cpu = self.cpu_ms() - begin
-        page.remove_listener("response", answers.append)
-        return View(shown, cpu, len(answers), sum(map(_wire_bytes, answers)) / 1e3)
+        sizes = page.evaluate(_SIZES)
+        return View(shown, cpu, len(sizes), sum(sizes) / 1e3)
 
 
 def seen_after(page: Any, since: str, is_there: str) -> float:
@@ -92,22 +105,10 @@ def seen_after(page: Any, since: str, is_there: str) -> float:
     return float(page.evaluate(f"seenAfter(() => {since}, () => {is_there})"))
 
 
-def _wire_bytes(answer: Any) -> int:
-    if "text/event-stream" in answer.headers.get("content-type", ""):
-        return 0  # it never ends
-    try:
-        sizes: dict[str, int] = answer.request.sizes()
-    except Exception:  # noqa: BLE001  # of a request that the page itself gave up
-        return 0
-    return sizes["responseBodySize"]
-
-
 @contextlib.contextmanager
 def a_browser() -> Iterator[Browser | None]:
     """Chromium, or None where it or Playwright is missing."""
-    program = os.environ.get("DET_BROWSER") or next(
-        filter(None, map(shutil.which, PROGRAMS)), None
-    )
+    program = os.environ.get("DET_BROWSER") or next(filter(None, map(shutil.which, PROGRAMS)), None)
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:

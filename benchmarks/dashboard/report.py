@@ -26,7 +26,7 @@ def _answers(rows: Rows) -> str:
 
 
 def _pages(rows: Rows) -> str:
-    columns = ("shown_ms", "browser_cpu_ms", "server_cpu_ms", "requests", "kilobytes")
+    columns = ("shown_ms", "browser_cpu_ms", "server_cpu_ms", "requests", "wire_kb")
     return _table(rows, columns, {"shown_ms": pages.MOST_MILLISECONDS})
 
 

@@ -10,7 +10,7 @@ import contextlib
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,18 +108,23 @@ def _a_trial_that_trains(path: Path, stamps: Path) -> Iterator[tuple[Home, int]]
     service = Service(home)
     try:
         experiment_id = _create(service, stamps)
-        deadline = time.monotonic() + _DEADLINE_SECONDS
-        while not stamps.exists() or not stamps.stat().st_size:
-            assert time.monotonic() < deadline, "the trial did not begin"
-            time.sleep(0.1)
-        time.sleep(2.0)
-        yield home, service.reader.trials(TrialFilter(experiment_id)).rows[0].id
-        service.kill(experiment_id)
-        while (record := service.reader.experiment(experiment_id)) and record.ended is None:
-            time.sleep(0.1)
+        try:
+            _until(lambda: stamps.exists() and stamps.stat().st_size > 0)
+            time.sleep(2.0)  # the first batches take longer
+            yield home, service.reader.trials(TrialFilter(experiment_id=experiment_id)).rows[0].id
+        finally:
+            service.kill(experiment_id)
+            _until(lambda: service.experiment(experiment_id).ended is not None)
     finally:
         presence.stop(home)
         service.close()
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, "the trial did not begin or end"
+        time.sleep(0.1)
 
 
 def _create(service: Service, stamps: Path) -> int:

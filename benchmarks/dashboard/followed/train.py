@@ -47,7 +47,7 @@ class FollowedTrial(pytorch.PyTorchTrial):
         self.stamps.write(struct.pack("<dd", time.monotonic(), time.process_time()))
         if batch_idx % _REPORT_EVERY == 0:
             self.stamps.flush()
-            print(f"batch {batch_idx}", flush=True)  # noqa: T201  # for the stream of the log
+            print(f"batch {batch_idx}", flush=True)  # for the stream of the log
         return {"loss": loss}
 
     def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:

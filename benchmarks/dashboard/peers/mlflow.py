@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
     for first in range(0, len(points), _BATCH):
         client.log_batch(run, points[first : first + _BATCH])
     client.set_terminated(run)
-    (folder / "long").write_text(f"{experiment}/{run}")
+    (folder / "long").write_text(f"{experiment}/runs/{run}/model-metrics")
 
 
 if __name__ == "__main__":

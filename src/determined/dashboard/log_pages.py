@@ -21,7 +21,8 @@ from determined.platform.run_folder import RunFolder
 from determined.store import Run, RunSpan
 
 _BLOCK_LINES = 20_000
-PATIENCE_SECONDS = 0.25
+PATIENCE_SECONDS = 0.08
+_GREP_SECONDS = 0.25  # it is done by a process, which must be worth its start
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ def _candidates(
         if expression is not None:
             begin, end = low - part.first, high - part.first
             stretch = GrepPart(str(part.reader.path), offset, line, begin, end)
-            numbers, after = grep(expression, [stretch], limit, PATIENCE_SECONDS)
+            numbers, after = grep(expression, [stretch], limit, _GREP_SECONDS)
             first, low = low, _behind(after + part.first, low, high)
             yield low, _at(part, numbers, first)
             continue

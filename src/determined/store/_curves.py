@@ -72,9 +72,9 @@ class _Bounds(NamedTuple):
 
 
 class _Chunks(NamedTuple):
-    """The chunks of a run that are seen: how many points, those seen as a whole, and in part."""
+    """The chunks of a run that are seen: about how many points, those wholly seen, and in part."""
 
-    num_points: int
+    num_points: float
     whole: list[int]
     cut: list[int]
 
@@ -168,19 +168,21 @@ def _chunks(connection: sqlite3.Connection, series_id: int, bounds: _Bounds) -> 
         count, total = connection.execute(
             "SELECT count(*), total(count) FROM chunk WHERE series_id=?", (series_id,)
         ).fetchone()
-        return _Chunks(int(total), list(range(count)), [])
+        return _Chunks(total, list(range(count)), [])
     axis = "time" if bounds.by_time else "step"
     rows = connection.execute(
-        f"SELECT number, count, first_{axis}>=? AND last_{axis}<=? AND last_step<=? FROM chunk "
+        f"SELECT number, count, first_{axis}, last_{axis}, last_step FROM chunk "
         f"WHERE series_id=? AND last_{axis}>=? AND first_{axis}<=? AND first_step<=? "
         "ORDER BY number",
-        (*bounds[1:], series_id, *bounds[1:]),
-    ).fetchall()
-    return _Chunks(
-        sum(count for _, count, _ in rows),
-        [number for number, _, is_whole in rows if is_whole],
-        [number for number, _, is_whole in rows if not is_whole],
+        (series_id, *bounds[1:]),
     )
+    num_points, whole, cut = 0.0, [], []
+    for number, count, first, last, last_step in rows:
+        is_whole = first >= bounds.low and last <= bounds.high and last_step <= bounds.cut
+        (whole if is_whole else cut).append(number)
+        seen = min(last, bounds.high) - max(first, bounds.low)
+        num_points += count if is_whole or last == first else count * seen / (last - first)
+    return _Chunks(num_points, whole, cut)
 
 
 def _series(
