@@ -2,7 +2,7 @@
 
     python -m benchmarks.dashboard FOLDER [--peers PYTHON] [--only PART ...] [--json FILE]
 
-What is looked at is made in FOLDER the first time, which takes some minutes and 3 GB; measuring
+What is looked at is made in FOLDER the first time, which takes some minutes and 1.5 GB; measuring
 takes less than four. PYTHON is an interpreter that has trackio, MLflow and optuna-dashboard; what
 is not installed there is left out, with the reason.
 """
@@ -43,7 +43,8 @@ class Size:
     points: int = 1_000_000
     requests: int = 1000
     turns: int = 6
-    turn_seconds: float = 3.0
+    turn_seconds: float = 2.0
+    peer_views: int = 2
 
 
 def measure(folder: Path, parts: Collection[str], size: Size, peers: str) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def measure(folder: Path, parts: Collection[str], size: Size, peers: str) -> dic
         if "training" in parts:
             found["training"] = measure_training(size.turns, size.turn_seconds)
         if browser is not None and "peers" in parts:
-            found["peers"] = measure_peers(browser, folder / "peers", peers, size.views)
+            found["peers"] = measure_peers(browser, folder / "peers", peers, size.peer_views)
     return found
 
 

@@ -25,11 +25,11 @@ _ARGUMENTS = (
     "--disable-sync",
     "--no-first-run",
 )
-_DEADLINE_MS = 120_000
+PATIENCE_SECONDS = 30.0
 _CLOCK = """
-window.seenAfter = (since, isThere) =>
-  new Promise((resolve, reject) => {
-    setTimeout(() => reject(`${location} does not show ${isThere}`), 30_000);
+window.seenAfter = (since, isThere, patience) =>
+  new Promise((resolve) => {
+    setTimeout(() => resolve(-1), patience);
     const drawn = () => {
       for (const canvas of document.querySelectorAll("canvas"))
         if (canvas.width && canvas.height) canvas.getContext("2d")?.getImageData(0, 0, 1, 1);
@@ -41,6 +41,10 @@ window.seenAfter = (since, isThere) =>
 addEventListener("pointerup", () => (window.releasedAt = performance.now()), true);
 """
 _SIZES = "performance.getEntriesByType('resource').map((one) => one.encodedBodySize)"
+
+
+class NotShown(Exception):
+    """A page did not show what it should."""
 
 
 class Shown(NamedTuple):
@@ -79,7 +83,7 @@ class Browser:
         """A page in a context of its own, with the cookie of the door if there is one."""
         size = {"width": 1400, "height": 900}
         with contextlib.closing(self._opened.new_context(base_url=root, viewport=size)) as context:
-            context.set_default_timeout(_DEADLINE_MS)
+            context.set_default_timeout(4e3 * PATIENCE_SECONDS)
             context.add_init_script(_CLOCK)
             if entrance is not None:
                 context.request.get(entrance)
@@ -102,7 +106,12 @@ class Browser:
 
 def seen_after(page: Any, since: str, is_there: str) -> float:
     """Milliseconds from a moment of the page's clock until something is seen."""
-    return float(page.evaluate(f"seenAfter(() => {since}, () => {is_there})"))
+    took = float(
+        page.evaluate(f"seenAfter(() => {since}, () => {is_there}, {1e3 * PATIENCE_SECONDS})")
+    )
+    if took < 0:
+        raise NotShown(f"{page.url} does not show {is_there} within {PATIENCE_SECONDS} s")
+    return took
 
 
 @contextlib.contextmanager

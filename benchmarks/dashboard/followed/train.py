@@ -29,7 +29,7 @@ class FollowedTrial(pytorch.PyTorchTrial):
         layers = (nn.Linear(_FEATURES, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, _WIDTH), nn.ReLU())
         self.model = context.wrap_model(nn.Sequential(*layers, nn.Linear(_WIDTH, 10)))
         self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.01))
-        self.stamps = Path(context.get_hparam("stamps")).open("ab")
+        self.stamps = Path(context.get_hparam("stamps")).open("ab")  # noqa: SIM115  # as long as it trains
         inputs, labels = torch.randn(4096, _FEATURES), torch.randint(0, 10, (4096,))
         self.dataset = torch.utils.data.TensorDataset(inputs, labels)
 
@@ -58,7 +58,8 @@ class FollowedTrial(pytorch.PyTorchTrial):
 def main() -> None:
     torch.set_num_threads(1)
     info = det.get_cluster_info()
-    assert info is not None and info.trial is not None
+    assert info is not None
+    assert info.trial is not None
     with pytorch.init(hparams=info.trial.hparams, seed=1) as context:
         pytorch.Trainer(FollowedTrial(context), context).fit(
             max_length=pytorch.Batch(10**9), reporting_period=pytorch.Batch(_REPORT_EVERY)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from benchmarks.dashboard.browser import Browser, Shown
+from benchmarks.dashboard.browser import PATIENCE_SECONDS, Browser, NotShown, Shown
 from benchmarks.dashboard.made_once import make_once
 from benchmarks.dashboard.peers import ours
 from benchmarks.dashboard.peers.data import SPIKE
@@ -110,45 +110,41 @@ def measure_peers(
 def _look(browser: Browser, place: Place, rounds: int) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for what, wanted in (("curve", place.curve), ("table", place.table)):
-        views = [_view(browser, place, wanted) for _ in range(rounds)]
-        seen = [view for view in views if view is not None]
-        if len(seen) < rounds:
-            row[f"{what}_ms"] = "not within 30 s"
+        try:
+            views = [_view(browser, place, wanted) for _ in range(rounds)]
+        except NotShown:
+            row[f"{what}_ms"] = f"not within {PATIENCE_SECONDS:.0f} s"
             continue
         for key in ("ms", "answer_ms", "kb"):
-            row[f"{what}_{key}"] = round(statistics.median(view[key] for view in seen), 1)
+            row[f"{what}_{key}"] = round(statistics.median(view[key] for view in views), 1)
         if what == "curve":
-            row["spike_is_kept"] = "yes" if all(view["spike"] for view in seen) else "no"
+            row["spike_is_kept"] = "yes" if all(view["spike"] for view in views) else "no"
     return row
 
 
-def _view(browser: Browser, place: Place, wanted: Shown) -> dict[str, Any] | None:
-    from playwright.sync_api import Error
-
-    bodies: list[bytes] = []
-
-    def keep(answer: Any) -> None:
-        is_stream = "event-stream" in answer.headers.get("content-type", "")
-        if answer.request.resource_type in ("fetch", "xhr") and not is_stream:
-            with contextlib.suppress(Error):  # of a request that the page gave up
-                bodies.append(answer.body())
-
+def _view(browser: Browser, place: Place, wanted: Shown) -> dict[str, Any]:
     with browser.page(place.root, place.entrance) as page:
         answers: list[Any] = []
         page.on("response", lambda answer: answers.append(answer))
-        try:
-            shown = browser.view(page, wanted).shown_ms
-        except Error:
-            return None
+        shown = browser.view(page, wanted).shown_ms
         data = page.evaluate(_DATA)
-        for answer in answers:
-            keep(answer)
-    return {
-        "ms": shown,
-        "answer_ms": max(took for took, _ in data),
-        "kb": sum(size for _, size in data) / 1e3,
-        "spike": any(spike in body for body in bodies for spike in _SPIKES),
-    }
+        return {
+            "ms": shown,
+            "answer_ms": max(took for took, _ in data),
+            "kb": sum(size for _, size in data) / 1e3,
+            "spike": any(spike in body for body in _bodies(answers) for spike in _SPIKES),
+        }
+
+
+def _bodies(answers: list[Any]) -> Iterator[bytes]:
+    """What came as data, streams left out."""
+    from playwright.sync_api import Error
+
+    for answer in answers:
+        is_stream = "event-stream" in answer.headers.get("content-type", "")
+        if answer.request.resource_type in ("fetch", "xhr") and not is_stream:
+            with contextlib.suppress(Error):  # the page gave it up
+                yield answer.body()
 
 
 @contextlib.contextmanager

@@ -176,7 +176,9 @@ def _chunks(connection: sqlite3.Connection, series_id: int, bounds: _Bounds) -> 
         "ORDER BY number",
         (series_id, *bounds[1:]),
     )
-    num_points, whole, cut = 0.0, [], []
+    num_points = 0.0
+    whole: list[int] = []
+    cut: list[int] = []
     for number, count, first, last, last_step in rows:
         is_whole = first >= bounds.low and last <= bounds.high and last_step <= bounds.cut
         (whole if is_whole else cut).append(number)
