@@ -82,7 +82,8 @@ def _per_batch(batches: np.ndarray, turn: Turn) -> _Cost:
 
 
 def _median_ratio(pairs: list[tuple[_Cost, _Cost]], name: str) -> float:
-    return round(statistics.median(getattr(b, name) / getattr(a, name) for a, b in pairs), 4)
+    ratios: list[float] = [getattr(b, name) / getattr(a, name) for a, b in pairs]
+    return round(statistics.median(ratios), 4)
 
 
 def _turn(seconds: float) -> Turn:

@@ -175,7 +175,7 @@ def _served(folder: Path, python: str, name: str, peer: Peer) -> Iterator[Place]
             start_new_session=True,
         )
     try:
-        _until_it_answers(process, root, log)
+        _until_it_answers(process, root, peer, log)
         yield Place(root, None, peer.curve(folder), peer.table)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -188,14 +188,14 @@ def _fill(folder: Path, python: str, name: str) -> None:
     subprocess.run([python, "-m", module, str(folder.resolve())], check=True)
 
 
-def _until_it_answers(process: subprocess.Popen[bytes], root: str, log: Path) -> None:
+def _until_it_answers(process: subprocess.Popen[bytes], root: str, peer: Peer, log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(httpx.TransportError):
             httpx.get(root, timeout=10, follow_redirects=True)
             return
         time.sleep(0.2)
-    raise RuntimeError(f"{process.args} did not start:\n{log.read_text()[-2000:]}")
+    raise RuntimeError(f"{peer.package} did not start:\n{log.read_text()[-2000:]}")
 
 
 def _version(python: str, package: str) -> str | None:
