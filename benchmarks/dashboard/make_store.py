@@ -353,7 +353,7 @@ def main() -> None:
     parser.add_argument("home", type=Path, metavar="HOME")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--small", action="store_true", help="seconds (the default)")
-    size.add_argument("--full", action="store_true", help="many minutes, 3 GB")
+    size.add_argument("--full", action="store_true", help="some minutes, 1.5 GB")
     options = parser.parse_args()
     if options.full:
         print(make_full(options.home))

@@ -101,6 +101,18 @@ def test_a_stream_goes_on_where_it_was_broken_off(written: tuple[Home, Run, Serv
         assert values == [2.0, 3.0]
 
 
+def test_a_new_listener_hears_nothing_of_before(written: tuple[Home, Run, Served]) -> None:
+    home, run, shown = written
+    key = f"{run.trial_id}:training:loss"
+    with listening(shown, series=key) as stream:
+        stream.next("change")
+    home.say(run, report(1, loss=1.0))  # while nobody listens
+    with listening(shown, series=key) as stream:
+        assert stream.next("change")["trials"] == []
+        home.say(run, report(2, loss=2.0))
+        assert stream.next("points")["series"][0]["values"] == [2.0]
+
+
 def test_new_lines_of_a_log_are_told(written: tuple[Home, Run, Served], tmp_path: Path) -> None:
     home, run, shown = written
     folder = RunFolder(run.folder)  # relative to where the test runs

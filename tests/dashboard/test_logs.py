@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from determined._log_index import Stamper, pack
-from determined.dashboard import log_grep, log_pages
+from determined.dashboard import log_grep, log_merge, log_pages
 from determined.dashboard.log_pages import TrialLog, Wanted, reader_of
 from determined.dashboard.log_scan import scan, text_finder
 from determined.platform.home import Home
 from determined.platform.run_folder import RunFolder
-from determined.store import Run
+from determined.store import Run, RunSpan
 from tests.dashboard.served import Served, served
 from tests.store.homes import a_home
 
@@ -173,24 +173,56 @@ def test_times_limit_the_lines(shown_logs: Served) -> None:
     assert [line["line"] for line in page["lines"]] == [7, 8, 9, 10, 11, 12]
 
 
+def _merged(shown: Served, tail: int = 0, **params: Any) -> list[dict[str, Any]]:
+    """All lines of an experiment, page by page: a page may end early, for lack of time."""
+    found: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = shown.json("/api/experiments/1/logs", tail=tail, after=after, **params)
+        found = page["lines"] + found if tail else found + page["lines"]
+        after = page["previous" if tail else "next"]
+    return found
+
+
 def test_the_logs_of_an_experiment_are_one_by_time(shown_logs: Served) -> None:
-    whole = shown_logs.json("/api/experiments/1/logs", limit=100)
-    assert len(whole["lines"]) == 54
-    times = [line["time"] for line in whole["lines"]]
+    whole = _merged(shown_logs, limit=100)
+    assert len(whole) == 54
+    times = [line["time"] for line in whole]
     assert times == sorted(times)
     for tail in (0, 1):
-        found: list[str] = []
-        after: str | None = ""
-        while after is not None:
-            page = shown_logs.json("/api/experiments/1/logs", tail=tail, limit=7, after=after)
-            found = _texts(page) + found if tail else found + _texts(page)
-            after = page["previous" if tail else "next"]
-        assert found == _texts(whole)
+        assert _merged(shown_logs, tail=tail, limit=7) == whole
+
+
+@pytest.mark.parametrize("wanted", [Wanted(), Wanted(text="7")])
+def test_no_line_of_many_runs_is_missed_for_lack_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Wanted
+) -> None:
+    runs = []
+    for number in range(1, 9):
+        folder, begin = tmp_path / str(number), 1000.0 * (number // 2)
+        runs.append(RunSpan(number, 1, str(folder), begin, begin + 10.0))
+        if number in (1, 4, 5):
+            write_log(folder, [f"trial {number} line {n}" for n in range(30)], begin=begin)
+    whole, on = log_merge.backwards(runs, None, 1000, wanted)
+    assert len(whole) == (90 if wanted.is_anything else 9)
+    assert on is None
+    for module in (log_merge, log_pages):
+        monkeypatch.setattr(module, "PATIENCE_SECONDS", -1.0)
+    found: list[log_merge.Entry] = []
+    on = None
+    while True:
+        page, on = log_merge.backwards(runs, on, 7, wanted)
+        found = page + found
+        if on is None:
+            break
+    assert found == whole
 
 
 def test_the_logs_of_an_experiment_can_be_searched(shown_logs: Served) -> None:
-    page = shown_logs.json("/api/experiments/1/logs", search="B 0 1", rank=1)
-    assert _texts(page) == [f"[rank=1] INFO: b 0 {n}" for n in (1, 11, 13, 15, 17, 19)]
+    found = _merged(shown_logs, search="B 0 1", rank=1)
+    assert [line["text"] for line in found] == [
+        f"[rank=1] INFO: b 0 {n}" for n in (1, 11, 13, 15, 17, 19)
+    ]
     assert shown_logs.client.get("/api/experiments/1/logs?after=x").status_code == 422
 
 

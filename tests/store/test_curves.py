@@ -74,6 +74,14 @@ def test_a_zoom_shows_exact_points(home: Home) -> None:
     assert (found.lasts == values[9_989:10_010]).all()
 
 
+@pytest.mark.parametrize("width", [400, 3_000, 9_000])
+def test_a_zoom_is_as_fine_as_the_pixels(home: Home, width: int) -> None:
+    trial_id, _ = a_long_curve(home, 30_000)
+    found = curve(home, trial_id, low=10_000, high=10_000 + width, pixels=200)
+    assert found.num_points == width + 1
+    assert 150 <= len(found.x) <= 200
+
+
 def test_a_zoom_into_much_is_bounded_exactly(home: Home) -> None:
     trial_id, _ = a_long_curve(home, 50_000)
     found = curve(home, trial_id, low=5_000, high=45_000, pixels=50)

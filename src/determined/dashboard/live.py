@@ -84,8 +84,9 @@ class Live:
         try:
             if self._task is None or self._task.done():
                 self._task = asyncio.create_task(self._run())
-            listener.pending = await self._call(self._begin, listener, since)
-            listener.is_alive = self._alive
+            news, missed = await self._call(self._begin, listener, since)
+            self._spread(news)
+            listener.pending, listener.is_alive = missed, self._alive
             yield b"retry: 2000\n\n"
             yield self._change(listener)
             while not self._closing.is_set():
@@ -124,13 +125,18 @@ class Live:
                 logger.error("Changes cannot be looked for: %s", error)
                 await asyncio.sleep(10 * INTERVAL_SECONDS)
                 continue
-            is_news = bool(changed) or is_alive != self._alive
-            self._alive = is_alive
+            has_turned, self._alive = is_alive != self._alive, is_alive
+            self._spread(changed)
             for listener in self._listeners:
-                listener.pending.add(changed)
-                if is_news or listener.log_trial is not None:
+                if has_turned or listener.log_trial is not None:
                     listener.rung.set()
             await asyncio.sleep(INTERVAL_SECONDS)
+
+    def _spread(self, changed: Changed) -> None:
+        for listener in self._listeners:
+            listener.pending.add(changed)
+            if changed:
+                listener.rung.set()
 
     # What follows runs in the watcher's thread.
 
@@ -142,18 +148,21 @@ class Live:
             return Changed(), is_alive
         return self._watch.look(), is_alive
 
-    def _begin(self, listener: Listener, since: Position | None) -> Changed:
-        """Where a listener begins, and what it missed if it was here before."""
+    def _begin(self, listener: Listener, since: Position | None) -> tuple[Changed, Changed]:
+        """Let a listener begin now: what is news to the others, and what it missed itself.
+
+        Nobody may have looked for long; what came meanwhile is in the answers to its questions.
+        """
         self._alive = self._view.supervisor() is not None
         if self._watch is None and self._view.has_store:
             self._watch = self._view.reader.watch()
         if self._watch is None:
-            return Changed()
-        now = self._watch.position
-        listener.position = since or now
+            return Changed(), Changed()
+        news = self._watch.look()
+        listener.position = since or self._watch.position
         if listener.log_trial is not None and not listener.log_line:
             listener.log_line = log_of(self._view, listener.log_trial).total
-        return Changed() if since is None else self._view.reader.changed_since(since)
+        return news, Changed() if since is None else self._view.reader.changed_since(since)
 
     def _points(self, listener: Listener) -> list[bytes]:
         if not self._view.has_store:

@@ -7,6 +7,7 @@ begins where another ended, whatever was written meanwhile.
 from __future__ import annotations
 
 import heapq
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,8 @@ from typing import NamedTuple
 
 from determined.dashboard.log_pages import PATIENCE_SECONDS, TrialLog, Wanted, reader_of
 from determined.platform.log_reader import LogLine
-from determined.store import Run
+from determined.platform.run_folder import LOG
+from determined.store import RunSpan
 
 _MARK = re.compile(r"(-?[0-9.]{1,30}(?:e[+-]?\d{1,3})?)_(\d{1,15})_(\d{1,9})_(\d{1,15})")
 
@@ -44,6 +46,9 @@ class Place(NamedTuple):
             return None
 
 
+_BEGINNING, _END = (Place(float(end), 0, 0, 0) for end in ("-inf", "inf"))
+
+
 class Entry(NamedTuple):
     """A line, and where it stands."""
 
@@ -52,7 +57,7 @@ class Entry(NamedTuple):
 
 
 def forwards(
-    runs: Sequence[Run], after: Place | None, limit: int, wanted: Wanted
+    runs: Sequence[RunSpan], after: Place | None, limit: int, wanted: Wanted
 ) -> tuple[list[Entry], Place | None]:
     """The first lines behind a place, and the place to go on from; None at the end."""
     begin = max(wanted.since or 0.0, after.time if after else 0.0)
@@ -65,7 +70,9 @@ def forwards(
         while waiting and (
             not live or waiting[-1].created <= live[0][0].place.time + _SKEW_SECONDS
         ):
-            _push(live, _entries(waiting.pop(), begin, after))
+            run = waiting.pop()
+            if not _is_empty(run):
+                _push(live, _entries(run, begin, after))
         if not live:
             continue
         entry, rest = heapq.heappop(live)
@@ -78,25 +85,41 @@ def forwards(
 
 
 def backwards(
-    runs: Sequence[Run], before: Place | None, limit: int, wanted: Wanted
+    runs: Sequence[RunSpan], before: Place | None, limit: int, wanted: Wanted
 ) -> tuple[list[Entry], Place | None]:
-    """The last lines before a place, and the place to go on from; None at the beginning."""
+    """The last lines before a place, and the place to go on from; None at the beginning.
+
+    When it takes long, it gives the lines behind which nothing is left out, maybe none.
+    """
     order = sorted(runs, key=lambda run: run.ended or float("inf"), reverse=True)
     found: list[Entry] = []
+    unseen = _BEGINNING  # lines before it may be missing
     deadline = time.monotonic() + PATIENCE_SECONDS
     for run in order:
-        is_full = len(found) >= limit
-        if is_full and run.ended is not None and run.ended < found[0].place.time - _SKEW_SECONDS:
+        newest = (float("inf") if run.ended is None else run.ended) + _SKEW_SECONDS
+        if len(found) >= limit and newest < found[0].place.time:
+            break
+        rest = Place(newest, 0, 0, 0)
+        if time.monotonic() > deadline and rest < (before or _END):
+            unseen = max(unseen, rest)
             break
         if before is not None and run.created > before.time + _SKEW_SECONDS:
             continue
-        found = heapq.nlargest(limit, [*found, *_last(run, before, limit, wanted)])[::-1]
-        if time.monotonic() > deadline:
-            break
-    return found, found[0].place if len(found) >= limit else None
+        if _is_empty(run):
+            continue
+        lines, rest = _last(run, before, limit, wanted)
+        unseen = max(unseen, rest)
+        found = heapq.nlargest(limit, [*found, *lines])[::-1]
+    found = [entry for entry in found if entry.place >= unseen]
+    if len(found) >= limit:
+        return found, found[0].place
+    return found, unseen if unseen > _BEGINNING else None
 
 
-def _last(run: Run, before: Place | None, limit: int, wanted: Wanted) -> list[Entry]:
+def _last(
+    run: RunSpan, before: Place | None, limit: int, wanted: Wanted
+) -> tuple[list[Entry], Place]:
+    """The last lines of a run, and the place before which it was not looked at."""
     reader = reader_of(run)
     log = TrialLog([run], [reader.count()])
     last = log.total
@@ -109,10 +132,21 @@ def _last(run: Run, before: Place | None, limit: int, wanted: Wanted) -> list[En
             last += 1
     page = log.backwards(last, limit, wanted)
     entries = [Entry(_place(run, numbered.line), numbered.line) for numbered in page.lines]
-    return [entry for entry in entries if before is None or entry.place < before]
+    unseen = _BEGINNING
+    if page.previous is not None and len(entries) < limit:
+        unseen = next(_place(run, n.line) for n in log.lines(page.previous + 1, page.previous + 2))
+    return [entry for entry in entries if before is None or entry.place < before], unseen
 
 
-def _alive_after(runs: Sequence[Run], begin: float, until: float | None) -> list[Run]:
+def _is_empty(run: RunSpan) -> bool:
+    try:
+        # By name: there may be ten thousand runs, and a Path takes longer than the question.
+        return os.stat(f"{run.folder}/{LOG}").st_size == 0  # noqa: PTH116
+    except OSError:
+        return True
+
+
+def _alive_after(runs: Sequence[RunSpan], begin: float, until: float | None) -> list[RunSpan]:
     return [
         run
         for run in runs
@@ -121,7 +155,7 @@ def _alive_after(runs: Sequence[Run], begin: float, until: float | None) -> list
     ]
 
 
-def _entries(run: Run, begin: float, after: Place | None) -> Iterator[Entry]:
+def _entries(run: RunSpan, begin: float, after: Place | None) -> Iterator[Entry]:
     reader = reader_of(run)
     for line in reader.lines(reader.first_at_or_after(begin)):
         entry = Entry(_place(run, line), line)
@@ -129,7 +163,7 @@ def _entries(run: Run, begin: float, after: Place | None) -> Iterator[Entry]:
             yield entry
 
 
-def _place(run: Run, line: LogLine) -> Place:
+def _place(run: RunSpan, line: LogLine) -> Place:
     return Place(line.time or 0.0, run.trial_id, run.run_id, line.number)
 
 

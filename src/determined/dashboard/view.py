@@ -38,8 +38,8 @@ class View:
 
     @property
     def has_store(self) -> bool:
-        """Whether anything was ever created in this home."""
-        return self.service.has_store
+        """Whether anything was ever created in this home; once it was, nobody looks again."""
+        return self._reader is not None or self.service.has_store
 
     @property
     def reader(self) -> Reader:

@@ -113,6 +113,9 @@ NOT_STARTED = "not started"
 LOST = "lost"
 
 
+LOG = "log"
+
+
 class RunFolder:
     """Paths of a run folder, and its files as values."""
 
@@ -121,7 +124,7 @@ class RunFolder:
         self.info = self.path / "info"
         self.workdir = self.path / "workdir"
         self.control = self.path / "control"
-        self.log = self.path / "log"
+        self.log = self.path / LOG
         self.log_times = self.path / "log.times"
         self.alive = self.path / "alive"
         self.keeper_errors = self.path / "keeper.err"

@@ -10,7 +10,14 @@ from determined.store._changes import Changed, ChangeWatch, NewPoints, Position
 from determined.store._connection import is_made
 from determined.store._curves import Curve, CurveKey
 from determined.store._ingest import Heard, is_decisive
-from determined.store._listing import ExperimentRow, Slice, TableFilter, Tables, TrialPoint
+from determined.store._listing import (
+    ExperimentRow,
+    RunSpan,
+    Slice,
+    TableFilter,
+    Tables,
+    TrialPoint,
+)
 from determined.store._maintenance import backup, check
 from determined.store._pages import (
     CheckpointFilter,
@@ -83,6 +90,7 @@ __all__ = [
     "Run",
     "Samples",
     "SearchStep",
+    "RunSpan",
     "Slice",
     "Summary",
     "TableFilter",

@@ -72,9 +72,9 @@ class _Bounds(NamedTuple):
 
 
 class _Chunks(NamedTuple):
-    """The chunks of a run that are seen: how many points, those seen as a whole, and in part."""
+    """The chunks of a run that are seen: about how many points, those wholly seen, and in part."""
 
-    num_points: int
+    num_points: float
     whole: list[int]
     cut: list[int]
 
@@ -118,7 +118,7 @@ def _fit(
 
     total = int(buckets.counts.sum())
     if len(first) > pixels:
-        width = float(first[-1]) - float(first[0]) or 1.0
+        width = float(last.max()) - float(first[0]) or 1.0
         place = ((first - first[0]) * (pixels / width)).astype("i8").clip(0, pixels - 1)
         starts = np.flatnonzero(np.diff(place, prepend=-1))
         buckets = merge(buckets, starts)
@@ -168,19 +168,23 @@ def _chunks(connection: sqlite3.Connection, series_id: int, bounds: _Bounds) -> 
         count, total = connection.execute(
             "SELECT count(*), total(count) FROM chunk WHERE series_id=?", (series_id,)
         ).fetchone()
-        return _Chunks(int(total), list(range(count)), [])
+        return _Chunks(total, list(range(count)), [])
     axis = "time" if bounds.by_time else "step"
     rows = connection.execute(
-        f"SELECT number, count, first_{axis}>=? AND last_{axis}<=? AND last_step<=? FROM chunk "
+        f"SELECT number, count, first_{axis}, last_{axis}, last_step FROM chunk "
         f"WHERE series_id=? AND last_{axis}>=? AND first_{axis}<=? AND first_step<=? "
         "ORDER BY number",
-        (*bounds[1:], series_id, *bounds[1:]),
-    ).fetchall()
-    return _Chunks(
-        sum(count for _, count, _ in rows),
-        [number for number, _, is_whole in rows if is_whole],
-        [number for number, _, is_whole in rows if not is_whole],
+        (series_id, *bounds[1:]),
     )
+    num_points = 0.0
+    whole: list[int] = []
+    cut: list[int] = []
+    for number, count, first, last, last_step in rows:
+        is_whole = first >= bounds.low and last <= bounds.high and last_step <= bounds.cut
+        (whole if is_whole else cut).append(number)
+        seen = min(last, bounds.high) - max(first, bounds.low)
+        num_points += count if is_whole or last == first else count * seen / (last - first)
+    return _Chunks(num_points, whole, cut)
 
 
 def _series(
@@ -190,12 +194,12 @@ def _series(
     chunks: _Chunks,
     level: int,
 ) -> Buckets:
-    """The buckets of one run: whole chunks from the pyramid, the ends and the tail exactly."""
+    """The buckets of one run: whole chunks from the pyramid, the ends and the tail from points."""
     whole, exact = chunks.whole, chunks.cut
     if not level:
         whole, exact = [], sorted(whole + exact)
-    points = [
-        _seen(unpack_chunk(data), bounds)
+    parts = [
+        _coarse(_seen(unpack_chunk(data), bounds), level)
         for number in exact
         for (data,) in connection.execute(
             "SELECT data FROM chunk WHERE series_id=? AND number=?", (series_id, number)
@@ -204,8 +208,8 @@ def _series(
     tail = connection.execute(
         "SELECT data FROM tail WHERE series_id=? ORDER BY number", (series_id,)
     )
-    points += [_seen(unpack_points(data), bounds) for (data,) in tail]
-    parts = [singles(join_points(points))]
+    points = [_seen(unpack_points(data), bounds) for (data,) in tail]
+    parts.append(_coarse(join_points(points), level))
     if whole:
         rows = connection.execute(
             "SELECT data FROM pyramid WHERE series_id=? AND level=? AND number BETWEEN ? AND ?",
@@ -216,6 +220,16 @@ def _series(
             unpack_buckets([d for n, (d,) in enumerate(rows, start=whole[0]) if n in wanted])
         )
     return join_buckets(parts)
+
+
+def _coarse(points: Points, level: int) -> Buckets:
+    """Points in buckets as large as those of a level: what comes after costs as little."""
+    import numpy as np
+
+    buckets = singles(points)
+    if not level:
+        return buckets
+    return merge(buckets, np.arange(0, len(buckets.counts), FACTOR**level))
 
 
 def _seen(points: Points, bounds: _Bounds) -> Points:

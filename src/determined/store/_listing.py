@@ -6,11 +6,12 @@ row beyond its own columns is asked for the rows of that page alone.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from determined.store._pages import (
     EXPERIMENT_ORDERS,
@@ -22,11 +23,9 @@ from determined.store._pages import (
 from determined.store._records import (
     CHECKPOINTS,
     EVENTS,
-    RUNS,
     TRIALS,
     Checkpoint,
     Event,
-    Run,
     Trial,
 )
 from determined.store._rows import Table
@@ -154,6 +153,16 @@ class TrialPoint:
     best_validation: float | None
     total_batches: int
     hparams: dict[str, Any]
+
+
+class RunSpan(NamedTuple):
+    """Which run, its folder, and from when to when it ran; None while it does."""
+
+    trial_id: int
+    run_id: int
+    folder: str
+    created: float
+    ended: float | None
 
 
 class Tables:
@@ -403,13 +412,14 @@ class Tables:
         value: Any = None if row is None else json.loads(row[0]).get(row[1])
         return float(value) if type_of(value) == "number" else None
 
-    def runs(self, experiment_id: int) -> list[Run]:
-        """The runs of all trials of an experiment."""
-        rest = (
-            "JOIN trial ON trial.id=run.trial_id WHERE trial.experiment_id=? "
-            "ORDER BY run.trial_id, run.run_id"
+    def run_spans(self, experiment_id: int) -> list[RunSpan]:
+        """When and where the trials of an experiment ran."""
+        rows = self._connection.execute(
+            "SELECT run.trial_id, run.run_id, run.folder, run.created, run.ended FROM trial "
+            "JOIN run ON run.trial_id=trial.id WHERE trial.experiment_id=?",
+            (experiment_id,),
         )
-        return RUNS.select(self._connection, rest, experiment_id)
+        return list(itertools.starmap(RunSpan, rows))
 
 
 def _sort_key(sort: str, orders: dict[str, str], trial: str) -> tuple[str, list[Any]]:

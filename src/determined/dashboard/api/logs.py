@@ -179,7 +179,7 @@ def merged(
     place = log_merge.Place.read(after) if after else None
     if after and place is None:
         raise Refusal(422, "after: expected `next` or `previous` of another page.")
-    runs = view.reader.tables.runs(id)
+    runs = view.reader.tables.run_spans(id)
     page = log_merge.backwards if tail else log_merge.forwards
     found, on = page(runs, place, limit, wanted)
     lines: list[LineShape] = [

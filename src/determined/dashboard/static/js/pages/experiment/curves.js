@@ -60,16 +60,13 @@ class Curves extends Page {
     const smaller = this.owner.experiment.searcher?.smaller_is_better ?? true;
     const shown = best(this.trials, Number(this.query.top ?? 50), smaller);
     const { ids, hparams } = this.trials;
-    const lines = shown.map((at) => ({
+    const differing = Object.entries(hparams).filter(([, all]) => new Set(all).size > 1);
+    const lines = shown.map((at, place) => ({
       key: seriesKey(ids[at], metric, metric.batches && everyBatch(this.query)),
       name: `Trial ${ids[at]}`,
       href: `/trials/${ids[at]}`,
-      at: shown.indexOf(at),
-      about: Object.fromEntries(
-        Object.entries(hparams)
-          .filter(([, all]) => new Set(all).size > 1)
-          .map(([name, all]) => [name, all[at]]),
-      ),
+      at: place,
+      about: Object.fromEntries(differing.map(([name, all]) => [name, all[at]])),
     }));
     const note =
       ids.length > shown.length
