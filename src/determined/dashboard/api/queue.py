@@ -61,7 +61,7 @@ _MOST_WAITING = 1000
 
 @routes.get("/queue")
 def queue(view: View) -> QueueShape:
-    """The slots of this machine or of the cluster with what runs on them, and what waits, next one first."""
+    """The slots, of this machine or the cluster, with what runs on them, and what waits."""
     view.machine()  # which says what is wrong if it cannot be looked at
     found = look(view.home, view.reader if view.has_store else None, view.supervisor() is not None)
     names: dict[int, str] = {}

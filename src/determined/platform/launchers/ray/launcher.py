@@ -280,7 +280,7 @@ class RayLauncher:
         self, run: RunFolder, placement: Placement, index: int, patience: float
     ) -> Report:
         folder, tensorboard = _home_of(run, placement, index), _tensorboard(run)
-        have = mirror.known(run.path, None) | mirror.known(folder, tensorboard)
+        have = mirror.known(folder, run.path, tensorboard)
         report: Report = await self._cluster.call(
             placement.parts[index].node, "read", run.spec.allocation_id, have, patience
         )

@@ -66,7 +66,6 @@ class MergedLog:
         return content[:end]
 
     def _add(self, number: int, piece: bytes) -> None:
-        # A line that a part ended without finishing must not run into another part's.
         _append(self._log, piece)
         _append(self._merged, _RECORD.pack(number, len(piece)))
         self._offsets[number] += len(piece)

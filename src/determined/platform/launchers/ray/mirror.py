@@ -36,9 +36,13 @@ class News(NamedTuple):
     is_all: bool = False
 
 
-def known(folder: Path, tensorboard: Path | None) -> dict[str, int]:
-    """What has come so far: the sizes of what grows, a check sum of what is replaced."""
-    found = {name: path.stat().st_size for name, path in _growing(folder, tensorboard)}
+def known(folder: Path, journals: Path, tensorboard: Path | None) -> dict[str, int]:
+    """What has come so far, where `apply` puts it: sizes, and a check sum of what is replaced."""
+    found = {
+        name: path.stat().st_size
+        for name, path in [*_growing(folder, tensorboard), *_growing(journals, None)]
+        if path.parent == folder or not _is_of_part(name)
+    }
     for name in _REPLACED:
         if (folder / name).exists():
             found[name] = zlib.crc32((folder / name).read_bytes())
@@ -84,6 +88,11 @@ def apply(news: News, folder: Path, journals: Path, tensorboard: Path | None) ->
         draft = folder / f".{name}.draft"
         draft.write_bytes(content)
         draft.replace(folder / name)
+
+
+def _is_of_part(name: str) -> bool:
+    """Whether each part of a run has a file of this name."""
+    return name in _GROWING
 
 
 def _append(path: Path, piece: Piece) -> None:
