@@ -77,6 +77,8 @@ class RayLauncher:
                 continue  # by this call, whose answer was lost: nobody else may
             except NodeGone:
                 return  # lost, as everybody will see
+        if run.control.exists():
+            await self.tell(run)  # what it was told meanwhile found no folder there
 
     async def states(self, runs: Iterable[RunFolder]) -> list[RunState]:
         return list(await asyncio.gather(*(self._state(run) for run in runs)))
