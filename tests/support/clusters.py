@@ -10,7 +10,11 @@ from typing import Any
 import psutil
 
 _MEMORY = 80 << 20
-_NODES = ({}, {}, {"resources": {"big": 1}, "labels": {"pool": "special"}})
+_NODES: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {"resources": {"big": 1}, "labels": {"pool": "special"}},
+)
 
 
 class SimulatedCluster:
@@ -43,7 +47,7 @@ class SimulatedCluster:
 
         ours = psutil.Process().children(recursive=True)
         ray.shutdown()
-        self._cluster.shutdown()
+        self._cluster.shutdown()  # type: ignore[no-untyped-call]  # of Ray
         _, left = psutil.wait_procs(ours, 10)
         for process in left:
             with contextlib.suppress(psutil.Error):

@@ -78,5 +78,8 @@ def load_placement(run: RunFolder) -> Placement | None:
         return None
     if content.pop("version") != _VERSION:
         raise ValueError(f"{path} was written by another version of determined-pytorch.")
-    parts = tuple(Part(*part[:3], tuple(part[3])) for part in content.pop("parts"))
+    parts = tuple(
+        Part(node, host, address, tuple(slots))
+        for node, host, address, slots in content.pop("parts")
+    )
     return Placement(parts, **content)

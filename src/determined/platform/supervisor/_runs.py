@@ -225,7 +225,8 @@ class Runs:
                 "container_addrs": [part.address for part in parts] or ["127.0.0.1"],
                 "container_rank": 0,
                 "container_slot_counts": [
-                    max(1, len(slots)) for slots in [part.slots for part in parts] or [slot_ids]
+                    max(1, count)
+                    for count in [len(part.slots) for part in parts] or [len(slot_ids)]
                 ],
             },
             "resources": {"gpu_uuids": gpus},

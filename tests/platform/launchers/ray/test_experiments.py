@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from determined.platform import processes
 from determined.platform.nodes import load_nodes
 from determined.platform.queue import look
 from determined.store import Run
@@ -188,6 +189,8 @@ def test_a_lost_node_costs_no_restart_no_row_and_no_bit(lab: ClusterLab) -> None
     experiment_id = lab.chain("node", max_restarts=0)
     run = lab.until_halted(experiment_id)
     lab.lose(lab.node_of(run))
+    # Its raylet is gone, its machine is not: what ran there ends by itself.
+    lab.until(lambda: not processes.with_variable("DET_ALLOCATION_ID", run.allocation_id))
     lab.gate("node").touch()
     assert lab.wait(experiment_id).state == "COMPLETED"
     (trial,) = lab.trials(experiment_id)
@@ -314,7 +317,7 @@ def test_a_search_with_two_lost_nodes_ends_like_on_one_machine(
         one.close()
 
 
-def _answer(lab: ClusterLab, experiment_id: int) -> None:
+def _answer(lab: ClusterLab, experiment_id: int) -> bool:
     """Tell trials, which wait for it, what the search decided on their last report."""
     for trial in lab.trials(experiment_id):
         for row in _validations(lab, trial.id)[-1:]:
@@ -323,6 +326,7 @@ def _answer(lab: ClusterLab, experiment_id: int) -> None:
                 draft = answer.with_suffix(".draft")
                 draft.write_text("go" if trial.state == "ACTIVE" else "stop")
                 draft.replace(answer)
+    return False
 
 
 def _table(lab: Lab, experiment_id: int) -> list[tuple[Any, ...]]:

@@ -288,7 +288,8 @@ class Cluster:
             ray.util.remove_placement_group(await asyncio.to_thread(self._group, key))
 
     def _group(self, key: str) -> PlacementGroup:
-        return ray.util.get_placement_group(self._prefix + key)
+        group: PlacementGroup = ray.util.get_placement_group(self._prefix + key)
+        return group
 
     async def release_unused(self) -> None:
         """Give back what was set aside for runs that no node knows: their starter died before."""
