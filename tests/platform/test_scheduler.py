@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from determined.platform.scheduler import Decision, Request, Running, decide
+from determined.platform.scheduler import Decision, Place, Request, Running, decide
 
 
 def request(key: int, **changes: object) -> Request:
@@ -229,3 +229,50 @@ def test_a_long_queue_on_a_large_machine_is_decided_in_one_go() -> None:
     # Those of priority 50 make room for the first in line.
     assert len(decision.preemptions) == 500
     assert all(count <= 1000 for count in decision.overtaken.values())
+
+
+NODES = {slot: Place("abc"[slot // 2], ("fast",) if slot >= 4 else ()) for slot in range(6)}
+
+
+def test_a_trial_stays_on_the_fullest_node_that_has_room() -> None:
+    running = [Running(request(9), (2,))]
+    one = decide([request(1)], running, range(6), NODES)
+    assert one.starts[0].slot_ids == (0,)
+    two = decide([request(1, slots=2)], running, range(6), NODES)
+    assert two.starts[0].slot_ids in ((0, 1), (4, 5))
+    everywhere = [Running(request(9 + slot), (slot,)) for slot in (0, 2, 4)]
+    assert decide([request(1, slots=2)], everywhere, range(6), NODES).starts == ()
+
+
+def test_only_a_trial_larger_than_any_node_takes_several() -> None:
+    starts = decide([request(1, slots=3)], [Running(request(9), (0,))], range(6), NODES).starts
+    assert starts[0].slot_ids == (2, 3, 4)
+
+
+def test_a_trial_stays_within_its_pool() -> None:
+    waiting = [request(n, pool="fast") for n in range(3)]
+    starts = decide(waiting, [], range(6), NODES).starts
+    assert [start.slot_ids for start in starts] == [(4,), (5,)]
+    assert decide([request(1, slots=3, pool="fast")], [], range(6), NODES).starts == ()
+
+
+def test_preemption_makes_room_on_one_node() -> None:
+    running = [Running(request(9 + slot, priority=50), (slot,)) for slot in range(6)]
+    decision = decide([request(1, slots=2)], running, range(6), NODES)
+    assert decision.preemptions == (14, 13)
+
+
+@given(queues(), st.integers(1, 3))
+def test_on_nodes_nobody_shares_a_slot_and_small_trials_stay_together(
+    queue: tuple[list[Request], list[Running], list[int]], size: int
+) -> None:
+    waiting, running, slot_ids = queue
+    places = {slot: Place(str(slot // size)) for slot in slot_ids}
+    starts = decide(waiting, running, slot_ids, places).starts
+    largest = max((min(size, len(slot_ids) - n) for n in range(0, len(slot_ids), size)), default=0)
+    for start in starts:
+        assert len(start.slot_ids) == start.request.slots
+        if start.request.slots <= largest:
+            assert len({places[slot].node for slot in start.slot_ids}) <= 1
+    busy = taken([*running, *starts])
+    assert all(count <= 1 for count in busy.values())

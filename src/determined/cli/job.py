@@ -39,7 +39,7 @@ def list_jobs(limit: int, offset: int, pages: str, utc: bool, output: Output) ->
     with platform() as service:
         found: list[Experiment] = []
         has_supervisor = presence.find(service.home) is not None
-        queue = look(service.reader if service.has_store else None, has_supervisor)
+        queue = look(service.home, service.reader if service.has_store else None, has_supervisor)
         if service.has_store:
             states = ["ACTIVE", "PAUSED", "STOPPING_COMPLETED", "STOPPING_CANCELED"]
             states += ["STOPPING_KILLED", "STOPPING_ERROR"]

@@ -13,7 +13,7 @@ from determined.cli._tables import Output, output_options, show, show_json, time
 
 @click.group(cls=Group, default="list")
 def slot() -> None:
-    """Show what the slots of this machine are used for."""
+    """Show what the slots of this machine, or of the cluster, are used for."""
 
 
 @slot.verb("list", aliases=["ls"])
@@ -26,25 +26,27 @@ def list_slots(utc: bool, output: Output) -> None:
 
     with platform() as service:
         has_supervisor = presence.find(service.home) is not None
-        queue = look(service.reader if service.has_store else None, has_supervisor)
-    headers = ["Slot ID", "Device", "Experiment ID", "Trial ID", "Since"]
+        queue = look(service.home, service.reader if service.has_store else None, has_supervisor)
+    hosts = {node.id: f"{node.host} ({node.address})" for node in queue.nodes}
+    headers = ["Slot ID", "Node", "Device", "Experiment ID", "Trial ID", "Since"]
     rows: list[list[object]] = []
     for place in queue.slots:
         runs = queue.runs.get(place.id, [])
-        device = place.gpu or "CPU"
+        device, node = place.gpu or "CPU", hosts.get(place.node, "this machine")
         rows += [
             [
                 place.id,
+                node,
                 device,
                 queue.experiment_of.get(run.trial_id),
                 run.trial_id,
                 time_text(run.started or run.created, utc=utc),
             ]
             for run in runs
-        ] or [[place.id, device, None, None, "free"]]
+        ] or [[place.id, node, device, None, None, "free"]]
     waiting = [[item.experiment.id, item.trial.id, item.reason] for item in queue.waiting]
     if output == "json":
-        names = ("slot_id", "device", "experiment_id", "trial_id", "since")
+        names = ("slot_id", "node", "device", "experiment_id", "trial_id", "since")
         waits = ("experiment_id", "trial_id", "reason")
         show_json(
             {

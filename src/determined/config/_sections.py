@@ -64,7 +64,8 @@ class Resources(Section):
     )
     priority: Priority | None = Field(default=None, description="From 1 to 99; lower runs first.")
     resource_pool: Text = Field(
-        default="", description="A name that lists show; no effect on placement."
+        default="",
+        description="On a cluster, a custom resource or the label `pool` of the nodes to use.",
     )
     weight: Annotated[Number, Field(gt=0)] = Field(
         default=1.0, description="No effect: fair share."

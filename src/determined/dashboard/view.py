@@ -11,8 +11,9 @@ from determined.dashboard.endpoints import Refusal
 from determined.dashboard.places import Searches
 from determined.dashboard.tensorboards import TensorBoards
 from determined.errors import DeterminedError, StoreVersionError
+from determined.platform.machine import find_machine
 from determined.platform.service import NotFoundError, Service
-from determined.platform.slots import Machine, find_slots
+from determined.platform.slots import Machine
 from determined.platform.supervisor import presence
 from determined.store import Experiment, Reader, Trial
 
@@ -82,7 +83,7 @@ class View:
         known = self._machine
         if known is None or now - known[0] > _SLOTS_SECONDS:
             try:
-                known = self._machine = (now, find_slots())
+                known = self._machine = (now, find_machine(self.home))
             except ValueError as error:  # of a variable that says how many there are
                 raise DeterminedError(str(error)) from None
         return known[1]

@@ -8,7 +8,8 @@ experiments/<id>/            environment.json, git.diff
 checkpoints/                 checkpoint storage, unless a configuration names another
 tensorboard/<trial>/         event files
 inbox/                       runs that the platform did not start (`journal/_inbox.py`)
-platform.yaml                what the owner set: `tracking: off`
+platform.yaml                what the owner set: `tracking: off`, `cluster:`
+cluster.json                 the nodes of the cluster, if runs go to one
 supervisor.lock, .log, wake  the supervisor: held while it lives, what it logs, how to wake it
 """
 
@@ -33,6 +34,7 @@ class Home:
         self.checkpoints = self.path / "checkpoints"
         self.inbox = self.path / "inbox"
         self.tensorboard = self.path / "tensorboard"
+        self.cluster = self.path / "cluster.json"
         self.supervisor_lock = self.path / "supervisor.lock"
         self.supervisor_log = self.path / "supervisor.log"
         self.wake = self.path / "wake"

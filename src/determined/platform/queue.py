@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from determined.platform.home import Home
+from determined.platform.machine import find_machine
+from determined.platform.nodes import Node
 from determined.platform.scheduler import DEFAULT_PRIORITY
-from determined.platform.slots import Slot, find_slots
+from determined.platform.slots import Machine, Slot
 from determined.store import Experiment, Reader, Run, Trial, TrialFilter
 
 
@@ -21,7 +24,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Queue:
-    """The slots of this machine with the runs on each, and those that wait, next one first."""
+    """The slots with the runs on each, and those that wait, next one first."""
 
     slots: tuple[Slot, ...]
     runs: dict[int, list[Run]]
@@ -30,13 +33,15 @@ class Queue:
     experiment_of: dict[int, int]
     """From trials that run to their experiments."""
     skipped: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    """Of a cluster; none on this machine."""
 
 
-def look(reader: Reader | None, has_supervisor: bool) -> Queue:
-    """Look at the machine and at the store."""
-    machine = find_slots()
+def look(home: Home, reader: Reader | None, has_supervisor: bool) -> Queue:
+    """Look at the machine, or what is known of the cluster, and at the store."""
+    machine = find_machine(home)
     if reader is None:
-        return Queue(machine.slots, {}, [], [], {}, machine.skipped)
+        return Queue(machine.slots, {}, [], [], {}, machine.skipped, machine.nodes)
     with reader.snapshot():
         running = reader.unfinished_runs()
         trials = reader.trials(TrialFilter(states=["ACTIVE"])).rows
@@ -50,7 +55,7 @@ def look(reader: Reader | None, has_supervisor: bool) -> Queue:
     experiment_of = {key: trial.experiment_id for key, trial in owners.items() if trial is not None}
     taken = _taken(running, experiment_of)
     waiting = [
-        Waiting(trial, experiment, _why(trial, experiment, by_slot, len(machine.slots), taken))
+        Waiting(trial, experiment, _why(trial, experiment, by_slot, machine, taken))
         for trial in trials
         if trial.id not in busy
         and (experiment := experiments[trial.experiment_id]) is not None
@@ -60,7 +65,9 @@ def look(reader: Reader | None, has_supervisor: bool) -> Queue:
         waiting = [Waiting(w.trial, w.experiment, "no supervisor is at work") for w in waiting]
     without = [run for run in running if not run.slots]
     order = sorted(waiting, key=lambda w: (_priority(w.experiment), w.trial.id))
-    return Queue(machine.slots, by_slot, without, order, experiment_of, machine.skipped)
+    return Queue(
+        machine.slots, by_slot, without, order, experiment_of, machine.skipped, machine.nodes
+    )
 
 
 def _taken(running: list[Run], experiment_of: dict[int, int]) -> dict[int, int]:
@@ -75,7 +82,7 @@ def _why(
     trial: Trial,
     experiment: Experiment,
     by_slot: dict[int, list[Run]],
-    num_slots: int,
+    machine: Machine,
     taken: dict[int, int],
 ) -> str:
     """The first reason that keeps a trial from running, in words."""
@@ -89,12 +96,17 @@ def _why(
         used = taken.get(experiment.id, 0)
         if used + wanted > experiment.max_slots:
             return f"its experiment uses {used} of max_slots {experiment.max_slots}"
-    if wanted > num_slots:
-        return f"needs {wanted} slots, and there are {num_slots}"
+    pool = experiment.config["resources"]["resource_pool"] if machine.is_cluster else ""
+    slots = [slot for slot in machine.slots if not pool or pool in slot.pools]
+    where = f" in resource pool {pool!r}" if pool else ""
+    if wanted > len(slots):
+        return f"needs {_slots(wanted)}, and there are {len(slots)}{where}"
     per_slot = experiment.config["resources"]["trials_per_slot"]
-    free = num_slots - sum(len(runs) >= per_slot for runs in by_slot.values())
+    free = sum(len(by_slot.get(slot.id, ())) < per_slot for slot in slots)
     if free < wanted:
-        return f"needs {_slots(wanted)}, {free or 'none'} free"
+        return f"needs {_slots(wanted)}, {free or 'none'} free{where}"
+    if wanted > 1 and machine.is_cluster and wanted <= max(n.num_slots for n in machine.nodes):
+        return f"needs {_slots(wanted)} on one node"
     return "about to start"
 
 

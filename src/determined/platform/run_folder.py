@@ -64,6 +64,7 @@ class RunSpec(NamedTuple):
 
     `stop_grace_seconds` is the time from SIGTERM to SIGKILL, `leftover_grace_seconds` the same for
     processes that outlive the entrypoint. `prologue` opens the log; policies do not apply to it.
+    The run is stopped when the process `ends_with` ends.
     """
 
     argv: tuple[str, ...]
@@ -73,6 +74,7 @@ class RunSpec(NamedTuple):
     stop_grace_seconds: float = 60.0
     leftover_grace_seconds: float = 10.0
     warm_start: bool = False
+    ends_with: Identity | None = None
 
 
 class Traceback(NamedTuple):
@@ -165,12 +167,18 @@ class RunFolder:
         content = self._read(self._spec)
         content["policies"] = tuple(LogPolicy(**policy) for policy in content["policies"])
         content["argv"] = tuple(content["argv"])
+        if content.get("ends_with") is not None:
+            content["ends_with"] = Identity(*content["ends_with"])
         return RunSpec(**content)
 
     @property
     def environment(self) -> dict[str, str]:
         content: dict[str, str] = json.loads(self._environment.read_bytes())
         return content
+
+    def read_info(self) -> dict[str, Any]:
+        """The content of the files in `info/`, by name without `.json`."""
+        return {path.stem: json.loads(path.read_bytes()) for path in self.info.glob("*.json")}
 
     @property
     def was_started(self) -> bool:

@@ -5,7 +5,9 @@ The rules, in this order:
 1. Lower `priority` goes first, then earlier submission.
 2. A trial starts when its slots are free and its experiment stays within `max_slots`. It takes
    1/trials_per_slot of each of its slots; the fullest slots that have room are taken first. A trial
-   that needs no slot starts at once, up to a limit.
+   that needs no slot starts at once, up to a limit. On a cluster it stays within one node, the
+   fullest that has room; only one that is larger than any node takes several, as few as it can. It
+   stays within its resource pool, if it names one.
 3. One that does not fit lets those behind it go ahead, so no slot idles that somebody could use.
    But it is overtaken at most as often as there are slots: after that, free slots are kept for it.
    So a trial that needs the whole machine waits for about one generation of small ones.
@@ -16,8 +18,9 @@ The rules, in this order:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 DEFAULT_PRIORITY = 42
 _MOST_TRIALS_WITHOUT_SLOTS = 100
@@ -33,6 +36,7 @@ class Request:
         submitted: its place in line; unique.
         overtaken: how many trials behind it have started before it, as the last decision said.
         avoid: slots that it takes only if there are no others.
+        pool: the resource pool that its slots must belong to; any without one.
     """
 
     key: int
@@ -44,6 +48,7 @@ class Request:
     trials_per_slot: int = 1
     overtaken: int = 0
     avoid: frozenset[int] = frozenset()
+    pool: str = ""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -59,6 +64,13 @@ class Running:
     is_ending: bool = False
 
 
+class Place(NamedTuple):
+    """Where a slot of a cluster is."""
+
+    node: str
+    pools: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Decision:
     """What to do now. `overtaken` has the new counts of those that were, by key."""
@@ -69,18 +81,21 @@ class Decision:
 
 
 def decide(
-    waiting: Iterable[Request], running: Sequence[Running], slot_ids: Sequence[int]
+    waiting: Iterable[Request],
+    running: Sequence[Running],
+    slot_ids: Sequence[int],
+    places: Mapping[int, Place] | None = None,
 ) -> Decision:
-    """Apply the rules of this module."""
+    """Apply the rules of this module. Without `places`, all slots are on one machine."""
     queue = sorted(waiting, key=lambda request: request.place)
-    room = _Room(queue, running, slot_ids)
+    room = _Room(queue, running, _Site(slot_ids, places or {}))
     starts: list[Running] = []
     preemptions: list[int] = []
     passed_over: list[Request] = []
     overtaken: dict[int, int] = {}
     is_kept_free = False  # for one that was overtaken often enough
     for request in queue:
-        if request.slots > len(slot_ids) or not room.allows(request):
+        if not room.could_hold(request) or not room.allows(request):
             continue  # it cannot run here, or not now by its own limit: it holds up nobody
         if is_kept_free and request.slots:
             continue
@@ -99,6 +114,49 @@ def decide(
     return Decision(tuple(starts), tuple(preemptions), overtaken)
 
 
+class _Site:
+    """All slots there are, and where."""
+
+    def __init__(self, slot_ids: Sequence[int], places: Mapping[int, Place]) -> None:
+        self.slot_ids = slot_ids
+        self._places = places
+        self._sizes: dict[str, dict[str, int]] = {}
+
+    def is_in(self, slot: int, pool: str) -> bool:
+        return not pool or not self._places or pool in self._places[slot].pools
+
+    def could_hold(self, request: Request) -> bool:
+        """Whether a trial has room when nobody else runs."""
+        return request.slots <= sum(self._nodes(request.pool).values())
+
+    def pick(self, request: Request, slots: Sequence[int]) -> tuple[int, ...] | None:
+        """Choose among slots that are free enough and come in the order of preference."""
+        if request.slots <= 1 or not self._places:
+            return tuple(sorted(slots[: request.slots]))
+        by_node: dict[str, list[int]] = {}
+        for slot in slots:
+            by_node.setdefault(self._places[slot].node, []).append(slot)
+        groups = list(by_node.values())
+        if request.slots <= max(self._nodes(request.pool).values()):
+            groups = [group for group in groups if len(group) >= request.slots]
+            groups.sort(key=lambda group: (group[0] in request.avoid, len(group)))
+            groups = groups[:1]
+        else:
+            groups.sort(key=len, reverse=True)
+        chosen = [slot for group in groups for slot in group][: request.slots]
+        return tuple(sorted(chosen)) if chosen else None
+
+    def _nodes(self, pool: str) -> dict[str, int]:
+        """How many slots of a pool each node has."""
+        if pool not in self._sizes:
+            sizes = self._sizes[pool] = {"": 0}
+            for slot in self.slot_ids:
+                if self.is_in(slot, pool):
+                    node = self._places[slot].node if self._places else ""
+                    sizes[node] = sizes.get(node, 0) + 1
+        return self._sizes[pool]
+
+
 class _Room:
     """What is free of each slot: now, and once those that were told to stop are gone.
 
@@ -106,13 +164,12 @@ class _Room:
     Shares of slots are whole numbers here, of which `_unit` make a slot.
     """
 
-    def __init__(
-        self, waiting: Sequence[Request], running: Sequence[Running], slot_ids: Sequence[int]
-    ) -> None:
+    def __init__(self, waiting: Sequence[Request], running: Sequence[Running], site: _Site) -> None:
         requests = [*waiting, *(run.request for run in running)]
         self._unit = math.lcm(*{request.trials_per_slot for request in requests})
-        self._now = _Free(slot_ids, self._unit)
-        self._later = _Free(slot_ids, self._unit)
+        self.could_hold = site.could_hold
+        self._now = _Free(site, self._unit)
+        self._later = _Free(site, self._unit)
         self._used: dict[int, int] = {}
         self._without_slots = 0
         self._staying = [run for run in running if not run.is_ending]
@@ -181,10 +238,11 @@ class _Room:
 class _Free:
     """How many units of each slot are free."""
 
-    def __init__(self, slot_ids: Sequence[int], unit: int) -> None:
+    def __init__(self, site: _Site, unit: int) -> None:
+        self._site = site
         self._unit = unit
-        self._units = dict.fromkeys(slot_ids, unit)
-        self._open = set(slot_ids)  # those that are not full: most questions end here
+        self._units = dict.fromkeys(site.slot_ids, unit)
+        self._open = set(site.slot_ids)  # those that are not full: most questions end here
 
     def choose(self, request: Request, other: _Free | None = None) -> tuple[int, ...] | None:
         """Return slots that are free enough, here and in `other`; the fullest of them first."""
@@ -194,11 +252,12 @@ class _Free:
         free = {slot: self._units[slot] for slot in self._open}
         if other is not None:
             free = {slot: min(units, other._units[slot]) for slot, units in free.items()}
-        fitting = [slot for slot, units in free.items() if units >= share]
+        is_in = self._site.is_in
+        fitting = [s for s, units in free.items() if units >= share and is_in(s, request.pool)]
         if len(fitting) < request.slots:
             return None
         fitting.sort(key=lambda slot: (slot in request.avoid, free[slot], slot))
-        return tuple(sorted(fitting[: request.slots]))
+        return self._site.pick(request, fitting)
 
     def take(self, run: Running) -> None:
         self._change(run, -1)

@@ -182,15 +182,14 @@ class Service(DeletingVerbs):
     ) -> int:
         """Create an experiment from a configuration and a code snapshot; return its id."""
         from determined.platform.environment import record_environment
-        from determined.platform.slots import count_cores, find_slots, threads_per_process
+        from determined.platform.machine import find_machine, threads_on
 
         config = loaded.effective
-        machine = find_slots()
+        machine = find_machine(self.home)
         _check_slots(config, machine)
+        self._check_cluster()
         creation = str(uuids.uuid4())
-        threads = threads_per_process(
-            count_cores(), len(machine.slots), config["resources"]["trials_per_slot"]
-        )
+        threads = threads_on(machine, config["resources"]["trials_per_slot"])
         with self._prepared(creation) as folder:
             record_environment(folder, model_dir, threads, interpreter=_interpreter(config))
             answer = self.ask(
@@ -207,6 +206,20 @@ class Service(DeletingVerbs):
                 uuid=creation,
             )
         return int(answer["experiment_id"])
+
+    def _check_cluster(self) -> None:
+        """Refuse what a supervisor at work would start elsewhere than asked."""
+        from determined.platform.cluster import CLUSTER_VARIABLE, find_cluster
+
+        facts, settings = presence.find(self.home), find_cluster(self.home)
+        wanted = "" if settings is None else settings.address
+        if facts is not None and facts.cluster != wanted:
+            raise RefusedError(
+                f"The supervisor at work (process {facts.pid}) starts runs on "
+                f"{_place_name(facts.cluster)}, but {CLUSTER_VARIABLE} and platform.yaml now say "
+                f"{_place_name(wanted)}. Stop it, its runs go on: `det supervisor stop`. The next "
+                "command starts another one."
+            )
 
     @contextlib.contextmanager
     def _prepared(self, creation: str) -> Iterator[Path]:
@@ -417,13 +430,17 @@ class Service(DeletingVerbs):
 
 def _check_slots(config: dict[str, Any], machine: Machine) -> None:
     wanted, there = config["resources"]["slots_per_trial"], len(machine.slots)
-    if wanted > there:
+    if wanted > there and not machine.is_cluster:  # which may grow: the queue says what is missing
         kind = "GPUs" if machine.has_gpus else "CPU slots"
         raise RefusedError(
             f"resources.slots_per_trial is {wanted}, but this machine has {there} {kind}. Use "
             f"`--config resources.slots_per_trial={there}`"
             + ("." if machine.has_gpus else f", or DET_SLOTS={wanted} to share the CPU further.")
         )
+
+
+def _place_name(address: str) -> str:
+    return f"the cluster {address}" if address else "this machine"
 
 
 def _interpreter(config: dict[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""The slots of this machine, and what a run needs to use some of them.
+"""The slots of this machine or of a cluster, and what a run needs to use some of them.
 
 A slot is a GPU where there are GPUs, else a share of the CPU. GPUs that processes of others compute
 on are left out and named. No framework is imported.
@@ -12,9 +12,13 @@ import random
 import socket
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from determined.gpu import get_gpu_processes, get_gpu_uuids
 from determined.platform import processes
+
+if TYPE_CHECKING:
+    from determined.platform.nodes import Node
 
 SLOTS_VARIABLE = "DET_SLOTS"
 _NVIDIA = ("GPU-", "MIG-")
@@ -24,18 +28,25 @@ _PORTS = range(20_000, 32_768)
 
 @dataclass(frozen=True)
 class Slot:
-    """One slot; `gpu` is the id of its GPU, None for a share of the CPU."""
+    """One slot; `gpu` is the id of its GPU, None for a share of the CPU.
+
+    On a cluster, `node` is where it is and `pools` are the resource pools it belongs to.
+    """
 
     id: int
     gpu: str | None = None
+    node: str = ""
+    pools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to schedule on, and a line for each GPU that is left out."""
+    """What there is to schedule on, and a line for each GPU or node that is left out."""
 
     slots: tuple[Slot, ...]
     skipped: tuple[str, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    is_cluster: bool = False
 
     @property
     def has_gpus(self) -> bool:

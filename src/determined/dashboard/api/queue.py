@@ -25,6 +25,7 @@ class SlotShape(TypedDict):
     id: int
     kind: str
     name: str
+    node: str
     used_by: UserShape | None
     users: list[UserShape]
 
@@ -60,9 +61,9 @@ _MOST_WAITING = 1000
 
 @routes.get("/queue")
 def queue(view: View) -> QueueShape:
-    """The slots of this machine with what runs on them, and what waits, next one first."""
+    """The slots, of this machine or the cluster, with what runs on them, and what waits."""
     view.machine()  # which says what is wrong if it cannot be looked at
-    found = look(view.reader if view.has_store else None, view.supervisor() is not None)
+    found = look(view.home, view.reader if view.has_store else None, view.supervisor() is not None)
     names: dict[int, str] = {}
 
     def user(run: Run) -> UserShape:
@@ -75,6 +76,7 @@ def queue(view: View) -> QueueShape:
             "name": names.get(owner or 0, ""),
         }
 
+    hosts = {node.id: node.host for node in found.nodes}
     slots: list[SlotShape] = []
     for slot in found.slots:
         users = [user(run) for run in found.runs.get(slot.id, [])]
@@ -85,6 +87,7 @@ def queue(view: View) -> QueueShape:
                 "id": slot.id,
                 "kind": kind,
                 "name": slot.gpu or f"CPU {slot.id}",
+                "node": hosts.get(slot.node, ""),
                 "used_by": first,
                 "users": users,
             }

@@ -1,7 +1,7 @@
-"""Keep one run: `python -m determined.platform.keeper RUN_FOLDER [DESCRIPTOR [NOTE]]`.
+"""Keep one run: `python -m determined.platform.keeper RUN_FOLDER [DESCRIPTOR [NOTE [disown]]]`.
 
 DESCRIPTOR is an inherited one that holds the run's lock; without it we take the lock ourselves.
-NOTE is a line for the log.
+NOTE is a line for the log. With `disown` a child of ours keeps the run, and we end at once.
 The launcher runs this file by its path, which is quicker: see `_import_only_what_is_needed`.
 """
 
@@ -18,9 +18,11 @@ def main(argv: list[str], execute: Callable[..., Any] = os.execvpe) -> int:
     from determined.platform.keeper._keeper import Keeper
     from determined.platform.run_folder import RunFolder
 
-    if len(argv) not in (1, 2, 3):
+    if len(argv) not in (1, 2, 3, 4):
         sys.stderr.write(f"{__doc__}\n")
         return 2
+    if argv[3:] and os.fork():
+        return 0
     folder = RunFolder(os.path.abspath(argv[0]))  # noqa: PTH100
     alive = int(argv[1]) if len(argv) > 1 else folder.try_lock()
     if alive is None:
@@ -32,7 +34,7 @@ def main(argv: list[str], execute: Callable[..., Any] = os.execvpe) -> int:
     else:
         folder.mark_started()
     os.chdir("/")  # hold no directory that somebody may want to remove or unmount
-    Keeper(folder, execute, note="".join(argv[2:])).run()
+    Keeper(folder, execute, note="".join(argv[2:3])).run()
     return 0
 
 

@@ -53,6 +53,7 @@ class Keeper:
         self._kill_at: float | None = None
         self._stopped_by: str | None = None
         self._received: list[int] = []
+        self._bond = _watch(self._spec.ends_with)
         self._wake_up, self._wake = os.pipe()
         for descriptor in (self._wake_up, self._wake):
             os.set_blocking(descriptor, False)
@@ -94,6 +95,7 @@ class Keeper:
                 self._pid = None  # from now on the number may be somebody else's
                 return status
             self._pass_on()
+            self._end_with_bond()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._kill_everything()
             more = self._log.follow()
@@ -105,12 +107,13 @@ class Keeper:
 
     def _sleep(self, seconds: float | None) -> None:
         growth = self._log.growth
-        if seconds is None and growth is None:
+        if seconds is None and (growth is None or isinstance(self._bond, processes.Identity)):
             seconds = _POLL_SECONDS
         if self._kill_at is not None:
             left = max(_REST_SECONDS, self._kill_at - time.monotonic())
             seconds = left if seconds is None else min(seconds, left)
-        sources = [self._wake_up] if growth is None else [self._wake_up, growth]
+        bond = self._bond if isinstance(self._bond, int) else None
+        sources = [source for source in (self._wake_up, growth, bond) if source is not None]
         select.select(sources, [], [], seconds)
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_up, 4096)
@@ -123,6 +126,17 @@ class Keeper:
                 self._kill_at = time.monotonic()
             elif number in _PASSED_ON:
                 self._pass_on_one(number)
+
+    def _end_with_bond(self) -> None:
+        """Stop when the process is gone without which nobody could collect this run."""
+        if isinstance(self._bond, int):
+            is_over = bool(select.select([self._bond], [], [], 0)[0])
+        else:
+            is_over = self._bond is not None and processes.look_up(self._bond) is None
+        if is_over:
+            self._bond = None
+            self._log.say("this node has left the cluster: stopping")
+            self._pass_on_one(signal.SIGTERM)
 
     def _pass_on_one(self, number: int) -> None:
         main = processes.find(self._pid) if self._pid is not None else None
@@ -209,6 +223,20 @@ class Keeper:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
             self._received.append(number)
+
+
+def _watch(identity: processes.Identity | None) -> int | processes.Identity | None:
+    """Return a descriptor that is readable once a process has ended; its identity without one."""
+    if identity is None or not hasattr(os, "pidfd_open"):
+        return identity
+    try:
+        descriptor = os.pidfd_open(identity.pid)
+    except OSError:
+        return identity
+    if processes.look_up(identity) is None:  # the number may be somebody else's by now
+        os.close(descriptor)
+        return identity
+    return descriptor
 
 
 def _name(number: int) -> str:

@@ -32,8 +32,16 @@ _MOST_ERRORS_BYTES = 1 << 20
 class LocalLauncher:
     """Starts keepers, and finds them again by their locks."""
 
-    def __init__(self, unresponsive_after_seconds: float = _UNRESPONSIVE_AFTER_SECONDS) -> None:
+    def __init__(
+        self,
+        unresponsive_after_seconds: float = _UNRESPONSIVE_AFTER_SECONDS,
+        *,
+        disowns: bool = False,
+    ) -> None:
+        """With `disowns`, keepers are no children of this process, which may be ended with all
+        of its children."""
         self._unresponsive_after = unresponsive_after_seconds
+        self._disowns = disowns
         self._children: dict[Path, int] = {}
         self._helpers = Helpers()
 
@@ -56,7 +64,9 @@ class LocalLauncher:
             if isinstance(offer, Cold):
                 assert alive is not None
                 note = f"Cold start: {offer.reason}." if offer.lasts else ""
-                self._children[run.path] = _start_keeper(run, alive, note)
+                self._children[run.path] = _start_keeper(run, alive, note, self._disowns)
+                if self._disowns:
+                    await asyncio.to_thread(self._reap, run)  # it has handed over to its child
         finally:
             if alive is not None:
                 os.close(alive)  # the keeper has it
@@ -77,6 +87,12 @@ class LocalLauncher:
                 os.close(descriptor)
         self._reap(run)
         return run.exit
+
+    async def collect(self, run: RunFolder) -> None:
+        """Everything is written in place."""
+
+    async def tell(self, run: RunFolder) -> None:
+        """It is read in place."""
 
     async def terminate(self, run: RunFolder) -> None:
         await self._reach_keeper(run, signal.SIGTERM)
@@ -106,6 +122,9 @@ class LocalLauncher:
             return end
         finally:
             os.close(alive)
+
+    async def close(self) -> None:
+        """There is nothing to leave."""
 
     async def _take_lock(self, run: RunFolder, give_up: Callable[[], bool]) -> int:
         """Return the lock; TimeoutError if somebody keeps it.
@@ -156,14 +175,17 @@ async def _start_warm(run: RunFolder, alive: int, offer: Offer) -> tuple[Cold | 
     return None if was_kept else Cold("the helper is gone", lasts=False), again
 
 
-def _start_keeper(run: RunFolder, alive: int, note: str = "") -> int:
+def _start_keeper(run: RunFolder, alive: int, note: str, disown: bool) -> int:
     """Start a keeper in a session of its own, that inherits the lock, and return its pid."""
+    arguments = [str(run.path.absolute()), str(_KEEPERS_LOCK), note]
+    if disown:
+        arguments.append("disown")
     # Without the site packages it starts in a fraction of the time; elsewhere it needs psutil.
     flags = ["-I", "-S"] if sys.platform == "linux" else ["-E"]
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, *flags, str(_KEEPER), str(run.path.absolute()), str(_KEEPERS_LOCK), note],
+        [sys.executable, *flags, str(_KEEPER), *arguments],
         {name: value for name, value in os.environ.items() if name not in _NOT_A_KEEPERS},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

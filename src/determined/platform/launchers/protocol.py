@@ -33,6 +33,10 @@ class RunStillLive(DeterminedError):
     """A run cannot be declared dead while its keeper lives."""
 
 
+class RunNotPlaced(DeterminedError):
+    """A run cannot start where it was placed, through no fault of its own: place it again."""
+
+
 class Launcher(Protocol):
     """Starts, finds, stops and collects runs. Every verb may be given again after a crash.
 
@@ -41,13 +45,22 @@ class Launcher(Protocol):
     """
 
     async def start(self, run: RunFolder) -> None:
-        """Start a run whose folder is complete; RunStartedBefore the second time, for anybody."""
+        """Start a run whose folder is complete; RunStartedBefore the second time, for anybody.
+
+        RunNotPlaced, before anything was started, if its place is gone or taken.
+        """
 
     async def states(self, runs: Iterable[RunFolder]) -> list[RunState]:
         """Say where runs stand, in their order."""
 
     async def wait(self, run: RunFolder) -> RunExit | None:
         """Return how a started run ended, once it has; None when it is lost."""
+
+    async def collect(self, run: RunFolder) -> None:
+        """Bring what a run has written so far to its folder; `wait` does so by itself."""
+
+    async def tell(self, run: RunFolder) -> None:
+        """Bring the control file of a started run to where its processes read it."""
 
     async def terminate(self, run: RunFolder) -> None:
         """Ask for an end: SIGTERM now, SIGKILL after the grace of the run."""
@@ -61,3 +74,6 @@ class Launcher(Protocol):
         Ends processes of it that are still there. Returns how it ended if that is known after all;
         RunStillLive if its keeper lives.
         """
+
+    async def close(self) -> None:
+        """Let go of the place; its runs go on."""

@@ -7,11 +7,14 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 from determined.errors import DeterminedError
+from determined.platform.cluster import find_cluster
 from determined.platform.home import Home
 from determined.platform.launchers.local import LocalLauncher
-from determined.platform.slots import find_slots
+from determined.platform.launchers.protocol import Launcher
+from determined.platform.slots import Machine, find_slots
 from determined.platform.supervisor._loop import Supervisor
 from determined.platform.supervisor.presence import Presence
 from determined.store import Writer
@@ -23,17 +26,19 @@ _IDLE_SECONDS = 300.0
 async def supervise(home: Home, presence: Presence) -> None:
     """Work until idle; SIGTERM and SIGINT end it after the current tick, runs go on."""
     writer = Writer(home.path)
-    machine = find_slots()
-    for line in machine.skipped:
+    launcher, machine = await _open_place(home)
+    for line in machine().skipped:
         logging.warning(line)
     idle_seconds = float(os.environ.get(_IDLE_VARIABLE, _IDLE_SECONDS))
-    supervisor = Supervisor(home, writer, LocalLauncher(), machine, idle_seconds)
+    supervisor = Supervisor(home, writer, launcher, machine, idle_seconds)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
     try:
         while True:
-            presence.listen(loop, supervisor.wake, num_slots=len(machine.slots))
+            presence.listen(
+                loop, supervisor.wake, num_slots=len(machine().slots), cluster=_address(home)
+            )
             await supervisor.work()
             # Who rang until here has left a command before, which we see; who comes now starts
             # another one.
@@ -41,7 +46,26 @@ async def supervise(home: Home, presence: Presence) -> None:
             if supervisor.was_told_to_stop or not writer.has_commands():
                 return
     finally:
+        await launcher.close()
         writer.close()
+
+
+async def _open_place(home: Home) -> tuple[Launcher, Callable[[], Machine]]:
+    """Where runs go, and what there is to schedule on."""
+    settings = find_cluster(home)
+    if settings is None:
+        machine = find_slots()
+        return LocalLauncher(), lambda: machine
+    from determined.platform.launchers.ray.cluster import open_cluster
+    from determined.platform.launchers.ray.launcher import RayLauncher
+
+    cluster = await open_cluster(home, settings)
+    return RayLauncher(cluster), cluster.machine
+
+
+def _address(home: Home) -> str:
+    settings = find_cluster(home)
+    return "" if settings is None else settings.address
 
 
 def main(arguments: list[str]) -> int:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from determined import journal
@@ -56,15 +57,16 @@ class Supervisor:
         home: Home,
         writer: Writer,
         launcher: Launcher,
-        machine: Machine,
+        machine: Callable[[], Machine],
         idle_seconds: float,
     ) -> None:
+        """Take what there is to schedule on from `machine`, anew for every decision."""
         self._writer = writer
         self._idle_seconds = idle_seconds
         self._changed = asyncio.Event()
         self._board = Board(home)
         self._runs = Runs(self._board, launcher, machine, self._changed)
-        self._scheduling = Scheduling(self._board, tuple(slot.id for slot in machine.slots))
+        self._scheduling = Scheduling(self._board, machine)
         self._garbage = GarbageCollection(self._board, self._changed)
         self._deletions = FileDeletion(home, self._changed)
         self._calls = Calls(home, self._changed)

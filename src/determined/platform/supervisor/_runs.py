@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from determined._info import ELSEWHERE_FILE
@@ -20,9 +21,15 @@ from determined.config import masked
 from determined.journal import Control
 from determined.platform.entrypoint import command_for, configuration_line
 from determined.platform.environment import load_environment
-from determined.platform.launchers.protocol import Launcher, RunStartedBefore, RunState
+from determined.platform.launchers.protocol import (
+    Launcher,
+    RunNotPlaced,
+    RunStartedBefore,
+    RunState,
+)
+from determined.platform.placement import Part, Placement, expected_versions, place
 from determined.platform.run_environment import run_environment, variables_for_device
-from determined.platform.run_folder import NOT_STARTED, LogPolicy, RunExit, RunSpec
+from determined.platform.run_folder import LOST, NOT_STARTED, LogPolicy, RunExit, RunSpec
 from determined.platform.slots import Machine, device_variables, free_ports, port_variables
 from determined.platform.snapshot import load_snapshot, working_copy
 from determined.platform.states import State
@@ -43,7 +50,11 @@ class Runs:
     """Brings live runs to where the board wants them. `changed` wakes the loop."""
 
     def __init__(
-        self, board: Board, launcher: Launcher, machine: Machine, changed: asyncio.Event
+        self,
+        board: Board,
+        launcher: Launcher,
+        machine: Callable[[], Machine],
+        changed: asyncio.Event,
     ) -> None:
         self._board = board
         self._launcher = launcher
@@ -103,6 +114,9 @@ class Runs:
             if self._wanted(run).preempt:
                 return RunExit(143, NOT_STARTED, message="not wanted any more", stopped_by="none")
             await self._start(run)
+        except RunNotPlaced as error:
+            logger.warning("run %s is placed again: %s", run.allocation_id, error)
+            return RunExit(137, LOST, message=str(error))
         except Exception as error:
             if run.folder.was_started:
                 logger.exception("run %s could not be kept", run.allocation_id)
@@ -123,17 +137,20 @@ class Runs:
 
     def _prepare(self, run: LiveRun, live: LiveExperiment, trial: Trial, control: Control) -> None:
         """Make the folder of a run, from nothing however far an earlier attempt came."""
-        home, config = self._board.home, live.record.config
+        home, config, machine = self._board.home, live.record.config, self._machine()
         folder = experiment_folder(home, live.record)
         check_storage(config["checkpoint_storage"])
         shutil.rmtree(run.folder.path, ignore_errors=True)
         run.folder.path.mkdir(parents=True, mode=0o700)
-        if live.record.snapshot_id is not None:
+        parts = _parts(run, machine)
+        if live.record.snapshot_id is not None and not parts:
             snapshot = load_snapshot(home.snapshots, live.record.snapshot_id)
             working_copy(snapshot, run.folder.workdir)
         recorded = load_environment(folder)
-        slots = [slot for slot in self._machine.slots if slot.id in run.slots]
-        info = self._info(run, live, trial, [slot.gpu for slot in slots if slot.gpu])
+        slots = [slot for slot in machine.slots if slot.id in run.slots]
+        # Which GPUs of a node, and which ports are free there, is known there only.
+        gpus = [slot.gpu for slot in slots if slot.gpu and not parts]
+        info = self._info(run, live, trial, gpus, parts)
         environment = run_environment(
             recorded,
             run.folder,
@@ -141,8 +158,8 @@ class Runs:
             configured=variables_for_device(
                 config["environment"]["environment_variables"], any(slot.gpu for slot in slots)
             ),
-            devices=device_variables(slots, self._machine),
-            ports=port_variables(free_ports()),
+            devices={} if parts else device_variables(slots, machine),
+            ports={} if parts else port_variables(free_ports()),
             tensorboard=home.tensorboard / str(trial.id),
             home=home.path,
         )
@@ -159,10 +176,26 @@ class Runs:
             warm_start=config["environment"]["warm_start"],
         )
         run.folder.create(spec, environment, info | _elsewhere(run, live))
+        if parts:
+            Placement(
+                parts,
+                has_gpus=any(slot.gpu for slot in slots),
+                share=1 / config["resources"]["trials_per_slot"],
+                code=live.record.snapshot_id,
+                snapshots=str(home.snapshots),
+                interpreter=recorded.interpreter,
+                expects=expected_versions(recorded.packages),
+                storage=config["checkpoint_storage"],
+            ).save(run.folder)
         self._write_control(run, control)
 
     def _info(
-        self, run: LiveRun, live: LiveExperiment, trial: Trial, gpus: list[str]
+        self,
+        run: LiveRun,
+        live: LiveExperiment,
+        trial: Trial,
+        gpus: list[str],
+        parts: Sequence[Part],
     ) -> dict[str, dict[str, Any]]:
         slot_ids = list(run.slots)
         return {
@@ -189,9 +222,12 @@ class Runs:
                 "inter_node_network_interface": None,
             },
             "rendezvous": {
-                "container_addrs": ["127.0.0.1"],
+                "container_addrs": [part.address for part in parts] or ["127.0.0.1"],
                 "container_rank": 0,
-                "container_slot_counts": [max(1, len(slot_ids))],
+                "container_slot_counts": [
+                    max(1, count)
+                    for count in [len(part.slots) for part in parts] or [len(slot_ids)]
+                ],
             },
             "resources": {"gpu_uuids": gpus},
         }
@@ -202,6 +238,7 @@ class Runs:
         wanted = self._wanted(run)
         if run.folder.was_started and wanted != run.told:
             self._write_control(run, wanted)
+            self._spawn(self._launcher.tell(run.folder))
         if not wanted.preempt:
             run.asked_since = None
             return
@@ -276,6 +313,15 @@ class Runs:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("an act on a run failed", exc_info=error)
             self._changed.set()
+
+
+def _parts(run: LiveRun, machine: Machine) -> tuple[Part, ...]:
+    """The nodes that a run's slots are on; none on this machine."""
+    parts = place(run.slots, machine, run.trial_id)
+    there = {slot for part in parts for slot in part.slots}
+    if machine.is_cluster and (not parts or not there.issuperset(run.slots)):
+        raise RunNotPlaced("A node that it was placed on has left the cluster.")
+    return parts
 
 
 def _elsewhere(run: LiveRun, live: LiveExperiment) -> dict[str, dict[str, Any]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from determined.platform.home import Home
 from determined.platform.lifecycle import may_start
 from determined.platform.run_folder import RunFolder
-from determined.platform.scheduler import DEFAULT_PRIORITY, Request, Running, decide
+from determined.platform.scheduler import DEFAULT_PRIORITY, Place, Request, Running, decide
+from determined.platform.slots import Machine
 from determined.platform.states import State
 from determined.platform.supervisor._board import Board, LiveExperiment, LiveRun
 from determined.store import Transaction, Trial
@@ -16,9 +19,10 @@ _EXCLUDE = "exclude_node"
 class Scheduling:
     """Keeps, between ticks, how often waiting trials were overtaken."""
 
-    def __init__(self, board: Board, slot_ids: tuple[int, ...]) -> None:
+    def __init__(self, board: Board, machine: Callable[[], Machine]) -> None:
         self._board = board
-        self._slot_ids = slot_ids
+        self._machine = machine
+        self._last_machine: Machine | None = None
         self._overtaken: dict[int, int] = {}
         self._version: int | None = None
         self.next_start: float | None = None
@@ -27,21 +31,26 @@ class Scheduling:
     def is_due(self, now: float) -> bool:
         """Whether another decision is possible than the last time."""
         is_time = self.next_start is not None and may_start(self.next_start, now)
-        return is_time or self._version != self._board.version
+        is_other = self._machine() is not self._last_machine
+        return is_time or is_other or self._version != self._board.version
 
     def run(self, transaction: Transaction, now: float) -> None:
         """Record new runs, and which running ones have to make room."""
-        board = self._board
+        board, machine = self._board, self._machine()
         everybody = list(board.waiting())
         waiting = {
             trial.id: (live, trial) for live, trial in everybody if may_start(trial.not_before, now)
         }
         later = [trial.not_before for _, trial in everybody if trial.id not in waiting]
         requests = [
-            self._request(live, trial, _slots_to_avoid(transaction, board.home, live, trial))
+            self._request(
+                live, trial, _slots_to_avoid(transaction, board.home, live, trial, machine)
+            )
             for live, trial in waiting.values()
         ]
-        decision = decide(requests, self._running(), self._slot_ids)
+        places = {slot.id: Place(slot.node, slot.pools) for slot in machine.slots if slot.node}
+        slot_ids = [slot.id for slot in machine.slots]
+        decision = decide(requests, self._running(), slot_ids, places)
         self._overtaken = {**self._overtaken, **decision.overtaken}
         for trial_id in decision.preemptions:
             run = board.runs[trial_id]
@@ -51,6 +60,7 @@ class Scheduling:
             self._overtaken.pop(start.request.key, None)
             self._start(transaction, *waiting[start.request.key], start.slot_ids)
         self._version, self.next_start = board.version, min(later, default=None)
+        self._last_machine = machine
 
     def forget(self) -> None:
         """Decide anew: what was decided last was not committed."""
@@ -101,17 +111,23 @@ class Scheduling:
             trials_per_slot=resources["trials_per_slot"],
             overtaken=self._overtaken.get(trial.id, 0),
             avoid=avoid,
+            pool=resources["resource_pool"],
         )
 
 
 def _slots_to_avoid(
-    transaction: Transaction, home: Home, live: LiveExperiment, trial: Trial
+    transaction: Transaction, home: Home, live: LiveExperiment, trial: Trial, machine: Machine
 ) -> frozenset[int]:
-    """The slots of the run before, if a log policy said that something is wrong with them."""
+    """The slots of the run before, if a log policy said that something is wrong with them.
+
+    On a cluster: all slots of its nodes.
+    """
     policies = live.record.config["log_policies"]
     if not trial.restarts or not any(policy["action"] == _EXCLUDE for policy in policies):
         return frozenset()
     matches = RunFolder(home.run(live.id, trial.id, trial.run_id)).matches
     if not any(match.action == _EXCLUDE for match in matches):
         return frozenset()
-    return frozenset(transaction.run(trial.id, trial.run_id).slots)
+    own = frozenset(transaction.run(trial.id, trial.run_id).slots)
+    nodes = {slot.node for slot in machine.slots if slot.node and slot.id in own}
+    return own | {slot.id for slot in machine.slots if slot.node in nodes}

@@ -36,6 +36,8 @@ class Facts:
     version: str
     home: str
     slots: int = 0
+    cluster: str = ""
+    """The address of the cluster that runs go to; empty for this machine."""
 
 
 class Presence:
@@ -72,7 +74,11 @@ class Presence:
         return cls(home, lock)
 
     def listen(
-        self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], num_slots: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        wake: Callable[[], None],
+        num_slots: int,
+        cluster: str = "",
     ) -> None:
         """Call `wake` whenever somebody rings, and say who is here."""
         with contextlib.suppress(FileExistsError):
@@ -80,7 +86,7 @@ class Presence:
         # Open for writing as well: else the pipe would end with each door that leaves.
         self._pipe = os.open(self._home.wake, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         loop.add_reader(self._pipe, self._rung, wake)
-        facts = Facts(os.getpid(), __version__, str(self._home.path), num_slots)
+        facts = Facts(os.getpid(), __version__, str(self._home.path), num_slots, cluster)
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, json.dumps(asdict(facts)).encode(), 0)
 

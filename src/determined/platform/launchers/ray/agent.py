@@ -1,0 +1,218 @@
+"""On a node: starts keepers there and hands out what their runs write.
+
+One per node and home, as an actor that the cluster starts again if it dies. Keepers do not depend
+on it: it disowns them, so that no end of this process ends them, and finds them by their folders.
+They end with the node's raylet, which the cluster is told of: from then on a run may be elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from determined._version import __version__
+from determined.errors import DeterminedError
+from determined.platform import processes
+from determined.platform.code_archive import extract_archive
+from determined.platform.environment import list_packages
+from determined.platform.launchers.local import LocalLauncher
+from determined.platform.launchers.protocol import RunState
+from determined.platform.launchers.ray.mirror import News, read_news
+from determined.platform.launchers.ray.order import Order, interpreter_on, settled
+from determined.platform.launchers.ray.storage_probe import FOLDERS, problem_with_folder
+from determined.platform.placement import expected_versions
+from determined.platform.run_folder import RunExit, RunFolder
+from determined.platform.slots import count_cores, free_ports, port_variables
+from determined.platform.snapshot import Snapshot, working_copy
+
+FOLDER_VARIABLE = "DET_NODE_DIR"
+_LOOK_SECONDS = 0.05
+_PROBE_SECONDS = 120.0
+_KEPT_SECONDS = 7 * 86400.0
+
+
+class NodeFacts(NamedTuple):
+    """What an agent says of its node."""
+
+    version: str
+    host: str
+    cores: int
+    auth_mode: str
+
+
+class Report(NamedTuple):
+    """What has become of a run's part: what is new of its files, and its end once it is known."""
+
+    news: News
+    state: RunState
+    end: RunExit | None = None
+
+
+class Agent:
+    """The local launcher of a node, at the other end of a call."""
+
+    def __init__(self, home: str, node: str) -> None:
+        self._root = _make_root(home, node)
+        self._launcher = LocalLauncher(disowns=True)
+        self._raylet = processes.identify(int(os.environ.get("RAY_RAYLET_PID", os.getppid())))
+        self._forget_old()
+
+    async def describe(self) -> NodeFacts:
+        mode = os.environ.get("RAY_AUTH_MODE", "disabled")
+        return NodeFacts(__version__, socket.gethostname(), count_cores(), mode)
+
+    async def keys(self) -> list[str]:
+        """The runs that have a folder here."""
+        return sorted(path.name for path in (self._root / "runs").iterdir())
+
+    # Before a start
+
+    async def versions(self, interpreter: str) -> dict[str, str]:
+        """The packages that matter, as the interpreter of an experiment finds them here."""
+        own = interpreter_on(interpreter, sys.executable)
+        return expected_versions(await asyncio.to_thread(list_packages, own))
+
+    async def check_storage(
+        self, section: dict[str, Any], marker: str, environment: dict[str, str], interpreter: str
+    ) -> str:
+        """What keeps checkpoints from being saved from this node; "" if nothing."""
+        if section.get("type") in FOLDERS:
+            return await asyncio.to_thread(problem_with_folder, section, marker)
+        module = f"{__package__}.storage_probe"
+        probe = await asyncio.to_thread(
+            subprocess.run,
+            [interpreter_on(interpreter, sys.executable), "-m", module],
+            input=json.dumps(section).encode(),
+            env=environment,
+            capture_output=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+        words = (probe.stdout or probe.stderr).decode(errors="replace").strip()
+        return words[-1000:] if probe.returncode else ""
+
+    async def ports(self) -> dict[str, str]:
+        return port_variables(free_ports())
+
+    async def has_code(self, digest: str) -> bool:
+        return (self._root / "code" / digest).exists()
+
+    async def add_code(self, digest: str, archive: bytes) -> None:
+        target = self._root / "code" / digest
+        if not target.exists():
+            await asyncio.to_thread(self._extract, archive, target)
+
+    @staticmethod
+    def _extract(archive: bytes, target: Path) -> None:
+        stage = Path(tempfile.mkdtemp(dir=target.parent))
+        try:
+            extract_archive(io.BytesIO(archive), stage / "tree")
+            with contextlib.suppress(OSError):  # somebody was quicker
+                stage.rename(target)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+
+    # The launcher's verbs
+
+    async def start(self, order: Order) -> None:
+        run = self._run(order.key)
+        await asyncio.to_thread(self._prepare, run, settled(order, run, sys.executable))
+        await self._launcher.start(run)
+
+    def _prepare(self, run: RunFolder, order: Order) -> None:
+        if run.was_started:
+            return  # the launcher refuses it
+        shutil.rmtree(run.path, ignore_errors=True)
+        run.path.mkdir(mode=0o700)
+        if order.code is not None:
+            path = self._root / "code" / order.code
+            working_copy(Snapshot(path, order.code, 0, 0), run.workdir)
+        run.create(order.spec._replace(ends_with=self._raylet), order.environment, order.info)
+        if order.control is not None:
+            run.control.write_bytes(order.control)
+
+    async def state(self, key: str) -> RunState:
+        run = self._run(key)
+        if not run.was_started:
+            return RunState.LOST  # whoever wanted to start it was lost on the way
+        return (await self._launcher.states([run]))[0]
+
+    async def read(self, key: str, have: Mapping[str, int], patience_seconds: float) -> Report:
+        """Say what is new of a run, as soon as something is."""
+        run = self._run(key)
+        deadline = time.monotonic() + patience_seconds
+        while True:
+            state = await self.state(key)  # before its files: none of them grows after its end
+            news = await asyncio.to_thread(read_news, run.path, have)
+            is_over = news.is_all and not state.is_live
+            if news.pieces or news.replaced or is_over or time.monotonic() >= deadline:
+                end = run.exit if is_over else None
+                return Report(news._replace(is_all=is_over), state, end)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def tell(self, key: str, control: bytes) -> None:
+        run = self._run(key)
+        if run.path.is_dir():
+            draft = run.path / f".control.{os.getpid()}"
+            draft.write_bytes(control)
+            draft.replace(run.control)
+
+    async def terminate(self, key: str) -> None:
+        await self._launcher.terminate(self._run(key))
+
+    async def kill(self, key: str) -> None:
+        await self._launcher.kill(self._run(key))
+
+    async def declare_dead(self, key: str, why: str) -> RunExit:
+        """Close a run; a start that is still on its way here finds that there was one."""
+        run = self._run(key)
+        run.path.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            run.mark_started()
+        return await self._launcher.declare_dead(run, why)
+
+    async def forget(self, key: str) -> None:
+        """Remove what is left of a run that was collected."""
+        run = self._run(key)
+        if run.exit is not None and not run.is_locked:
+            await asyncio.to_thread(shutil.rmtree, run.path, ignore_errors=True)
+
+    def _run(self, key: str) -> RunFolder:
+        if "/" in key or key.startswith("."):
+            raise DeterminedError(f"{key!r} is no name of a run.")
+        return RunFolder(self._root / "runs" / key)
+
+    def _forget_old(self) -> None:
+        """Remove runs that nobody came for."""
+        before = time.time() - _KEPT_SECONDS
+        for path in (self._root / "runs").iterdir():
+            if path.stat().st_mtime < before and not RunFolder(path).is_locked:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _make_root(home: str, node: str) -> Path:
+    """A folder of this node's disk, for its owner only."""
+    default = Path(tempfile.gettempdir()) / f"determined-{os.getuid()}"
+    base = Path(os.environ.get(FOLDER_VARIABLE) or default)
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if base.stat().st_uid != os.getuid() or base.stat().st_mode & 0o077:
+        raise DeterminedError(
+            f"{base} must be a folder that only user {os.getuid()} can read: remove it, or set "
+            f"{FOLDER_VARIABLE} to another one on this node."
+        )
+    root = base / home / node[:16]
+    for name in ("runs", "code"):
+        (root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return root

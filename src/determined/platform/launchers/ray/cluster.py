@@ -1,0 +1,323 @@
+"""The cluster that runs of a home go to: which nodes live, and an agent on each of them.
+
+Findings that this rests on (Ray 2.60; `docs/architecture.md` tells more):
+- A detached actor and a detached placement group outlive the driver and are found by name.
+- An actor that is bound to a node and may restart is back a few seconds after its process is
+  killed; calls raise ActorUnavailableError until then, other errors once the node is dead.
+- A worker that ends takes its children with it, but not processes that it has disowned.
+- A bundle of a placement group is bound to a node by the label `ray.io/node-id`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from determined._version import __version__
+from determined.errors import DeterminedError
+from determined.platform.cluster import INSECURE_VARIABLE, ClusterSettings
+from determined.platform.home import Home
+from determined.platform.launchers.protocol import RunNotPlaced
+from determined.platform.launchers.ray.agent import Agent, NodeFacts
+from determined.platform.nodes import Node, NodeTable, load_nodes
+from determined.platform.slots import Machine
+
+try:
+    import ray
+    from ray.exceptions import ActorUnavailableError, RayActorError
+    from ray.util.placement_group import PlacementGroup
+    from ray.util.scheduling_strategies import (
+        NodeAffinitySchedulingStrategy,
+        PlacementGroupSchedulingStrategy,
+    )
+except ImportError as missing:
+    raise DeterminedError(
+        "Runs are to go to a Ray cluster, but Ray is not installed here: "
+        f"`pip install 'determined-pytorch[ray]'`, on all nodes too. ({missing})"
+    ) from None
+
+logger = logging.getLogger("determined.supervisor")
+
+NAMESPACE = "determined"
+_LOOK_SECONDS = 2.0
+_RETRY_SECONDS = 0.3
+_DESCRIBE_SECONDS = 60.0
+_RESERVE_SECONDS = 20.0
+_MOST_CALLS = 100_000  # at once, of an agent: one waits for news of each run
+_LABEL = "ray.io/node-id"
+_POOL_LABEL = "pool"
+
+
+class NodeGone(DeterminedError):
+    """A node has left the cluster, and what ran there with it."""
+
+
+async def open_cluster(home: Home, settings: ClusterSettings) -> Cluster:
+    """Connect, find the nodes and keep watching them."""
+    await asyncio.to_thread(connect, settings)
+    table = load_nodes(home.cluster)
+    if table is None or table.address != settings.address:
+        table = NodeTable(settings.address, home=table.home if table else NodeTable("").home)
+    cluster = Cluster(home, settings, table)
+    await cluster.refresh()
+    await cluster.release_unused()
+    return cluster
+
+
+def connect(settings: ClusterSettings) -> None:
+    """Become a driver of the cluster; DeterminedError if that cannot be."""
+    if ray.is_initialized():
+        return
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        ray.init(
+            address=settings.address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            configure_logging=False,
+        )
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DeterminedError(
+            f"There is no way to the Ray cluster {settings.address}: {first} Is it up (`ray "
+            "status`)? Does RAY_AUTH_MODE fit? To use this machine: unset DET_CLUSTER."
+        ) from error
+
+
+class Cluster:
+    """Nodes, agents and reservations."""
+
+    def __init__(self, home: Home, settings: ClusterSettings, table: NodeTable) -> None:
+        self._home = home
+        self._settings = settings
+        self._table = table
+        self._machine = table.machine
+        self._agents: dict[str, Any] = {}
+        self._facts: dict[str, NodeFacts | str] = {}
+        self._refreshing = asyncio.Lock()
+        self._watching: asyncio.Task[None] | None = None
+
+    def machine(self) -> Machine:
+        """What there is to schedule on; the same object until that changes."""
+        if self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        return self._machine
+
+    def is_alive(self, node: str) -> bool:
+        return node in self._agents
+
+    @property
+    def home_id(self) -> str:
+        return self._table.home
+
+    async def close(self) -> None:
+        """Stop watching, and end the agents that keep no runs."""
+        if self._watching is not None:
+            self._watching.cancel()
+        for node, agent in list(self._agents.items()):
+            with contextlib.suppress(Exception):
+                if not await asyncio.wait_for(self.call(node, "keys"), _DESCRIBE_SECONDS):
+                    ray.kill(agent)
+
+    # Nodes
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                await self.refresh()
+            except Exception:  # the head may be away for a while: what is known stays
+                logger.exception("the cluster cannot be looked at")
+
+    async def refresh(self) -> None:
+        """Look which nodes live, and meet those that are new."""
+        async with self._refreshing:
+            nodes = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
+            living = {node["NodeID"]: node for node in nodes}
+            for gone in self._agents.keys() - living.keys():
+                logger.warning("node %s has left the cluster", gone)
+                del self._agents[gone]
+                self._facts.pop(gone, None)
+            slots = {key: self._count_slots(node, nodes) for key, node in living.items()}
+            new = [key for key, count in slots.items() if count and key not in self._agents]
+            await asyncio.gather(*(self._meet(key) for key in new))
+            found = [
+                self._describe(living[key], count)
+                for key, count in slots.items()
+                if count and key in self._facts
+            ]
+            table = self._table.updated(found)
+            if table.nodes != self._table.nodes or not self._home.cluster.exists():
+                self._table = table
+                self._machine = table.machine
+                await asyncio.to_thread(table.save, self._home.cluster)
+
+    def _count_slots(self, node: Mapping[str, Any], nodes: list[dict[str, Any]]) -> int:
+        kind = self._settings.slot_type
+        if kind is None:
+            kind = "gpu" if any(other["Resources"].get("GPU") for other in nodes) else "cpu"
+        return int(node["Resources"].get(kind.upper(), 0))
+
+    def _describe(self, node: Mapping[str, Any], count: int) -> Node:
+        facts = self._facts[node["NodeID"]]
+        known = facts if isinstance(facts, NodeFacts) else None
+        label = node.get("Labels", {}).get(_POOL_LABEL)
+        pools = {name for name in node["Resources"] if _is_custom(name)} | (
+            {label} if label else set()
+        )
+        return Node(
+            id=node["NodeID"],
+            host=known.host if known else node["NodeManagerHostname"],
+            address=node["NodeManagerAddress"],
+            num_slots=count,
+            has_gpus=bool(node["Resources"].get("GPU")) and self._settings.slot_type != "cpu",
+            cores=known.cores if known else 1,
+            pools=tuple(sorted(pools)),
+            left_out=facts if isinstance(facts, str) else self._objection(facts, node),
+        )
+
+    def _objection(self, facts: NodeFacts, node: Mapping[str, Any]) -> str:
+        if facts.version != __version__:
+            return (
+                f"it has determined-pytorch {facts.version}, the supervisor {__version__}: "
+                "install the same version there."
+            )
+        is_open = facts.auth_mode != "token" and not _is_loopback(node["NodeManagerAddress"])
+        if is_open and not self._settings.is_insecure:
+            return (
+                "anybody who reaches it can run code there. Start the cluster with "
+                "RAY_AUTH_MODE=token, or accept it as it is: `insecure: true` below `cluster:` in "
+                f"platform.yaml, or {INSECURE_VARIABLE}=1."
+            )
+        return ""
+
+    async def _meet(self, node: str) -> None:
+        """Find the agent of a node, or start one, and let it introduce itself."""
+        try:
+            agent, facts = await asyncio.wait_for(self._introduce(node), _DESCRIBE_SECONDS)
+        except Exception as error:
+            lines = (str(error).strip() or type(error).__name__).splitlines()
+            self._facts[node] = f"no agent can run there: {lines[-1]}"
+            logger.warning("node %s: %s", node, self._facts[node])
+            return
+        self._agents[node], self._facts[node] = agent, facts
+
+    async def _introduce(self, node: str) -> tuple[Any, NodeFacts]:
+        agent = self._find_agent(node)
+        facts: NodeFacts = await agent.describe.remote()
+        if facts.version != __version__:  # the package may have been brought up to date since
+            ray.kill(agent, no_restart=False)
+            await asyncio.sleep(_RETRY_SECONDS)
+            facts = await _patiently(agent)
+        return agent, facts
+
+    def _find_agent(self, node: str) -> Any:
+        return (
+            ray.remote(Agent)
+            .options(
+                name=f"{self._prefix}agent-{node}",
+                namespace=NAMESPACE,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                max_restarts=-1,
+                max_concurrency=_MOST_CALLS,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            )
+            .remote(self._table.home, node)
+        )
+
+    async def call(self, node: str, verb: str, *arguments: Any) -> Any:
+        """Call an agent, again if it was away; NodeGone once its node is. Verbs may be repeated."""
+        while (agent := self._agents.get(node)) is not None:
+            try:
+                return await getattr(agent, verb).remote(*arguments)
+            except ActorUnavailableError:
+                await asyncio.sleep(_RETRY_SECONDS)
+            except RayActorError:
+                await asyncio.sleep(_RETRY_SECONDS)
+                await self.refresh()
+                if node in self._agents:  # somebody ended it, and not the node
+                    self._agents[node] = self._find_agent(node)
+        raise NodeGone(f"Node {node} has left the cluster.")
+
+    # Reservations
+
+    @property
+    def _prefix(self) -> str:
+        return f"determined-{self._table.home}-"
+
+    async def reserve(self, key: str, bundles: Mapping[str, Mapping[str, float]]) -> None:
+        """Have the cluster set resources of nodes aside for a run; RunNotPlaced if it has none."""
+        await self.release(key)
+        await asyncio.to_thread(self._reserve, key, bundles)
+
+    def _reserve(self, key: str, bundles: Mapping[str, Mapping[str, float]]) -> None:
+        group = ray.util.placement_group(
+            [dict(bundle) for bundle in bundles.values()],
+            name=self._prefix + key,
+            lifetime="detached",
+            bundle_label_selector=[{_LABEL: node} for node in bundles],
+        )
+        if not group.wait(_RESERVE_SECONDS):
+            ray.util.remove_placement_group(group)
+            wanted = ", ".join(f"{dict(b)} of node {node}" for node, b in bundles.items())
+            raise RunNotPlaced(
+                f"The cluster did not set {wanted} aside within {_RESERVE_SECONDS:.0f} s: "
+                "something else uses it."
+            )
+
+    async def devices(self, key: str, index: int, count: float) -> list[str]:
+        """The GPUs that a reservation holds on its node number `index`."""
+        strategy = PlacementGroupSchedulingStrategy(
+            self._group(key), placement_group_bundle_index=index
+        )
+        task = ray.remote(_visible_devices).options(
+            num_cpus=0, num_gpus=count, scheduling_strategy=strategy
+        )
+        found: list[str] = await task.remote()
+        return found
+
+    async def release(self, key: str) -> None:
+        """Give back what is set aside for a run."""
+        with contextlib.suppress(ValueError):
+            ray.util.remove_placement_group(await asyncio.to_thread(self._group, key))
+
+    def _group(self, key: str) -> PlacementGroup:
+        group: PlacementGroup = ray.util.get_placement_group(self._prefix + key)
+        return group
+
+    async def release_unused(self) -> None:
+        """Give back what was set aside for runs that no node knows: their starter died before."""
+        known = {key for node in self._agents for key in await self.call(node, "keys")}
+        for group in (await asyncio.to_thread(ray.util.placement_group_table)).values():
+            key = group["name"].removeprefix(self._prefix)
+            is_ours = group["name"].startswith(self._prefix) and group["state"] != "REMOVED"
+            if is_ours and key not in known:
+                await self.release(key)
+
+
+async def _patiently(agent: Any) -> NodeFacts:
+    while True:
+        try:
+            facts: NodeFacts = await agent.describe.remote()
+            return facts
+        except ActorUnavailableError:
+            await asyncio.sleep(_RETRY_SECONDS)
+
+
+def _visible_devices() -> list[str]:
+    return [str(number) for number in ray.get_gpu_ids()]
+
+
+def _is_custom(resource: str) -> bool:
+    built_in = ("CPU", "GPU", "memory", "object_store_memory", "accelerator_type")
+    return not resource.startswith(("node:", "accelerator_type:")) and resource not in built_in
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address in ("::1", "localhost")

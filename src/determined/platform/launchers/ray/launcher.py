@@ -1,0 +1,404 @@
+"""The launcher: verbs become calls of agents, and what runs write comes home in pieces.
+
+At home a run has the same folder as on this machine, so that everybody else reads it as ever. How
+far it has come stands in its files alone: whoever takes over goes on from there. The last thing
+that comes home is `exit.json`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import signal
+import time
+from collections.abc import Awaitable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from determined.errors import DeterminedError
+from determined.platform.code_archive import write_archive
+from determined.platform.keeper import _last_words
+from determined.platform.launchers.local import LocalLauncher
+from determined.platform.launchers.protocol import (
+    RunNotPlaced,
+    RunStartedBefore,
+    RunState,
+)
+from determined.platform.launchers.ray import mirror, storage_probe
+from determined.platform.launchers.ray.agent import Report
+from determined.platform.launchers.ray.cluster import Cluster, NodeGone
+from determined.platform.launchers.ray.merged_log import MergedLog
+from determined.platform.launchers.ray.order import TENSORBOARD_VARIABLE, order_for
+from determined.platform.placement import Placement, load_placement
+from determined.platform.run_folder import LOST, RunExit, RunFolder
+from determined.platform.snapshot import load_snapshot
+
+logger = logging.getLogger("determined.supervisor")
+
+_PATIENCE_SECONDS = 20.0
+_OTHERS_GRACE_SECONDS = 10.0
+
+
+class RayLauncher:
+    """Runs of a cluster; those that were started on this machine before are served, too."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._local = LocalLauncher()
+        self._checked: set[tuple[str, str]] = set()
+        self._archives: dict[str, Any] = {}
+
+    async def start(self, run: RunFolder) -> None:
+        placement = load_placement(run)
+        if placement is None:
+            await self._local.start(run)
+            return
+        if run.was_started:
+            raise RunStartedBefore(f"{run.path} was started before.")
+        key = run.spec.allocation_id
+        try:
+            await self._check(run, placement)
+            if placement.parts[0].slots:
+                await self._cluster.reserve(key, _bundles(placement))
+            orders = await self._orders(run, placement)
+        except NodeGone as error:
+            raise RunNotPlaced(str(error)) from error
+        try:
+            run.mark_started()
+        except FileExistsError:
+            raise RunStartedBefore(f"{run.path} was started before.") from None
+        for part, order in zip(placement.parts, orders, strict=True):
+            try:
+                await self._cluster.call(part.node, "start", order)
+            except RunStartedBefore:
+                continue  # by this call, whose answer was lost: nobody else may
+            except NodeGone:
+                return  # lost, as everybody will see
+        if run.control.exists():
+            await self.tell(run)  # what it was told meanwhile found no folder there
+
+    async def states(self, runs: Iterable[RunFolder]) -> list[RunState]:
+        return list(await asyncio.gather(*(self._state(run) for run in runs)))
+
+    async def _state(self, run: RunFolder) -> RunState:
+        placement = load_placement(run)
+        if placement is None:
+            return (await self._local.states([run]))[0]
+        if not run.was_started:
+            return RunState.NOT_STARTED
+        if run.exit is not None:
+            return RunState.ENDED
+        try:
+            states = await self._of_all(run, placement, "state")
+        except NodeGone:
+            return RunState.LOST
+        found: RunState = min(states, key=list(_WORST_FIRST).index)
+        return found
+
+    async def collect(self, run: RunFolder) -> None:
+        placement = load_placement(run)
+        if placement is None or run.exit is not None:
+            return
+        log = _merged_log(run, placement)
+        for index in range(len(placement.parts)):
+            while True:
+                report = await self._read(run, placement, index, patience=0.0)
+                if not report.news.pieces:
+                    break
+        if log is not None:
+            log.merge()
+
+    async def wait(self, run: RunFolder) -> RunExit | None:
+        placement = load_placement(run)
+        if placement is None:
+            return await self._local.wait(run)
+        if run.exit is not None:
+            return run.exit
+        log = _merged_log(run, placement)
+        indices = range(len(placement.parts))
+        tasks = [asyncio.create_task(self._follow(run, placement, index, log)) for index in indices]
+        try:
+            ends = await self._end_together(run, placement, tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if any(end is None for end in ends):
+            return None
+        return await self._finish(run, placement, [end for end in ends if end is not None], log)
+
+    async def _follow(
+        self, run: RunFolder, placement: Placement, index: int, log: MergedLog | None
+    ) -> RunExit | None:
+        """Bring home all that a part writes; return its end, None if it is lost."""
+        while True:
+            try:
+                report = await self._read(run, placement, index, _PATIENCE_SECONDS)
+            except NodeGone:
+                return None
+            if log is not None and report.news.pieces:
+                log.merge()
+            if report.news.is_all:
+                return report.end
+
+    async def _end_together(
+        self,
+        run: RunFolder,
+        placement: Placement,
+        tasks: list[asyncio.Task[RunExit | None]],
+    ) -> list[RunExit | None]:
+        """Wait for all parts; when one has failed or is lost, the others have little time left."""
+        waiting: set[asyncio.Task[RunExit | None]] = set(tasks)
+        measures: list[tuple[float, str]] = []
+        while waiting:
+            timeout = max(0.0, measures[0][0] - time.monotonic()) if measures else None
+            done, waiting = await asyncio.wait(
+                waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            ends = [task.result() for task in done]
+            if waiting and any(end is None or end.exit_code for end in ends) and not measures:
+                now = time.monotonic()
+                measures = [(now + _OTHERS_GRACE_SECONDS, "terminate")]
+                measures.append((now + _OTHERS_GRACE_SECONDS + run.spec.stop_grace_seconds, "kill"))
+            if waiting and measures and time.monotonic() >= measures[0][0]:
+                await self._to_all(run, placement, measures.pop(0)[1])
+        return [task.result() for task in tasks]
+
+    async def tell(self, run: RunFolder) -> None:
+        placement = load_placement(run)
+        if placement is not None and run.exit is None:
+            await self._to_all(run, placement, "tell", run.control.read_bytes())
+
+    async def terminate(self, run: RunFolder) -> None:
+        placement = load_placement(run)
+        if placement is None:
+            await self._local.terminate(run)
+        elif run.was_started and run.exit is None:
+            await self._to_all(run, placement, "terminate")
+
+    async def kill(self, run: RunFolder) -> RunExit | None:
+        placement = load_placement(run)
+        if placement is None:
+            return await self._local.kill(run)
+        if not run.was_started:
+            return None
+        if run.exit is None:
+            await self._to_all(run, placement, "kill")
+        return await self.wait(run)
+
+    async def declare_dead(self, run: RunFolder, why: str) -> RunExit:
+        placement = load_placement(run)
+        if placement is None:
+            return await self._local.declare_dead(run, why)
+        if run.exit is not None:
+            return run.exit
+        ends = []
+        key = run.spec.allocation_id
+        for part in placement.parts:
+            try:
+                ends.append(await self._cluster.call(part.node, "declare_dead", key, why))
+            except NodeGone:
+                ends.append(_lost(run, f"{why} Its node {part.host} has left the cluster."))
+        try:
+            await self.collect(run)
+        except NodeGone:
+            logger.info("what %s wrote last is lost with its node", key)
+        return await self._finish(run, placement, ends, _merged_log(run, placement))
+
+    async def close(self) -> None:
+        """Leave the cluster; runs go on."""
+        await self._cluster.close()
+
+    # What a start needs
+
+    async def _check(self, run: RunFolder, placement: Placement) -> None:
+        """Refuse nodes that differ or cannot save checkpoints; each is asked once."""
+        storage = dict(placement.storage)
+        for part in placement.parts:
+            mark = (part.node, f"{sorted(placement.expects.items())} {sorted(storage.items())}")
+            if mark in self._checked:
+                continue
+            where = f"node {part.host} ({part.address})"
+            versions = await self._cluster.call(part.node, "versions", placement.interpreter)
+            self._compare(where, versions, placement)
+            if storage:
+                await self._check_storage(run, placement, part.node, where)
+            self._checked.add(mark)
+
+    def _compare(self, where: str, versions: Mapping[str, str], placement: Placement) -> None:
+        """Refuse another version of this library; others are named, for results may differ."""
+        for name, expected in placement.expects.items():
+            found = versions.get(name, "no version")
+            if found == expected:
+                continue
+            words = f"{where} has {found} of {name}, the experiment was created with {expected}"
+            if name == "determined-pytorch" or name not in versions:
+                raise DeterminedError(f"{words}. Install the same version there.")
+            logger.warning("%s: results may differ", words)
+
+    async def _check_storage(
+        self, run: RunFolder, placement: Placement, node: str, where: str
+    ) -> None:
+        storage = dict(placement.storage)
+        name = f".visible-{self._cluster.home_id}-{run.spec.allocation_id}"
+        marker = await asyncio.to_thread(storage_probe.leave_marker, storage, name)
+        try:
+            arguments = (storage, name, run.environment, placement.interpreter)
+            problem = await self._cluster.call(node, "check_storage", *arguments)
+        finally:
+            if marker is not None:
+                marker.unlink(missing_ok=True)
+        if problem:
+            raise DeterminedError(f"checkpoint_storage: {where} {problem}")
+
+    async def _orders(self, run: RunFolder, placement: Placement) -> list[Any]:
+        """What each node is to start; its code is there by then."""
+        ports = await self._cluster.call(placement.parts[0].node, "ports")
+        orders = []
+        for index, part in enumerate(placement.parts):
+            if placement.code is not None:
+                await self._bring_code(part.node, placement)
+            devices: list[str] = []
+            if placement.has_gpus and part.slots:
+                count = len(part.slots) * placement.share
+                devices = await self._cluster.devices(run.spec.allocation_id, index, count)
+            orders.append(order_for(run, placement, index, ports, devices))
+        return orders
+
+    async def _bring_code(self, node: str, placement: Placement) -> None:
+        assert placement.code is not None
+        if await self._cluster.call(node, "has_code", placement.code):
+            return
+        if placement.code not in self._archives:
+            archive = await asyncio.to_thread(_archive, placement)
+            self._archives = {placement.code: ray.put(archive)}  # the last one is wanted again
+        await self._cluster.call(node, "add_code", placement.code, self._archives[placement.code])
+
+    # What comes home
+
+    async def _read(
+        self, run: RunFolder, placement: Placement, index: int, patience: float
+    ) -> Report:
+        folder, tensorboard = _home_of(run, placement, index), _tensorboard(run)
+        have = mirror.known(folder, run.path, tensorboard)
+        report: Report = await self._cluster.call(
+            placement.parts[index].node, "read", run.spec.allocation_id, have, patience
+        )
+        mirror.apply(report.news, folder, run.path, tensorboard)
+        return report
+
+    async def _finish(
+        self, run: RunFolder, placement: Placement, ends: list[RunExit], log: MergedLog | None
+    ) -> RunExit:
+        """Give back what the run had, then say how it ended: after that nobody looks again."""
+        if run.exit is not None:
+            return run.exit
+        if log is not None:
+            log.merge(is_last=True)
+        end = together(ends, run.log)
+        await self._cluster.release(run.spec.allocation_id)
+        if run.exit is None:
+            run.save_exit(end)
+        await self._to_all(run, placement, "forget")
+        return end
+
+    async def _to_all(self, run: RunFolder, placement: Placement, verb: str, *args: Any) -> None:
+        """Call the agents of all nodes of a run that are left."""
+
+        async def one(node: str) -> None:
+            try:
+                await self._cluster.call(node, verb, run.spec.allocation_id, *args)
+            except NodeGone:
+                logger.debug("%s: %s is gone", verb, node)
+
+        await asyncio.gather(*(one(part.node) for part in placement.parts))
+
+    async def _of_all(self, run: RunFolder, placement: Placement, verb: str) -> list[Any]:
+        key = run.spec.allocation_id
+        calls: list[Awaitable[Any]] = [
+            self._cluster.call(part.node, verb, key) for part in placement.parts
+        ]
+        return list(await asyncio.gather(*calls))
+
+
+_WORST_FIRST: Iterable[RunState] = (
+    RunState.LOST,
+    RunState.KEEPER_SUSPENDED,
+    RunState.SUSPENDED,
+    RunState.RUNNING,
+    RunState.NOT_STARTED,
+    RunState.ENDED,
+)
+
+
+def together(ends: list[RunExit], log: Path) -> RunExit:
+    """How a run of several nodes ended: lost if a part is, else as the part that failed first."""
+    if len(ends) == 1:
+        return ends[0]
+    ranked = sorted(
+        ends,
+        key=lambda end: (
+            not end.is_infrastructure_fault,
+            not end.exit_code,
+            end.stopped_by is not None,
+            end.ended_at or 0.0,
+        ),
+    )
+    first = ranked[0]
+    if first.exit_code:
+        text = _last_words.read_end(log)
+        first = first._replace(
+            traceback=_last_words.find_traceback(text), last_lines=_last_words.last_lines(text)
+        )
+    return first._replace(
+        started_at=min((end.started_at for end in ends if end.started_at), default=None),
+        ended_at=max((end.ended_at for end in ends if end.ended_at), default=None),
+        matches=tuple(dict.fromkeys(match for end in ends for match in end.matches)),
+        leftover_processes=sum(end.leftover_processes for end in ends),
+    )
+
+
+def _bundles(placement: Placement) -> dict[str, dict[str, float]]:
+    kind = "GPU" if placement.has_gpus else "CPU"
+    return {part.node: {kind: len(part.slots) * placement.share} for part in placement.parts}
+
+
+def _archive(placement: Placement) -> bytes:
+    assert placement.code is not None
+    file = io.BytesIO()
+    write_archive(load_snapshot(Path(placement.snapshots), placement.code), file)
+    return file.getvalue()
+
+
+def _home_of(run: RunFolder, placement: Placement, index: int) -> Path:
+    """Where the files of a part come home to: of several, each has its own place."""
+    if len(placement.parts) == 1:
+        return run.path
+    folder = run.path / "nodes" / str(index)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _merged_log(run: RunFolder, placement: Placement) -> MergedLog | None:
+    if len(placement.parts) == 1:
+        return None
+    count = len(placement.parts)
+    return MergedLog(run.path, [_home_of(run, placement, i) / "log" for i in range(count)])
+
+
+def _tensorboard(run: RunFolder) -> Path | None:
+    named = run.environment.get(TENSORBOARD_VARIABLE)
+    return None if named is None else Path(named)
+
+
+def _lost(run: RunFolder, why: str) -> RunExit:
+    return RunExit(
+        exit_code=128 + signal.SIGKILL,
+        reason=LOST,
+        message=why,
+        ended_at=time.time(),
+        last_lines=_last_words.last_lines(_last_words.read_end(run.log)),
+        matches=run.matches,
+    )

@@ -1,0 +1,32 @@
+"""What runs are scheduled on: this machine, or the cluster that the home is set to."""
+
+from __future__ import annotations
+
+from determined.platform.cluster import find_cluster
+from determined.platform.home import Home
+from determined.platform.nodes import load_nodes
+from determined.platform.slots import Machine, count_cores, find_slots, threads_per_process
+
+
+def find_machine(home: Home) -> Machine:
+    """The slots of this machine, or those that the supervisor last saw on the cluster."""
+    settings = find_cluster(home)
+    if settings is None:
+        return find_slots()
+    table = load_nodes(home.cluster)
+    if table is None or table.address != settings.address:
+        note = f"The cluster {settings.address} was not looked at yet: `det supervisor start` does."
+        return Machine((), (note,), is_cluster=True)
+    return table.machine
+
+
+def threads_on(machine: Machine, trials_per_slot: int) -> int:
+    """How many threads a process of an experiment may use, on the node with the fewest."""
+    if not machine.is_cluster:
+        return threads_per_process(count_cores(), len(machine.slots), trials_per_slot)
+    counts = [
+        threads_per_process(node.cores, node.num_slots, trials_per_slot)
+        for node in machine.nodes
+        if node.num_slots
+    ]
+    return min(counts, default=1)

@@ -1,0 +1,27 @@
+"""One cluster of three nodes for all tests here; it takes seconds to start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.clusters import SimulatedCluster
+
+
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedCluster]:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
+    folder: Path = tmp_path_factory.mktemp("nodes")
+    before = {name: os.environ.get(name) for name in ("DET_NODE_DIR",)}
+    os.environ["DET_NODE_DIR"] = str(folder / "disks")
+    made = SimulatedCluster()
+    yield made
+    made.close()
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name)
+        else:
+            os.environ[name] = value

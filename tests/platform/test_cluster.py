@@ -1,0 +1,108 @@
+"""Which cluster runs go to: the variable, the file, and messages that name file, line and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from determined.errors import DeterminedError
+from determined.platform.cluster import ClusterSettings, find_cluster
+from determined.platform.home import Home
+from determined.platform.machine import find_machine, threads_on
+from determined.platform.nodes import Node, NodeTable, load_nodes
+from determined.platform.placement import Part, Placement, load_placement, place
+from determined.platform.run_folder import RunFolder
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.delenv("DET_CLUSTER", raising=False)
+    monkeypatch.delenv("DET_CLUSTER_INSECURE", raising=False)
+    return Home(tmp_path)
+
+
+@pytest.mark.parametrize("address", ["auto", "head:6379", "ray://head:10001", "[::1]:6379"])
+def test_the_variable_names_a_cluster(
+    home: Home, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find_cluster(home) is None
+    monkeypatch.setenv("DET_CLUSTER", address)
+    assert find_cluster(home) == ClusterSettings(address)
+
+
+def test_the_variable_goes_before_the_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = home.path / "platform.yaml"
+    file.write_text("tracking: off\ncluster: {type: ray, address: 'a:1', slot_type: cpu}\n")
+    assert find_cluster(home) == ClusterSettings("a:1", "cpu")
+    monkeypatch.setenv("DET_CLUSTER", "b:2")
+    assert find_cluster(home) == ClusterSettings("b:2", "cpu")
+    monkeypatch.setenv("DET_CLUSTER", "")  # back to this machine, whatever the file says
+    assert find_cluster(home) is None
+
+
+def test_a_bad_variable_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_CLUSTER", "http://head")
+    with pytest.raises(DeterminedError, match="DET_CLUSTER: expected auto, host:port or ray://"):
+        find_cluster(home)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cluster: yes please", ":1: cluster: expected keys and values"),
+        ("cluster:\n  type: slurm", ":2: cluster.type: expected ray, got 'slurm'"),
+        ("cluster:\n  type: ray\n  adress: a:1", ":3: cluster.adress: expected one of the keys"),
+        ("cluster:\n  type: ray\n  address: 7", ":3: cluster.address: expected auto, host:port"),
+        ("cluster:\n  type: ray\n  slot_type: tpu", ":3: cluster.slot_type: expected gpu or cpu"),
+        ("cluster:\n  type: ray\n  insecure: 1", ":3: cluster.insecure: expected true or false"),
+        ("cluster: [", "platform.yaml:"),
+    ],
+)
+def test_a_bad_file_is_refused_with_line_and_key(home: Home, text: str, words: str) -> None:
+    file = home.path / "platform.yaml"
+    file.write_text(text)
+    with pytest.raises(DeterminedError) as caught:
+        find_cluster(home)
+    assert str(caught.value).startswith(str(file))
+    assert words in str(caught.value)
+
+
+def node(name: str, num_slots: int = 2, **given: object) -> Node:
+    return Node(name, f"host-{name}", "10.0.0.1", num_slots, **given)  # type: ignore[arg-type]
+
+
+def test_slots_keep_their_numbers_while_nodes_come_and_go(home: Home) -> None:
+    table = NodeTable("a:1").updated([node("a"), node("b", 3)])
+    table = table.updated([node("b", 3), node("c", 1)])
+    assert [(n.id, n.first_slot) for n in table.nodes] == [("b", 2), ("c", 5)]
+    table = table.updated([node("a"), node("b", 3)])
+    assert [[slot.id for slot in n.slots] for n in table.nodes] == [[2, 3, 4], [6, 7]]
+    table.save(home.cluster)
+    assert load_nodes(home.cluster) == table
+
+
+def test_doors_see_what_the_supervisor_saw(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_CLUSTER", "a:1")
+    assert "was not looked at yet" in find_machine(home).skipped[0]
+    out = node("b", left_out="it is too old.")
+    NodeTable("a:1").updated([node("a", cores=8, has_gpus=True), out]).save(home.cluster)
+    machine = find_machine(home)
+    assert [slot.gpu for slot in machine.slots] == ["GPU 0", "GPU 1"]
+    assert machine.skipped == ("Node host-b (10.0.0.1) is left out: it is too old.",)
+    assert threads_on(machine, 2) == 2
+
+
+def test_a_run_remembers_where_it_was_placed(home: Home) -> None:
+    table = NodeTable("a:1").updated([node("a"), node("b", 3)])
+    parts = place((0, 2, 3), table.machine, 1)
+    assert parts == (
+        Part("b", "host-b", "10.0.0.1", (2, 3)),
+        Part("a", "host-a", "10.0.0.1", (0,)),
+    )
+    assert [place((), table.machine, n)[0].node for n in range(3)] == ["a", "b", "a"]
+    run = RunFolder(home.path)
+    assert load_placement(run) is None
+    placement = Placement(parts, code="digest", expects={"torch": "2"}, storage={"type": "s3"})
+    placement.save(run)
+    assert load_placement(run) == placement
