@@ -9,19 +9,19 @@ import pytest
 from determined._collector import paused_collector
 
 
-def test_the_collector_rests_inside_and_works_again_after():
+def test_the_collector_rests_inside_and_works_again_after() -> None:
     with paused_collector():
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
-def test_a_failure_inside_does_not_leave_it_paused():
+def test_a_failure_inside_does_not_leave_it_paused() -> None:
     with pytest.raises(ValueError, match="broken"), paused_collector():
         raise ValueError("broken")
     assert gc.isenabled()
 
 
-def test_who_had_it_off_keeps_it_off():
+def test_who_had_it_off_keeps_it_off() -> None:
     gc.disable()
     try:
         with paused_collector():
@@ -31,7 +31,7 @@ def test_who_had_it_off_keeps_it_off():
         gc.enable()
 
 
-def test_importing_the_library_does_not_look_through_all_of_torch():
+def test_importing_the_library_does_not_look_through_all_of_torch() -> None:
     script = """
 import gc, torch
 before = gc.get_stats()[2]["collections"]
