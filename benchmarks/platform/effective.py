@@ -37,7 +37,7 @@ class Mark(NamedTuple):
 def measure(is_quick: bool) -> list[Figure]:
     with open_site(slots=1) as site:
         pace = _pace(site)
-        every, kills = (8.0, 4) if is_quick else (_KILL_EVERY_SECONDS, 3)
+        every, kills = (6.0, 3) if is_quick else (_KILL_EVERY_SECONDS, 3)
         marks = _train_under_fire(site, pace, every, kills)
     lost = _lost_per_kill(marks, kills)
     samples = {"lost per kill (s)": [lost], "batch (ms)": [1000 * pace]}

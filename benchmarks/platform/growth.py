@@ -21,10 +21,10 @@ _PAGE = 200  # what `det e list` shows at most
 
 
 def measure(is_quick: bool) -> list[Figure]:
-    rounds = 3 if is_quick else 9
+    rounds = 2 if is_quick else 9
     return [
-        *_experiments(2_000 if is_quick else 10_000, rounds),
-        *_checkpoints(2_000 if is_quick else 20_000, rounds),
+        *_experiments(1_000 if is_quick else 10_000, rounds),
+        *_checkpoints(1_000 if is_quick else 20_000, rounds),
     ]
 
 

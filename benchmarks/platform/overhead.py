@@ -17,7 +17,7 @@ _SKIPPED = 5  # of the first pieces: caches are cold
 
 
 def measure(is_quick: bool) -> list[Figure]:
-    batches, rounds = (5_000, 3) if is_quick else (20_000, 9)
+    batches, rounds = (3_000, 3) if is_quick else (20_000, 9)
     with open_site(slots=1) as site:
         samples = in_turns(
             rounds,

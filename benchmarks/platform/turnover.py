@@ -19,7 +19,7 @@ def measure(is_quick: bool) -> list[Figure]:
 
 
 def _nets(is_quick: bool) -> list[Figure]:
-    trials, slow_trials = (32, 8) if is_quick else (64, 64)
+    trials, slow_trials = (24, 6) if is_quick else (64, 64)
     with open_site() as site:
         search(site, "net", 2, warm=True)  # loads the helper
         contenders = {
@@ -45,7 +45,7 @@ def _nets(is_quick: bool) -> list[Figure]:
 
 
 def _reports(is_quick: bool) -> list[Figure]:
-    trials, slow_trials = (60, 20) if is_quick else (200, 200)
+    trials, slow_trials = (40, 12) if is_quick else (200, 200)
     with open_site() as site:
         search(site, "reports", 2, warm=True)
         contenders = {"ours": lambda: search(site, "reports", trials, warm=True)}
