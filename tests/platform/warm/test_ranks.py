@@ -44,7 +44,7 @@ def members(run: RunFolder) -> list[processes.Process]:
 def assert_closed_to_strangers(nursery: psutil.Process | None) -> None:
     """The name of its socket is a secret; whoever finds it out is nobody to talk to, yet."""
     assert nursery is not None
-    (name,) = {c.laddr for c in nursery.net_connections("unix") if c.laddr}
+    (name,) = {str(c.laddr) for c in nursery.net_connections("unix") if c.laddr}
 
     def call() -> str:
         with socket.socket(socket.AF_UNIX) as connection:
