@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import functools
 import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -72,8 +72,8 @@ def test_nobody_else_can_signal_or_wake_anything(lab: Lab) -> None:
     processes = lab.processes()
     assert len(processes) >= 3  # a supervisor, a keeper, a trial
     for process in processes:
-        kill = functools.partial(os.kill, process.pid, signal.SIGTERM)
-        assert as_stranger(functools.partial(refusal_of, kill)) == "PermissionError"
+        kill = partial(os.kill, process.pid, signal.SIGTERM)
+        assert as_stranger(partial(refusal_of, kill)) == "PermissionError"
     assert as_stranger(lambda: refusal_of(lambda: presence.ring(lab.home))) == "PermissionError"
     assert as_stranger(lambda: refusal_of(lambda: presence.find(lab.home))) == "PermissionError"
 
