@@ -3,7 +3,7 @@
     python -m benchmarks.platform.cluster [--trials 40] [--reports 50] [--json FILE]
 
 The same function on this machine, on a Ray cluster of two simulated nodes with one slot each, and
-under Ray Tune on that cluster: two trials at a time everywhere. Starting the cluster, the supervisor
+under Ray Tune on that cluster: two trials at a time everywhere. Starting the cluster, supervisor
 and its agents is not counted: one trial runs before the clock does. Ray Tune needs `ray[tune]`.
 """
 
@@ -62,15 +62,15 @@ def main() -> None:
             try:
                 results["Ray Tune"] = tune(cluster.address, *given)
             except ImportError as error:
-                print(f"Ray Tune is left out: {error}")  # noqa: T201
+                print(f"Ray Tune is left out: {error}")
         finally:
             cluster.shutdown()
     load_now = os.getloadavg()[0]
-    print(f"{arguments.trials} tiny trials, {_SLOTS} at a time; load {load_now:.1f}")  # noqa: T201
+    print(f"{arguments.trials} tiny trials, {_SLOTS} at a time; load {load_now:.1f}")
     for name, (seconds, delays) in results.items():
         middle, worst = statistics.median(delays) * 1e3, max(delays) * 1e3
         each = seconds / arguments.trials
-        print(  # noqa: T201
+        print(
             f"{name:14} {seconds:6.1f} s, {each:5.2f} s a trial; "
             f"report to store {middle:5.0f} ms, at most {worst:5.0f} ms"
         )
