@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def scheduler(nodes: int, trials: int) -> None:
-    """One decision: all slots free, all slots busy, one slot free, an urgent trial of four nodes."""
+    """One decision each: how much is free, what is asked for."""
     slots = range(nodes * _SLOTS_PER_NODE)
     places = {slot: Place(str(slot // _SLOTS_PER_NODE)) for slot in slots}
     waiting = [Request(key, key % 50, key, priority=50) for key in range(trials)]
@@ -78,13 +78,12 @@ def files_home() -> None:
         home.mkdir()
         count = 2000
         begin = time.perf_counter()
-        for number in range(count):
+        for _ in range(count):
             with (node / "journal-1").open("ab") as file:
                 file.write(b"x" * 100)
             news = mirror.read_news(node, mirror.known(home, home, None))
             mirror.apply(news, home, home, None)
         seconds = time.perf_counter() - begin
-        assert number + 1 == count
         print(f"{'pieces brought home':24} {count / seconds:12,.0f} a second, both ends")
 
 
