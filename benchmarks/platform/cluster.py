@@ -3,8 +3,8 @@
     python -m benchmarks.platform.cluster [--trials 40] [--reports 50] [--json FILE]
 
 The same function on this machine, on a Ray cluster of two simulated nodes with one slot each, and
-under Ray Tune on that cluster: two trials at a time everywhere. Starting the cluster, the
-supervisor and its agents is not counted: one trial runs before the clock does. Ray Tune needs `ray[tune]`.
+under Ray Tune on that cluster: two trials at a time everywhere. Starting the cluster, supervisor
+and its agents is not counted: one trial runs before the clock does. Ray Tune needs `ray[tune]`.
 """
 
 from __future__ import annotations

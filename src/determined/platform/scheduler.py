@@ -17,6 +17,7 @@ The rules, in this order:
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -242,12 +243,17 @@ class _Free:
         self._site = site
         self._unit = unit
         self._units = dict.fromkeys(site.slot_ids, unit)
+        self._all = sorted(site.slot_ids)
+        self._passed = 0
         self._open = set(site.slot_ids)  # those that are not full: most questions end here
 
     def choose(self, request: Request, other: _Free | None = None) -> tuple[int, ...] | None:
         """Return slots that are free enough, here and in `other`; the fullest of them first."""
         if len(self._open) < request.slots:
             return None
+        is_plain = request.slots == 1 and not request.avoid and not request.pool
+        if is_plain and self._unit == 1 and other is not None:
+            return self._first_open(other)
         share = self._unit // request.trials_per_slot
         free = {slot: self._units[slot] for slot in self._open}
         if other is not None:
@@ -258,6 +264,15 @@ class _Free:
             return None
         fitting.sort(key=lambda slot: (slot in request.avoid, free[slot], slot))
         return self._site.pick(request, fitting)
+
+    def _first_open(self, other: _Free) -> tuple[int, ...] | None:
+        """Choose for most trials: of slots that are free or not, the first that is in both."""
+        while self._all[self._passed] not in self._open:  # nobody gives back here
+            self._passed += 1
+        for slot in itertools.islice(self._all, self._passed, None):
+            if slot in self._open and slot in other._open:
+                return (slot,)
+        return None
 
     def take(self, run: Running) -> None:
         self._change(run, -1)
