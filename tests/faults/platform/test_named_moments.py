@@ -1,0 +1,49 @@
+"""kill -9 at named moments: each is hit for certain, and all goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.platform.steady import (
+    check_as_unbroken,
+    check_only_the_supervisor_lives,
+    check_storage_is_recorded,
+    script,
+)
+from tests.support import faults
+from tests.support.deaths import Deaths, Moment
+from tests.support.lab import Lab
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(600)]
+
+SUPERVISOR, TRIAL = "determined.platform.supervisor", "script.py"
+ANSWER = r"^sql UPDATE command SET answered"
+MOMENTS = [
+    Moment("a transaction before its commit", SUPERVISOR, r"^sql COMMIT", 4),
+    Moment("a transaction after its commit", SUPERVISOR, r"^sql COMMIT", 3, after=True),
+    Moment("a command about to be answered", SUPERVISOR, ANSWER),
+    Moment("a trial about to be created", SUPERVISOR, r"^sql INSERT INTO trial"),
+    Moment("the folder of a run half made", SUPERVISOR, r"^os.mkdir .*/trials/\d+/1/info"),
+    Moment("the spec of a run half written", SUPERVISOR, r"^os.rename .*/spec.json$"),
+    Moment("a run marked as started", SUPERVISOR, r"^open .*/1/started"),
+    Moment("a keeper just started", SUPERVISOR, r"^os.posix_spawn", after=True),
+    Moment("a checkpoint about to be recorded", SUPERVISOR, r"^sql INSERT INTO checkpoint", 2),
+    Moment("the end of a run about to be recorded", SUPERVISOR, r"^sql UPDATE run SET ended"),
+    Moment("a search about to be recorded", SUPERVISOR, r"^sql UPDATE search_step", 3),
+    Moment("a journal record half written", TRIAL, r"^write .*/journal-", 4),
+    Moment("a checkpoint about to be published", TRIAL, r"^os.rename .*/checkpoints/"),
+    Moment("a checkpoint published, not told", TRIAL, r"^os.rename .*/checkpoints/", 1, after=True),
+    Moment("a deletion half done", SUPERVISOR, r"^os.(remove|rmdir) .*checkpoints"),
+]
+
+
+def test_an_experiment_that_dies_at_every_named_moment_ends_as_unbroken(
+    lab: Lab, deaths: Deaths
+) -> None:
+    deaths.arm(*MOMENTS)
+    experiment_id = lab.create(script(), max_restarts=9)
+    check_as_unbroken(lab, experiment_id)
+    lab.until(lambda: not lab.service.reader.has_chores())
+    assert deaths.pending == []
+    check_storage_is_recorded(lab)
+    check_only_the_supervisor_lives(lab)
