@@ -20,7 +20,7 @@ from tests.faults.platform.steady import check_only_the_supervisor_lives
 from tests.support.lab import Lab
 from tests.support.searches import check_replay
 
-TRIALS, EPOCHS = 50, 27
+TRIALS, EPOCHS = 50, 243
 
 # The loss of an epoch depends on all epochs before it.
 SCRIPT = """
@@ -107,8 +107,8 @@ def soak(folder: Path, kills: int, seed: int) -> None:
     lab, began = Lab(folder), time.monotonic()
     fire = Fire(lab, random.Random(seed))
     try:
-        experiment_id = lab.create(**settings(seconds=kills / 500))
-        burn(lab, experiment_id, fire, kills, (0.05, 0.6))
+        experiment_id = lab.create(**settings(seconds=kills / 2000))
+        burn(lab, experiment_id, fire, kills, (0.2, 1.2))
         while lab.experiment(experiment_id).state == "ACTIVE":
             lab.service.wake_if_needed()
             time.sleep(0.2)

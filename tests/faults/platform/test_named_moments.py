@@ -10,7 +10,6 @@ from tests.faults.platform.steady import (
     check_storage_is_recorded,
     script,
 )
-from tests.support import faults
 from tests.support.deaths import Deaths, Moment
 from tests.support.lab import Lab
 
@@ -47,3 +46,18 @@ def test_an_experiment_that_dies_at_every_named_moment_ends_as_unbroken(
     assert deaths.pending == []
     check_storage_is_recorded(lab)
     check_only_the_supervisor_lives(lab)
+
+
+def test_a_pause_that_nobody_was_told_of_is_told_at_the_next_call(lab: Lab, deaths: Deaths) -> None:
+    experiment_id = lab.create(script(0.3), max_restarts=9)
+    lab.until(lambda: lab.checkpoints(experiment_id))
+    lab.kill_supervisor()
+    deaths.arm(Moment("a run about to be told", SUPERVISOR, r"/control"))
+    lab.service.pause(experiment_id)
+    lab.until(lambda: not deaths.pending)
+    lab.until(lambda: not lab.service.reader.unfinished_runs())
+    assert lab.experiment(experiment_id).state == "PAUSED"
+    (run,) = lab.runs(experiment_id)
+    assert run.acknowledged
+    lab.service.activate(experiment_id)
+    check_as_unbroken(lab, experiment_id)

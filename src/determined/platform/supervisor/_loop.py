@@ -34,6 +34,7 @@ from determined.platform.supervisor._creations import sweep
 from determined.platform.supervisor._decisions import Decisions
 from determined.platform.supervisor._deletions import FileDeletion
 from determined.platform.supervisor._garbage import GarbageCollection
+from determined.platform.supervisor._lost_records import refuse_lost_records
 from determined.platform.supervisor._runs import Runs
 from determined.platform.supervisor._scheduling import Scheduling
 from determined.platform.supervisor._thinking import Thinking
@@ -84,6 +85,7 @@ class Supervisor:
     async def work(self) -> None:
         """Tick until idle or stopped."""
         with self._writer.transaction() as transaction:
+            refuse_lost_records(self._board.home, transaction)
             sweep(self._board.home, transaction)
             self._unmanaged.sweep(transaction)
             self._load(transaction)
