@@ -45,6 +45,7 @@ _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
 _MOST_FAILURES = 3
 _LONGEST_CATCH_UP_SECONDS = 3.0
+_STOPPED_AFTER_SECONDS = 5.0
 
 
 class Service(DeletingVerbs):
@@ -341,7 +342,10 @@ class Service(DeletingVerbs):
         presence.end_older(self.home)
         identifier = self._send(verb, arguments, uuid or str(uuids.uuid4()))
         pause, failures = _POLL_SECONDS, 0
+        patience = time.monotonic() + _STOPPED_AFTER_SECONDS
         while True:
+            if time.monotonic() > patience:
+                presence.refuse_stopped(self.home)
             failures += self._ensure_supervisor()
             if failures == _MOST_FAILURES:
                 raise DeterminedError(
