@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
 
+from determined.platform.processes import look_up
+from determined.platform.run_folder import RunFolder
+from tests.cli.det import run_det
 from tests.faults.platform.steady import (
     check_as_unbroken,
     check_only_the_supervisor_lives,
@@ -61,3 +68,59 @@ def test_a_pause_that_nobody_was_told_of_is_told_at_the_next_call(lab: Lab, deat
     assert run.acknowledged
     lab.service.activate(experiment_id)
     check_as_unbroken(lab, experiment_id)
+
+
+DOOR = "determined.cli"
+DOORS = [
+    Moment("code half copied", DOOR, r"^open .*/snapshots/"),
+    Moment("code copied, not in place", DOOR, r"^os.rename .*/snapshots/"),
+    Moment("an environment half written", DOOR, r"^os.rename .*/creations/.*environment.json$"),
+    Moment("a command about to be left", DOOR, r"^sql INSERT INTO command"),
+    Moment("a command left, not answered", DOOR, r"^sql INSERT INTO command", after=True),
+]
+
+
+def test_a_door_killed_at_every_moment_of_a_creation_doubles_nothing(
+    lab: Lab, deaths: Deaths, tmp_path: Path
+) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "script.py").write_text(script())
+    (code / "const.yaml").write_text(
+        "name: door\nentrypoint: python3 script.py\nsearcher: {name: single, metric: loss}\n"
+    )
+    words = ["e", "create", str(code / "const.yaml"), str(code)]
+    home = {"DET_HOME": str(lab.home.path)}
+    for moment in DOORS:
+        deaths.arm(moment)
+        done = run_det(*words, environment=home)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert deaths.pending == []
+    assert run_det(*words, environment=home).returncode == 0
+    lab.until(lambda: not lab.service.reader.has_unanswered())
+    experiments = lab.service.reader.experiments().rows
+    assert [experiment.id for experiment in experiments] in ([1], [1, 2], [2, 1])
+    for experiment in experiments:
+        check_as_unbroken(lab, experiment.id)
+    snapshots = {experiment.snapshot_id for experiment in experiments}
+    assert len(snapshots) == 1
+    check_only_the_supervisor_lives(lab)
+
+
+def test_a_keeper_killed_before_it_says_how_a_run_ended_costs_one_more_run(lab: Lab) -> None:
+    experiment_id = lab.create(script(0.1))
+    lab.until(lambda: lab.runs(experiment_id))
+    folder = RunFolder(lab.runs(experiment_id)[0].folder)
+    lab.until(lambda: folder.entrypoint is not None)
+    keeper = folder.keeper
+    assert keeper is not None
+    # Who opens a pipe waits for a reader: the keeper stands still where it would write the end.
+    draft = folder.path / f".exit.json.{keeper.pid}.draft"
+    os.mkfifo(draft)
+    lab.until(lambda: "ends with" in folder.log.read_text())
+    entrypoint = folder.entrypoint
+    lab.until(lambda: entrypoint is not None and look_up(entrypoint) is None)
+    os.kill(keeper.pid, signal.SIGKILL)
+    draft.unlink()
+    check_as_unbroken(lab, experiment_id)
+    assert len(lab.runs(experiment_id)) == 2
