@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from determined import journal
@@ -59,9 +60,11 @@ class Supervisor:
         launcher: Launcher,
         machine: Machine,
         idle_seconds: float,
+        is_in_place: Callable[[], bool] = lambda: True,
     ) -> None:
         self._writer = writer
         self._idle_seconds = idle_seconds
+        self._is_in_place = is_in_place
         self._changed = asyncio.Event()
         self._board = Board(home)
         self._runs = Runs(self._board, launcher, machine, self._changed)
@@ -92,6 +95,10 @@ class Supervisor:
         idle_since: float | None = None
         try:
             while not self._is_stopping:
+                if not self._is_in_place():
+                    logger.error("the home %s is not there any more: leaving", self._board.home)
+                    self.stop()
+                    return
                 self._changed.clear()
                 await self._tick_safely()
                 idle_since = self._idle_since(idle_since)

@@ -91,6 +91,14 @@ class Presence:
             os.read(self._pipe, 65536)
         wake()
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the home is where it was: not moved, nor deleted, nor another one."""
+        try:
+            return os.path.samestat(os.stat(self._home.supervisor_lock), os.fstat(self._lock))
+        except OSError:
+            return False
+
     def hush(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hear no more rings: who rings from now on starts another one, which waits for us."""
         if self._pipe is not None:
