@@ -49,13 +49,13 @@ class Fire:
         everybody = [process for kind in kinds for process in by_kind[kind]]
         victims = [self._generator.choice(by_kind[kind]) for kind in kinds[:how_many]]
         for victim in everybody if how_many > 2 else victims:
-            self.kill(victim)
+            self._kill(victim)
 
-    def kill(self, process: psutil.Process) -> None:
+    def _kill(self, process: psutil.Process) -> None:
         kind = kind_of(process)
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
-            self.killed[kind] += 1
+            self.killed[kind] += bool(kind)
 
 
 def kind_of(process: psutil.Process) -> str:

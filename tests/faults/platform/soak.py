@@ -20,7 +20,8 @@ from tests.faults.platform.steady import check_only_the_supervisor_lives
 from tests.support.lab import Lab
 from tests.support.searches import check_replay
 
-TRIALS, EPOCHS = 50, 243
+_AHEAD = 20  # kills before the search has got anywhere
+TRIALS, EPOCHS = 50, 81
 
 # The loss of an epoch depends on all epochs before it.
 SCRIPT = """
@@ -91,12 +92,13 @@ def check_table(lab: Lab, experiment_id: int) -> None:
 
 
 def burn(lab: Lab, experiment_id: int, fire: Fire, kills: int, pauses: tuple[float, float]) -> None:
-    """Kill until it has been done so often, or the experiment is over."""
+    """Kill until it has been done so often, in step with the search, or that is over."""
     generator, told = random.Random(fire.count), time.monotonic()
-    while fire.count < kills and lab.experiment(experiment_id).state == "ACTIVE":
+    while fire.count < kills and (now := lab.experiment(experiment_id)).state == "ACTIVE":
         lab.service.wake_if_needed()
         time.sleep(generator.uniform(*pauses))
-        fire.strike()
+        if fire.count < kills * now.progress + _AHEAD:
+            fire.strike()
         if time.monotonic() - told > 30:
             told = time.monotonic()
             over = sum(trial.state == "COMPLETED" for trial in lab.trials(experiment_id))
@@ -107,8 +109,8 @@ def soak(folder: Path, kills: int, seed: int) -> None:
     lab, began = Lab(folder), time.monotonic()
     fire = Fire(lab, random.Random(seed))
     try:
-        experiment_id = lab.create(**settings(seconds=kills / 2000))
-        burn(lab, experiment_id, fire, kills, (0.2, 1.2))
+        experiment_id = lab.create(**settings(seconds=0.3))
+        burn(lab, experiment_id, fire, kills, (0.05, 0.5))
         while lab.experiment(experiment_id).state == "ACTIVE":
             lab.service.wake_if_needed()
             time.sleep(0.2)
