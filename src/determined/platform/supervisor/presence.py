@@ -95,7 +95,7 @@ class Presence:
     def is_in_place(self) -> bool:
         """Whether the home is where it was: not moved, nor deleted, nor another one."""
         try:
-            return os.path.samestat(os.stat(self._home.supervisor_lock), os.fstat(self._lock))
+            return os.path.samestat(self._home.supervisor_lock.stat(), os.fstat(self._lock))
         except OSError:
             return False
 
