@@ -15,10 +15,12 @@ from determined.platform.rebuild.rebuild import Rebuilt, rebuild
 from determined.platform.service import Service
 from determined.platform.supervisor import presence
 from determined.store import Reader, backup, check
+from tests.cli.det import run_det
 from tests.faults.platform.soak import settings
 from tests.faults.platform.steady import check_as_unbroken, script
 from tests.support import faults
 from tests.support.lab import Lab
+from tests.support.messages import documented
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -144,6 +146,19 @@ def test_records_that_are_lost_come_back_from_folders(
     assert kept.read() == kept.table
     states = [kept.lab.experiment(number).state for number in (DONE, WAITING, SEARCHED)]
     assert states == ["COMPLETED", "PAUSED", "COMPLETED"]
+
+
+def test_the_command_line_tells_of_damage_and_repairs_it(kept: Keepsake) -> None:
+    home = {"DET_HOME": str(kept.lab.home.path)}
+    _not_a_store(kept.store)
+    shown = run_det("e", "list", environment=home)
+    assert (shown.returncode, shown.stdout) == (1, "")
+    documented("the records are damaged", shown.stderr, kept.lab.home.path)
+    done = run_det("store", "rebuild", "--yes", environment=home)
+    assert done.returncode == 0, done.stderr
+    assert "Restored from its folder: experiment 3." in done.stdout
+    assert "Rebuilt: 3 experiments; journals of 5 trials read again." in done.stdout
+    assert run_det("store", "check", environment=home).returncode == 0
 
 
 def test_what_was_restored_goes_on(kept: Keepsake) -> None:

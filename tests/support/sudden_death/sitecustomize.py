@@ -94,11 +94,11 @@ class Watch:
         connect = sqlite3.connect
 
         def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
-            connection = connect(*arguments, **options)
+            connection: sqlite3.Connection = connect(*arguments, **options)
             connection.set_trace_callback(self.sql)
             return connection
 
-        sqlite3.connect = traced  # type: ignore[assignment]  # the same with an eye on it
+        sqlite3.connect = traced  # the same with an eye on it
         os.write = self.write  # type: ignore[assignment]  # likewise
         sys.addaudithook(self.audit)
 
