@@ -34,6 +34,7 @@ _NEEDS_NOTHING = {
     ("store", "check"),
     ("store", "df"),
     ("store", "prune"),
+    ("store", "rebuild"),
     ("supervisor", "logs"),
     ("supervisor", "start"),
     ("supervisor", "status"),

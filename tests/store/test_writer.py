@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -317,3 +318,19 @@ def test_a_killed_supervisor_goes_on_exactly(tmp_path: Path) -> None:
     assert (summary.count, summary.min) == (1500, 1.0 / 1500)
     reader.close()
     assert check(home) == []
+
+
+def test_a_command_waits_for_its_turn_among_many(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("determined.store._connection._PRAGMAS", "PRAGMA busy_timeout=10;")
+    other = sqlite3.connect(home.path / "store.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.3, other.rollback)
+    release.start()
+    uuid = send_command(home.path, "x", {})
+    release.join()
+    other.close()
+    found = home.reader.command(uuid)
+    assert found is not None
+    assert found.verb == "x"

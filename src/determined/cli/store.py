@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from determined.cli._tables import Output, output_options, show, show_json, size
 
 @click.group(cls=Group)
 def store() -> None:
-    """Disk usage, clean-up, backup and checks of the platform's home."""
+    """Disk usage, clean-up, backup, checks and rebuilding of the platform's home."""
 
 
 @store.verb("df")
@@ -103,3 +104,35 @@ def check(as_json: bool) -> int:
         if not faults:
             click.echo(f"{service.home.path / 'store.db'} is whole.")
         return ERROR if faults else OK
+
+
+@store.verb("rebuild")
+@yes_option
+@json_option
+def rebuild(yes: bool, as_json: bool) -> None:
+    """Make the records anew, when they are damaged, lost or older than the folders of the home.
+
+    What can be read of them is kept; the rest comes from the configurations, journals, logs and
+    exits in the folders of experiments. The old records stay as store.db.damaged-TIME. Runs go on.
+    """
+    from determined.platform.rebuild.rebuild import rebuild as make_anew
+
+    if as_json and not yes:
+        raise click.UsageError("--json needs --yes.")
+    with platform(wake=False) as service:
+        confirm(f"Rebuild the records of {service.home.path}?", yes)
+        result = make_anew(service.home)
+    if as_json:
+        show_json(dataclasses.asdict(result))
+        return
+    if result.old is not None:
+        click.echo(f"The old records are now {result.old}.")
+    for table, error in sorted(result.damage.items()):
+        click.echo(f"{table}: not all of it could be read ({error}).")
+    for what in result.restored:
+        click.echo(f"Restored from its folder: {what}.")
+    for what in result.lost:
+        click.echo(f"Lost: {what}.", err=True)
+    click.echo(
+        f"Rebuilt: {result.experiments} experiments; journals of {result.reread} trials read again."
+    )

@@ -95,6 +95,10 @@ class InboxItem:
         with contextlib.suppress(OSError):  # it may be gone
             self._adopted.touch(mode=0o600)
 
+    def forget_adoption(self) -> None:
+        """Let a supervisor take it in as if it had never seen it."""
+        self._adopted.unlink(missing_ok=True)
+
 
 def item_names(home: Path) -> list[str]:
     """The folders in the inbox of a home, oldest first; anything else there is not ours."""

@@ -45,6 +45,7 @@ _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
 _MOST_FAILURES = 3
 _LONGEST_CATCH_UP_SECONDS = 30.0
+_STOPPED_AFTER_SECONDS = 5.0
 
 
 class Service(DeletingVerbs):
@@ -181,6 +182,7 @@ class Service(DeletingVerbs):
         parent_id: int | None = None,
     ) -> int:
         """Create an experiment from a configuration and a code snapshot; return its id."""
+        from determined.platform.creation import Creation, save_creation
         from determined.platform.environment import record_environment
         from determined.platform.machine import find_machine, threads_on
 
@@ -191,20 +193,18 @@ class Service(DeletingVerbs):
         creation = str(uuids.uuid4())
         threads = threads_on(machine, config["resources"]["trials_per_slot"])
         with self._prepared(creation) as folder:
-            record_environment(folder, model_dir, threads, interpreter=_interpreter(config))
-            answer = self.ask(
-                "create",
-                {
-                    "config": config,
-                    "snapshot": snapshot.digest,
-                    "creation": creation,
-                    "owner": getpass.getuser(),
-                    "paused": paused,
-                    "original_config": original_config,
-                    "parent_id": parent_id,
-                },
-                uuid=creation,
+            made_from = Creation(
+                config=config,
+                snapshot=snapshot.digest,
+                creation=creation,
+                owner=getpass.getuser(),
+                original_config=original_config,
+                parent_id=parent_id,
+                created=time.time(),
             )
+            save_creation(folder, made_from)
+            record_environment(folder, model_dir, threads, interpreter=_interpreter(config))
+            answer = self.ask("create", made_from._asdict() | {"paused": paused}, uuid=creation)
         return int(answer["experiment_id"])
 
     def _check_cluster(self) -> None:
@@ -355,11 +355,15 @@ class Service(DeletingVerbs):
         presence.end_older(self.home)
         identifier = self._send(verb, arguments, uuid or str(uuids.uuid4()))
         pause, failures = _POLL_SECONDS, 0
+        patience = time.monotonic() + _STOPPED_AFTER_SECONDS
         while True:
+            if time.monotonic() > patience:
+                presence.refuse_stopped(self.home)
             failures += self._ensure_supervisor()
             if failures == _MOST_FAILURES:
                 raise DeterminedError(
-                    f"The supervisor does not start: see {self.home.supervisor_log}."
+                    f"The supervisor does not start. {self._last_words()}See "
+                    f"{self.home.supervisor_log}."
                 )
             time.sleep(pause)
             pause = min(pause * 1.3, _LONGEST_POLL_SECONDS)
@@ -406,6 +410,13 @@ class Service(DeletingVerbs):
             ) from error
         return last is not None and last.returncode not in (0, -signal.SIGTERM, -signal.SIGKILL)
 
+    def _last_words(self) -> str:
+        """What a supervisor that gave up said, if it knew why."""
+        from determined.platform.keeper._last_words import read_end
+
+        _, said, words = read_end(self.home.supervisor_log).rpartition(" ERROR root: ")
+        return f"{words.strip()} " if said else ""
+
     def _has_work(self) -> bool:
         if not self.has_store:
             return False
@@ -416,6 +427,7 @@ class Service(DeletingVerbs):
             reader.has_unanswered()
             or reader.count_experiments(unfinished) > 0
             or reader.has_chores()
+            or reader.has_kept_runs()  # of a paused experiment, say, that is to stop
         )
 
     def _send(self, verb: str, arguments: dict[str, Any], uuid: str) -> str:

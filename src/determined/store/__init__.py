@@ -7,7 +7,7 @@ Logs, code and checkpoints are files elsewhere.
 
 from determined._retention import Retention
 from determined.store._changes import Changed, ChangeWatch, NewPoints, Position
-from determined.store._connection import is_made
+from determined.store._connection import is_made, refuse_newer
 from determined.store._curves import Curve, CurveKey
 from determined.store._ingest import Heard, is_decisive
 from determined.store._listing import (
@@ -51,12 +51,15 @@ from determined.store._records import (
     Workspace,
 )
 from determined.store._registry import Registry
+from determined.store._restoration import READ_FROM_JOURNALS, Restoration
+from determined.store._salvage import set_aside
 from determined.store._summary import Summary
 from determined.store._transaction import Transaction
 from determined.store._writer import Writer, send_command
 
 __all__ = [
     "PROFILER_GROUPS",
+    "READ_FROM_JOURNALS",
     "TERMINAL_STATES",
     "ChangeWatch",
     "Changed",
@@ -86,6 +89,7 @@ __all__ = [
     "Reader",
     "Registry",
     "Report",
+    "Restoration",
     "Retention",
     "Run",
     "Samples",
@@ -105,5 +109,7 @@ __all__ = [
     "check",
     "is_decisive",
     "is_made",
+    "refuse_newer",
     "send_command",
+    "set_aside",
 ]

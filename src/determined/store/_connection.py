@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from determined._sync import sync
 from determined.errors import StoreError, StoreVersionError
 from determined.store._schema import MIGRATIONS
 
@@ -44,6 +45,7 @@ def prepare(home: Path) -> None:
     path = home / FILE_NAME
     try:
         if not path.exists():
+            _refuse_to_forget(home)
             _create(path)
     except OSError as error:
         raise StoreError(
@@ -52,12 +54,28 @@ def prepare(home: Path) -> None:
     connection = _open(path, "rw")
     try:
         if version_of(connection) == 0:
+            _refuse_to_forget(home)
             connection.execute("PRAGMA journal_mode=WAL")
+            # The rollback journal of this change must not come back after a power cut: with it
+            # SQLite would take the log of all later commits for that of another store.
+            sync(home)
+            with contextlib.suppress(OSError):  # the folder above may not be ours to read
+                sync(home.parent)
             migrate(connection)
     except sqlite3.DatabaseError as error:
         raise as_store_error(error, path) from error
     finally:
         connection.close()
+
+
+def _refuse_to_forget(home: Path) -> None:
+    """Raise StoreError if a home that has experiments would get a store without them."""
+    with contextlib.suppress(OSError), os.scandir(home / "experiments") as entries:
+        if any(entry.name.isdigit() for entry in entries):
+            raise StoreError(
+                f"{home / FILE_NAME} is gone or empty, but there are experiments in {home}. "
+                "`det store rebuild` makes it anew from their folders."
+            )
 
 
 def _create(path: Path) -> None:
@@ -88,6 +106,16 @@ def is_made(home: Path) -> bool:
     except StoreError:  # whoever reads it is told
         pass
     return True
+
+
+def refuse_newer(home: Path) -> None:
+    """Raise StoreVersionError if a newer version of determined made the store."""
+    try:
+        open_read_only(home).close()
+    except StoreVersionError:
+        raise
+    except StoreError:
+        return
 
 
 def open_writable(home: Path) -> sqlite3.Connection:
@@ -178,8 +206,8 @@ def as_store_error(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreError(f"{path} stays locked by another process: {text}. Try again.")
     if "malformed" in text or "not a database" in text:
         return StoreError(
-            f"{path} is damaged ({text}). `det store check` says more; move it aside or put a "
-            "backup in its place."
+            f"{path} is damaged ({text}). `det store check` says more, `det store rebuild` makes "
+            "it anew from what can be read and from the folders of the home."
         )
     if "readonly" in text or "unable to open" in text:
         return StoreError(

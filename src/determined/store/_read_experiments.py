@@ -77,6 +77,15 @@ class ExperimentQuestions(Connected):
         """The runs of all trials whose end is not recorded."""
         return RUNS.select(self._connection, "WHERE ended IS NULL ORDER BY trial_id, run_id")
 
+    def has_kept_runs(self) -> bool:
+        """Whether a run that the supervisor started is not over: somebody must see to its end."""
+        query = (
+            "SELECT 1 FROM run JOIN trial ON trial.id=run.trial_id "
+            "JOIN experiment ON experiment.id=trial.experiment_id "
+            "WHERE run.ended IS NULL AND NOT experiment.unmanaged LIMIT 1"
+        )
+        return self._connection.execute(query).fetchone() is not None
+
     def count_experiments(self, states: Sequence[str]) -> int:
         """How many experiments are in one of the states."""
         where = Where()

@@ -320,3 +320,11 @@ MODELS = Table("model", Model)
 MODEL_VERSIONS = Table("model_version", ModelVersion)
 EVENTS = Table("event", Event)
 COMMANDS = Table("command", Command)
+
+BY_NAME: dict[str, Table[Any]] = {
+    table.name: table
+    for table in (
+        *(WORKSPACES, PROJECTS, EXPERIMENTS, TRIALS, RUNS, CHECKPOINTS, DELETIONS, JOURNALS),
+        *(SEARCH_STEPS, SAMPLES, MODELS, MODEL_VERSIONS, EVENTS, COMMANDS),
+    )
+}

@@ -38,6 +38,16 @@ class Table(Generic[T]):
                 values[position] = decode(values[position])
         return self._record(*values)
 
+    def is_readable(self, values: Mapping[str, Any]) -> bool:
+        """Whether all that stands as JSON in a row can be read as such."""
+        try:
+            for name in self._json & values.keys():
+                if values[name] is not None:
+                    json.loads(values[name])
+        except (TypeError, ValueError):
+            return False
+        return True
+
     def find(self, connection: sqlite3.Connection, where: str, *parameters: Any) -> T | None:
         """The first record, None if there is none."""
         sql = f"SELECT {self.columns} FROM {self.name} WHERE {where} LIMIT 1"

@@ -36,6 +36,7 @@ from determined.store._records import (
     Trial,
 )
 from determined.store._registry import Registry
+from determined.store._restoration import Restoration
 from determined.store._rows import read_searcher_state
 from determined.store._trial_tally import update_best
 
@@ -65,6 +66,12 @@ class Transaction:
         """Checkpoints that are to lose files."""
         self._decide()
         return Deletions(self._connection)
+
+    @property
+    def restoration(self) -> Restoration:
+        """What only a rebuild does."""
+        self._decide()
+        return Restoration(self._connection, self._ingest)
 
     # Journals
 
@@ -141,6 +148,13 @@ class Transaction:
         self._decide()
         values = _fields(new) | {"created": time.time()}
         return self.experiment(EXPERIMENTS.insert(self._connection, values))
+
+    @property
+    def last_experiment_id(self) -> int:
+        """The id that was given last, also if that experiment is deleted; 0 if none was."""
+        query = "SELECT seq FROM sqlite_sequence WHERE name='experiment'"
+        row = self._connection.execute(query).fetchone()
+        return int(row[0]) if row else 0
 
     def experiment(self, experiment_id: int) -> Experiment:
         """The experiment as it is within this transaction."""

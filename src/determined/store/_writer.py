@@ -27,6 +27,7 @@ from determined.store._records import COMMANDS, JOURNALS, JournalPosition
 from determined.store._transaction import Transaction
 
 _LOCK_NAME = "store.lock"
+_PATIENCE_SECONDS = 120.0
 
 
 class Writer:
@@ -116,7 +117,7 @@ def send_command(
             raise StoreVersionError(
                 f"{home / FILE_NAME} has an older schema: start the supervisor, which updates it."
             )
-        connection.execute("BEGIN IMMEDIATE")
+        _begin_patiently(connection)
         if COMMANDS.find(connection, "uuid=?", identifier) is None:
             values = {
                 "uuid": identifier,
@@ -132,6 +133,18 @@ def send_command(
     finally:
         connection.close()
     return identifier
+
+
+def _begin_patiently(connection: sqlite3.Connection) -> None:
+    """Wait for our turn: of many who want to write, SQLite may let others go first for long."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
 
 
 def _take_lock(path: Path) -> int:

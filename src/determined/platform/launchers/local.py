@@ -112,6 +112,9 @@ class LocalLauncher:
             alive = await self._take_lock(run, give_up=lambda: False)
         except TimeoutError:
             raise RunStillLive(f"The keeper of {run.path} lives: stop the run first.") from None
+        except FileNotFoundError:
+            leftover = await asyncio.to_thread(_end_orphans, run)
+            return _lost(run, "Its folder was deleted.")._replace(leftover_processes=leftover)
         try:
             self._reap(run)
             end = run.exit

@@ -20,6 +20,7 @@
     _deleting.py   the verbs that delete
     _deletions.py  acts on files that are to go
     _moving.py     the verb that puts experiments into another project
+    _lost_records.py whether the store is as new as the folders
     _searches.py   the search of an experiment, from the store, and who helps it to decide
     _thinking.py   acts on searches with a helper: they hear their events beside the loop
 

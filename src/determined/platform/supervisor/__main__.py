@@ -30,7 +30,9 @@ async def supervise(home: Home, presence: Presence) -> None:
     for line in machine().skipped:
         logging.warning(line)
     idle_seconds = float(os.environ.get(_IDLE_VARIABLE, _IDLE_SECONDS))
-    supervisor = Supervisor(home, writer, launcher, machine, idle_seconds)
+    supervisor = Supervisor(
+        home, writer, launcher, machine, idle_seconds, lambda: presence.is_in_place
+    )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)

@@ -35,6 +35,7 @@ from determined.platform.supervisor._creations import sweep
 from determined.platform.supervisor._decisions import Decisions
 from determined.platform.supervisor._deletions import FileDeletion
 from determined.platform.supervisor._garbage import GarbageCollection
+from determined.platform.supervisor._lost_records import refuse_lost_records
 from determined.platform.supervisor._runs import Runs
 from determined.platform.supervisor._scheduling import Scheduling
 from determined.platform.supervisor._thinking import Thinking
@@ -59,10 +60,12 @@ class Supervisor:
         launcher: Launcher,
         machine: Callable[[], Machine],
         idle_seconds: float,
+        is_in_place: Callable[[], bool] = lambda: True,
     ) -> None:
         """Take what there is to schedule on from `machine`, anew for every decision."""
         self._writer = writer
         self._idle_seconds = idle_seconds
+        self._is_in_place = is_in_place
         self._changed = asyncio.Event()
         self._board = Board(home)
         self._runs = Runs(self._board, launcher, machine, self._changed)
@@ -86,12 +89,17 @@ class Supervisor:
     async def work(self) -> None:
         """Tick until idle or stopped."""
         with self._writer.transaction() as transaction:
+            refuse_lost_records(self._board.home, transaction)
             sweep(self._board.home, transaction)
             self._unmanaged.sweep(transaction)
             self._load(transaction)
         idle_since: float | None = None
         try:
             while not self._is_stopping:
+                if not self._is_in_place():
+                    logger.error("the home %s is not there any more: leaving", self._board.home)
+                    self.stop()
+                    return
                 self._changed.clear()
                 await self._tick_safely()
                 idle_since = self._idle_since(idle_since)

@@ -95,7 +95,9 @@ class Runs:
         while end is None:
             try:
                 end = await self._launcher.wait(run.folder)
-                if end is None:
+                if end is None and not self._board.home.path.exists():
+                    await asyncio.sleep(_LOOK_AGAIN_SECONDS)  # nothing can be said of it
+                elif end is None:
                     end = await self._launcher.declare_dead(run.folder, "Its keeper was lost.")
             except Exception:  # it may live: until that is known it must not run again
                 logger.exception("the end of run %s cannot be seen", run.allocation_id)

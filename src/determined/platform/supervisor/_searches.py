@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
+from determined.errors import StoreError
 from determined.platform.environment import load_environment
 from determined.platform.home import Home
 from determined.platform.run_environment import variables_for_device
@@ -27,6 +28,8 @@ Helper = LateOracle | ModelProcess
 
 ORIGIN = "searched_with"
 """In an experiment's environment: the sections with which its search began, once it differs."""
+LOST = "search_lost"
+"""In an experiment's environment: why its search cannot go on, after a store was rebuilt."""
 ORIGIN_SECTIONS = ("searcher", "hyperparameters", "reproducibility")
 
 
@@ -45,6 +48,8 @@ def restore_search(
     home: Home, transaction: Transaction, record: Experiment
 ) -> tuple[Searcher, Helper | None]:
     """Return the search as it was, and whoever must be asked beside the loop."""
+    if LOST in record.environment:
+        raise StoreError(record.environment[LOST])
     searcher = origin_of(record)["searcher"]
     sampler = searcher.get("sampler", "random")
     if searcher["name"] == "custom":

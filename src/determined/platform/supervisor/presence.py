@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from determined._version import __version__
+from determined.errors import DeterminedError
 from determined.platform.home import Home
 
 if TYPE_CHECKING:
@@ -96,6 +97,14 @@ class Presence:
             os.read(self._pipe, 65536)
         wake()
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the home is where it was: not moved, nor deleted, nor another one."""
+        try:
+            return os.path.samestat(self._home.supervisor_lock.stat(), os.fstat(self._lock))
+        except OSError:
+            return False
+
     def hush(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hear no more rings: who rings from now on starts another one, which waits for us."""
         if self._pipe is not None:
@@ -168,6 +177,19 @@ def start(home: Home) -> subprocess.Popen[bytes]:
     return supervisor
 
 
+def refuse_stopped(home: Home) -> None:
+    """Raise DeterminedError if a signal keeps the supervisor from working: nobody would notice."""
+    from determined.platform import processes
+
+    facts = find(home)
+    process = None if facts is None else processes.find(facts.pid)
+    if process is not None and process.is_stopped:
+        raise DeterminedError(
+            f"The supervisor, process {process.pid}, was stopped by a signal. `kill -CONT "
+            f"{process.pid}` lets it go on; it then does what it was asked to."
+        )
+
+
 def end_older(home: Home) -> bool:
     """End the supervisor at work if it is of an older version than we are: runs go on."""
     facts = find(home)
@@ -187,6 +209,7 @@ def stop(home: Home, timeout_seconds: float = 30.0) -> bool:
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(facts.pid, signal.SIGTERM)
+        os.kill(facts.pid, signal.SIGCONT)  # in case somebody stopped it
     deadline = time.monotonic() + timeout_seconds
     while find(home) == facts and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,0 +1,41 @@
+"""What an experiment was created from, in its folder: records can be made anew from it.
+
+creation.json   configuration, code, owner; 0600, for configurations may hold secrets
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from determined.platform.run_folder import write_json
+
+_FILE = "creation.json"
+_VERSION = 1
+
+
+class Creation(NamedTuple):
+    """The arguments of the verb `create`, and when that was."""
+
+    config: dict[str, Any]
+    snapshot: str | None
+    creation: str
+    owner: str
+    original_config: str
+    parent_id: int | None
+    created: float
+
+
+def save_creation(folder: Path, creation: Creation) -> None:
+    """Write it; the store has it, too, so this waits for no disk."""
+    write_json(folder / _FILE, {"version": _VERSION, **creation._asdict()})
+
+
+def load_creation(folder: Path) -> Creation | None:
+    """What was saved; None if there is nothing that can be read."""
+    try:
+        content: dict[str, Any] = json.loads((folder / _FILE).read_bytes())
+        return Creation(**content) if content.pop("version") == _VERSION else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None

@@ -1,0 +1,28 @@
+"""A search that is killed again and again ends as its own record says."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.faults.platform.fire import Fire
+from tests.faults.platform.soak import burn, check_table, settings
+from tests.faults.platform.steady import check_only_the_supervisor_lives
+from tests.support import faults
+from tests.support.lab import Lab
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(600)]
+
+TRIALS, KILLS = (6, 8) if faults.factor() == 1 else (12, 12 * faults.factor())
+
+
+def test_a_search_that_is_killed_at_random_ends_as_recorded(lab: Lab) -> None:
+    seed = random.SystemRandom().randrange(2**31)
+    fire = Fire(lab, random.Random(seed))
+    experiment_id = lab.create(**settings(TRIALS, epochs=9, seconds=0.1))
+    burn(lab, experiment_id, fire, KILLS, (0.1, 0.6))
+    print(f"seed {seed}: {fire.killed}")  # noqa: T201  # which the long form is run for
+    assert fire.count >= KILLS
+    check_table(lab, experiment_id)
+    check_only_the_supervisor_lives(lab)
