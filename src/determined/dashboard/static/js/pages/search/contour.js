@@ -72,7 +72,7 @@ class Contour extends Page {
         "div.chart-foot",
         h(
           "span",
-          known > MOST_DOTS ? `Dots are the ${MOST_DOTS} best of ${count(known, "trial")}. ` : `Dots are ${count(known, "trial")}. `,
+          `Dots are ${known > MOST_DOTS ? `the ${MOST_DOTS} best of ` : ""}${count(known, "trial")}. `,
           "Tints and lines are interpolated between the trials (means weighted by distance; the other hyperparameters differ too); far from any trial nothing is drawn.",
           this.made.cut === null ? "" : ` Values worse than ${number(this.made.cut, 3)} share the weakest tint.`,
         ),

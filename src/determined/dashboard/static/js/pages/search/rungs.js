@@ -7,6 +7,7 @@ import { Page } from "../../page.js";
 import { button, card, empty, problem, skeleton } from "../../widgets/parts.js";
 import { Table } from "../../widgets/table.js";
 
+const MOST_STEPS = 200;
 const MOST_MARKS = 60; // beyond, a bar says more than numbers
 
 class Rungs extends Page {
@@ -177,11 +178,11 @@ class Rungs extends Page {
     if (!steps?.length) return null;
     return card(
       "Step by step",
-      h("span.muted", steps.length > 200 ? `the last 200 of ${count(steps.length, "step")}` : count(steps.length, "step")),
+      h("span.muted", `${steps.length > MOST_STEPS ? `the last ${MOST_STEPS} of ` : ""}${count(steps.length, "step")}`),
       h(
         "ul.events.inside",
         steps
-          .slice(0, 200)
+          .slice(0, MOST_STEPS)
           .map((one) => h("li", h("time", one.time ? clock(one.time) : one.number), h("span", one.sentence))),
       ),
     );
