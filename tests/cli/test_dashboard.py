@@ -58,6 +58,11 @@ def test_the_printed_address_opens_the_dashboard(tmp_path: Path) -> None:
             session = client.get(f"{base}api/session").json()
             assert session["home"] == str(home)
             client.get(f"{base}nowhere?token={found[1]}x")
+            for path in ("", "nowhere", "api/x", "static/x"):
+                shown = client.get(f"{base}{path}?token={found[1]}", follow_redirects=False)
+                assert found[1] not in f"{shown.headers}{shown.text}"
+            commands = subprocess.run(["ps", "axeww", "-o", "args"], capture_output=True, text=True)
+            assert found[1] not in commands.stdout
             with client.stream("GET", f"{base}api/events") as stream:  # open while it ends
                 assert next(stream.iter_lines()).startswith("retry")
                 code, rest = end(process)
