@@ -13,7 +13,7 @@ from tests.support.workers import SERVER
 
 _PAGES = pages()
 _BLOCKS = [block for page in _PAGES for block in blocks(page)]
-_SECONDS = 280
+_SECONDS = 580
 
 
 def _name(pages: list[Path]) -> str:
@@ -22,7 +22,7 @@ def _name(pages: list[Path]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("pages", sequences(), ids=_name)
 def test_the_code_of_pages_runs(pages: list[Path], tmp_path: Path) -> None:
     directory, log = tmp_path / "reader", tmp_path / "log"
