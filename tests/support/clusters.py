@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 _MEMORY = 80 << 20
+_ATTEMPTS = 3
 _NODES: tuple[dict[str, Any], ...] = (
     {},
     {},
@@ -36,7 +37,16 @@ class SimulatedCluster:
         return str(self._cluster.address)
 
     def add(self, num_cpus: int = 2, **given: Any) -> Any:
-        return self._cluster.add_node(num_cpus=num_cpus, object_store_memory=_MEMORY, **given)
+        """Start a node; Ray gives up after 30 s, which a machine under load may need."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._cluster.add_node(
+                    num_cpus=num_cpus, object_store_memory=_MEMORY, **given
+                )
+            except Exception as error:  # Ray raises no class of its own
+                if "timed out during startup" not in str(error) or attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError
 
     def kill(self, node: Any) -> None:
         """Kill the raylet of a node at once, as a machine that fails."""

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from determined._plain_file import open_plain
+from determined.errors import DeterminedError
 from determined.platform import processes
 from determined.platform.keeper import _last_words
 from determined.platform.launchers.protocol import RunStartedBefore, RunState, RunStillLive
+from determined.platform.placement import load_placement
 from determined.platform.run_folder import LOST, RUN_VARIABLE, RunExit, RunFolder
 from determined.platform.warm.helpers import HelperLost, Helpers, Offer
 from determined.platform.warm.program import Cold
@@ -72,9 +74,13 @@ class LocalLauncher:
                 os.close(alive)  # the keeper has it
 
     async def states(self, runs: Iterable[RunFolder]) -> list[RunState]:
+        runs = list(runs)
+        for run in runs:
+            _refuse_those_of_clusters(run)
         return [_state(run) for run in runs]
 
     async def wait(self, run: RunFolder) -> RunExit | None:
+        _refuse_those_of_clusters(run)
         while run.is_locked:
             keeper = run.keeper
             descriptor = None if keeper is None else _open_process(keeper)
@@ -108,6 +114,7 @@ class LocalLauncher:
         return await self.declare_dead(run, "Its keeper did not answer, so it was killed.")
 
     async def declare_dead(self, run: RunFolder, why: str) -> RunExit:
+        _refuse_those_of_clusters(run)
         try:
             alive = await self._take_lock(run, give_up=lambda: False)
         except TimeoutError:
@@ -199,6 +206,15 @@ def _start_keeper(run: RunFolder, alive: int, note: str, disown: bool) -> int:
         setsid=True,
         setsigmask=(),
     )
+
+
+def _refuse_those_of_clusters(run: RunFolder) -> None:
+    """Nobody can tell from here whether they live, so they must not start again."""
+    if load_placement(run) is not None and run.was_started and run.exit is None:
+        raise DeterminedError(
+            f"{run.path} was started on a cluster, and may still run there: set DET_CLUSTER, or "
+            "`cluster:` in platform.yaml, to that cluster again until it has ended."
+        )
 
 
 def _state(run: RunFolder) -> RunState:

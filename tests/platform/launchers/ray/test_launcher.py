@@ -9,14 +9,16 @@ from typing import Any, ClassVar
 
 import pytest
 
+from determined.errors import DeterminedError
 from determined.platform.cluster import ClusterSettings
 from determined.platform.home import Home
+from determined.platform.launchers.local import LocalLauncher
 from determined.platform.launchers.protocol import Launcher
 from determined.platform.placement import Placement, place
-from determined.platform.run_folder import RunFolder
-from tests.platform.launchers_contract import LauncherContract
+from determined.platform.run_folder import EXITED, RunFolder
+from tests.platform.launchers_contract import LauncherContract, start, wait
 from tests.support.clusters import SimulatedCluster
-from tests.support.runs import make_run
+from tests.support.runs import assert_nothing_left, make_run
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
@@ -45,6 +47,41 @@ class TestRayLauncher(LauncherContract):
 
     def make_run(self, folder: Path, *argv: str, **given: Any) -> RunFolder:
         run = make_run(folder, *argv, **given)
-        slots = (self.cluster._machine.slots[0].id,)
-        Placement(place(slots, self.cluster._machine, 0)).save(run)
+        Placement(place(self.slots[:1], self.cluster._machine, 0)).save(run)
         return run
+
+    def test_a_supervisor_of_this_machine_leaves_it_alone(self, tmp_path: Path) -> None:
+        launcher = self.new()
+        run = self.make_run(tmp_path / "run", script="import time; time.sleep(600)")
+        start(launcher, run)
+        for verb in (LocalLauncher().wait(run), LocalLauncher().declare_dead(run, "Lost.")):
+            with pytest.raises(DeterminedError, match="may still run there: set DET_CLUSTER"):
+                asyncio.run(verb)
+        asyncio.run(launcher.kill(run))
+
+    def test_all_parts_end_with_the_one_that_fails(self, tmp_path: Path) -> None:
+        launcher = self.new()
+        script = (
+            "import os, time; rank = os.environ['DET_SLOT_IDS']\n"
+            "for n in range(100): print(rank, n)\n"
+            f"if rank == '[{self.slots[0]}]': raise ValueError('of the first')\n"
+            "time.sleep(600)"
+        )
+        run = make_run(tmp_path / "run", script=script, stop_grace_seconds=1)
+        parts = place((self.slots[0], self.slots[2]), self.cluster._machine, 0)
+        Placement(parts).save(run)
+        start(launcher, run)
+        end = wait(launcher, run)
+        assert end is not None
+        assert (end.exit_code, end.reason) == (1, EXITED)
+        assert end.traceback is not None
+        assert "of the first" in end.traceback.text
+        lines = run.log.read_text().splitlines()
+        for slot in (self.slots[0], self.slots[2]):
+            own = [line for line in lines if line.startswith(f"[{slot}] ")]
+            assert own == [f"[{slot}] {n}" for n in range(100)]
+        assert_nothing_left(run)
+
+    @property
+    def slots(self) -> list[int]:
+        return [slot.id for slot in self.cluster._machine.slots]

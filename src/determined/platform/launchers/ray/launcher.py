@@ -50,6 +50,7 @@ class RayLauncher:
         self._local = LocalLauncher()
         self._checked: set[tuple[str, str]] = set()
         self._archives: dict[str, Any] = {}
+        self._logs: dict[Path, MergedLog] = {}
 
     async def start(self, run: RunFolder) -> None:
         placement = load_placement(run)
@@ -64,8 +65,11 @@ class RayLauncher:
             if placement.parts[0].slots:
                 await self._cluster.reserve(key, _bundles(placement))
             orders = await self._orders(run, placement)
-        except NodeGone as error:
-            raise RunNotPlaced(str(error)) from error
+        except Exception as error:
+            await self._cluster.release(key)
+            if isinstance(error, NodeGone):
+                raise RunNotPlaced(str(error)) from error
+            raise
         try:
             run.mark_started()
         except FileExistsError:
@@ -102,7 +106,7 @@ class RayLauncher:
         placement = load_placement(run)
         if placement is None or run.exit is not None:
             return
-        log = _merged_log(run, placement)
+        log = self._merged_log(run, placement)
         for index in range(len(placement.parts)):
             while True:
                 report = await self._read(run, placement, index, patience=0.0)
@@ -117,7 +121,7 @@ class RayLauncher:
             return await self._local.wait(run)
         if run.exit is not None:
             return run.exit
-        log = _merged_log(run, placement)
+        log = self._merged_log(run, placement)
         indices = range(len(placement.parts))
         tasks = [asyncio.create_task(self._follow(run, placement, index, log)) for index in indices]
         try:
@@ -205,7 +209,7 @@ class RayLauncher:
             await self.collect(run)
         except NodeGone:
             logger.info("what %s wrote last is lost with its node", key)
-        return await self._finish(run, placement, ends, _merged_log(run, placement))
+        return await self._finish(run, placement, ends, self._merged_log(run, placement))
 
     async def close(self) -> None:
         """Leave the cluster; runs go on."""
@@ -289,6 +293,14 @@ class RayLauncher:
         mirror.apply(report.news, folder, run.path, tensorboard)
         return report
 
+    def _merged_log(self, run: RunFolder, placement: Placement) -> MergedLog | None:
+        """The log of a run of several nodes; one for all who wait for the run."""
+        count = len(placement.parts)
+        if count > 1 and run.path not in self._logs:
+            parts = [_home_of(run, placement, index) / "log" for index in range(count)]
+            self._logs[run.path] = MergedLog(run.path, parts)
+        return self._logs.get(run.path)
+
     async def _finish(
         self, run: RunFolder, placement: Placement, ends: list[RunExit], log: MergedLog | None
     ) -> RunExit:
@@ -301,6 +313,7 @@ class RayLauncher:
         await self._cluster.release(run.spec.allocation_id)
         if run.exit is None:
             run.save_exit(end)
+        self._logs.pop(run.path, None)
         await self._to_all(run, placement, "forget")
         return end
 
@@ -379,13 +392,6 @@ def _home_of(run: RunFolder, placement: Placement, index: int) -> Path:
     folder = run.path / "nodes" / str(index)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
-
-
-def _merged_log(run: RunFolder, placement: Placement) -> MergedLog | None:
-    if len(placement.parts) == 1:
-        return None
-    count = len(placement.parts)
-    return MergedLog(run.path, [_home_of(run, placement, i) / "log" for i in range(count)])
 
 
 def _tensorboard(run: RunFolder) -> Path | None:

@@ -46,11 +46,11 @@ class Queue extends Page {
     ];
   }
 
-  #slot({ id, kind, name, used_by: by }) {
+  #slot({ id, node, kind, name, used_by: by }) {
     return h(
       "div.slot",
       { key: String(id), "data-used": Boolean(by) },
-      h("div", h("strong", `Slot ${id}`), h("span.muted", ` ${[kind, name].filter(Boolean).join(" ")}`)),
+      h("div", h("strong", `Slot ${id}`), h("span.muted", ` ${[node, kind, name].filter(Boolean).join(" ")}`)),
       by
         ? h(
             "div.cut",
