@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from determined._info import ClusterInfo, get_cluster_info, job_secret
-from determined.launch.wrap_rank import FailureRecord, end_with_parent, forwarding
+from determined._parent_death import end_with_parent
+from determined.launch.wrap_rank import FailureRecord, forwarding
 from determined.platform.warm import ranks
 
 _DEFAULT_PORT = "29400"

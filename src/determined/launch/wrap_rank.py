@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import io
 import json
 import os
@@ -28,6 +27,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Protocol
 
+from determined._parent_death import PR_SET_PDEATHSIG, end_with_parent, libc
+
 LONGEST_LINE_BYTES = io.DEFAULT_BUFFER_SIZE - 1
 FORWARDED_SIGNALS = (
     signal.SIGINT,
@@ -41,7 +42,6 @@ _KEPT_LINES = 200
 _ORPHAN_GRACE_SECONDS = 30.0
 _DRAIN_SECONDS = 3.0
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-_PR_SET_PDEATHSIG = 1
 _NURSERY = "DET_WARM_RANKS"
 
 
@@ -149,11 +149,11 @@ def _start(script: list[str]) -> tuple[Worker, IO[bytes], IO[bytes]]:
     environment = {name: value for name, value in os.environ.items() if name != _NURSERY}
     if _NURSERY in os.environ and (warm := _start_warm(script, environment)) is not None:
         return warm
-    libc = _libc()  # looked up before the fork: little is safe between fork and exec
+    library = libc()  # looked up before the fork: little is safe between fork and exec
 
     def bind_to_parent() -> None:
-        if libc is not None:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if library is not None:
+            library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
     worker = subprocess.Popen(
         script,
@@ -242,20 +242,6 @@ def forwarding(send: Callable[[int], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def end_with_parent(number: signal.Signals) -> None:
-    """Have the kernel send us `number` when our parent dies, however it dies (Linux only)."""
-    parent = os.getppid()
-    libc = _libc()
-    if libc is not None:
-        libc.prctl(_PR_SET_PDEATHSIG, number)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), number)
-
-
-def _libc() -> ctypes.CDLL | None:
-    return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from determined._parent_death import end_with_parent
 from determined.errors import DeterminedError, RefusedError
-from determined.launch.wrap_rank import end_with_parent
 from determined.platform.comparison import compare
 from determined.platform.event_files import gather
 from determined.platform.service import Service
