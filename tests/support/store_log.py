@@ -24,7 +24,8 @@ _int, _long, _address = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
 _WRITE = ctypes.CFUNCTYPE(_int, _address, _address, _int, _long)
 _TRUNCATE = ctypes.CFUNCTYPE(_int, _address, _long)
 _SYNC = ctypes.CFUNCTYPE(_int, _address, _int)
-_OPEN = ctypes.CFUNCTYPE(_int, _address, ctypes.c_char_p, _address, _int, _address)
+# The name as an address: SQLite keeps it, and reads what stands behind it.
+_OPEN = ctypes.CFUNCTYPE(_int, _address, _address, _address, _int, _address)
 _DELETE = ctypes.CFUNCTYPE(_int, _address, ctypes.c_char_p, _int)
 
 
@@ -81,9 +82,10 @@ class StoreLog:
         self._kept.append(made)
         return ctypes.cast(made, _address).value or 0
 
-    def _opened(self, layer: int, name: bytes | None, file: int, flags: int, out: int) -> int:
-        code = int(self._open(layer, name, file, flags, out))
-        if code == 0 and name is not None and name.startswith(self._folder):
+    def _opened(self, layer: int, place: int | None, file: int, flags: int, out: int) -> int:
+        code = int(self._open(layer, place, file, flags, out))
+        name = b"" if place is None else ctypes.string_at(place)
+        if code == 0 and name.startswith(self._folder):
             self._names[file] = os.fsdecode(name[len(self._folder) + 1 :])
             opened = _File.from_address(file)
             methods = _Methods.from_buffer_copy(opened.methods.contents)
