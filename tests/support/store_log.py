@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _SECTOR = 512
+_JOURNALS = 0x00080000 | 0x00000800  # SQLITE_OPEN_WAL, SQLITE_OPEN_MAIN_JOURNAL
 _METHODS = (
     "close read write truncate sync file_size lock unlock check_reserved_lock file_control "
     "sector_size device_characteristics shm_map shm_lock shm_barrier shm_unmap fetch unfetch"
@@ -24,7 +25,8 @@ _int, _long, _address = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
 _WRITE = ctypes.CFUNCTYPE(_int, _address, _address, _int, _long)
 _TRUNCATE = ctypes.CFUNCTYPE(_int, _address, _long)
 _SYNC = ctypes.CFUNCTYPE(_int, _address, _int)
-_OPEN = ctypes.CFUNCTYPE(_int, _address, ctypes.c_char_p, _address, _int, _address)
+# The name as an address: SQLite keeps it, and reads what stands behind it.
+_OPEN = ctypes.CFUNCTYPE(_int, _address, _address, _address, _int, _address)
 _DELETE = ctypes.CFUNCTYPE(_int, _address, ctypes.c_char_p, _int)
 
 
@@ -63,6 +65,7 @@ class StoreLog:
         self.entries: list[Entry] = []
         self._folder = os.fsencode(folder)
         self._names: dict[int, str] = {}
+        self._new: set[int] = set()
         self._kept: list[Any] = []  # what C holds pointers to
         library = ctypes.CDLL(_library())
         library.sqlite3_vfs_find.restype = ctypes.POINTER(_Layer)
@@ -81,10 +84,15 @@ class StoreLog:
         self._kept.append(made)
         return ctypes.cast(made, _address).value or 0
 
-    def _opened(self, layer: int, name: bytes | None, file: int, flags: int, out: int) -> int:
-        code = int(self._open(layer, name, file, flags, out))
-        if code == 0 and name is not None and name.startswith(self._folder):
+    def _opened(self, layer: int, place: int | None, file: int, flags: int, out: int) -> int:
+        name = b"" if place is None else ctypes.string_at(place)
+        is_new = bool(flags & _JOURNALS) and not Path(os.fsdecode(name)).exists()
+        code = int(self._open(layer, place, file, flags, out))
+        if code == 0 and name.startswith(self._folder):
             self._names[file] = os.fsdecode(name[len(self._folder) + 1 :])
+            self._new.discard(file)
+            if is_new:
+                self._new.add(file)
             opened = _File.from_address(file)
             methods = _Methods.from_buffer_copy(opened.methods.contents)
             self._wrap(methods)
@@ -107,6 +115,9 @@ class StoreLog:
 
         def synced(file: int, flags: int) -> int:
             code = int(sync(file, flags))
+            if file in self._new:  # with a new journal or log, SQLite flushes the folder as well
+                self._new.remove(file)
+                self.entries.append(Entry("names"))
             self.entries.append(Entry("sync", self._names[file]))
             return code
 
@@ -176,8 +187,12 @@ class Disk:
 
     def _state(self, kept: list[Entry]) -> State:
         files = {name: bytearray(content) for name, content in self._safe.items()}
+        # Where an old file was not deleted yet, the new one of that name has none.
+        deletes = [entry for entry in self._pending if entry.kind == "delete"]
+        hidden = {e.file for e in deletes if not any(e is other for other in kept)}
         for entry in kept:
-            _apply(files, entry)
+            if entry.file not in hidden:
+                _apply(files, entry)
         return {name: bytes(content) for name, content in files.items()}
 
 

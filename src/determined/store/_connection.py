@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from determined._sync import sync
 from determined.errors import StoreError, StoreVersionError
 from determined.store._schema import MIGRATIONS
 
@@ -56,11 +55,6 @@ def prepare(home: Path) -> None:
         if version_of(connection) == 0:
             _refuse_to_forget(home)
             connection.execute("PRAGMA journal_mode=WAL")
-            # The rollback journal of this change must not come back after a power cut: with it
-            # SQLite would take the log of all later commits for that of another store.
-            sync(home)
-            with contextlib.suppress(OSError):  # the folder above may not be ours to read
-                sync(home.parent)
             migrate(connection)
     except sqlite3.DatabaseError as error:
         raise as_store_error(error, path) from error

@@ -45,6 +45,8 @@ class Fire:
             by_kind.setdefault(kind_of(process), []).append(process)
         by_kind.pop("", None)
         kinds = sorted(by_kind)
+        if kinds == ["supervisor"] and self._generator.random() < 0.8:
+            return  # let it start something, or it would be nearly the only victim
         self._generator.shuffle(kinds)
         everybody = [process for kind in kinds for process in by_kind[kind]]
         victims = [self._generator.choice(by_kind[kind]) for kind in kinds[:how_many]]
@@ -52,10 +54,10 @@ class Fire:
             self._kill(victim)
 
     def _kill(self, process: psutil.Process) -> None:
-        kind = kind_of(process)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
-            self.killed[kind] += bool(kind)
+            if kind := kind_of(process):
+                os.kill(process.pid, signal.SIGKILL)
+                self.killed[kind] += 1
 
 
 def kind_of(process: psutil.Process) -> str:

@@ -49,7 +49,8 @@ with core.init() as ctx:
 """
 
 
-def script(seconds: float = 0.0) -> str:
+def script(seconds: float | str = 0.0) -> str:
+    """The trial; its steps take so long, or as long as an expression says."""
     return SCRIPT % {"seconds": seconds}
 
 

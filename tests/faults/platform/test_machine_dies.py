@@ -51,7 +51,8 @@ def _write(state: State, home: Path) -> None:
 
 def test_a_store_opens_whole_after_a_power_cut_at_any_write(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    words = [sys.executable, "-m", "tests.faults.platform.recorded_store", tmp_path / "home", log]
+    module = "tests.faults.platform.recorded_store"
+    words = [sys.executable, "-m", module, str(tmp_path / "home"), str(log)]
     subprocess.run(words, check=True, cwd=Path(__file__).parents[3])
     entries: list[Entry] = pickle.loads(log.read_bytes())
     seed = random.SystemRandom().randrange(2**31)

@@ -56,12 +56,17 @@ def test_an_experiment_that_dies_at_every_named_moment_ends_as_unbroken(
 
 
 def test_a_pause_that_nobody_was_told_of_is_told_at_the_next_call(lab: Lab, deaths: Deaths) -> None:
-    experiment_id = lab.create(script(0.3), max_restarts=9)
-    lab.until(lambda: lab.checkpoints(experiment_id))
+    gate = lab.folder / "gate"
+    is_open = f"__import__('os').path.exists({str(gate)!r})"
+    experiment_id = lab.create(script(f"0.0 if {is_open} else 2.0"), max_restarts=9)
+    lab.until(lambda: any("step 1" in lab.log(run) for run in lab.runs(experiment_id)))
     lab.kill_supervisor()
     deaths.arm(Moment("a run about to be told", SUPERVISOR, r"/control"))
     lab.service.pause(experiment_id)
     lab.until(lambda: not deaths.pending)
+    control = Path(lab.runs(experiment_id)[0].folder, "control")
+    lab.until(lambda: '"preempt": true' in control.read_text())
+    gate.touch()
     lab.until(lambda: not lab.service.reader.unfinished_runs())
     assert lab.experiment(experiment_id).state == "PAUSED"
     (run,) = lab.runs(experiment_id)

@@ -95,27 +95,28 @@ def _reported(lab: Lab, experiment_id: int) -> list[tuple[int, Any]]:
 
 def _role(process: psutil.Process) -> str:
     with contextlib.suppress(psutil.Error):
-        rank = process.environ().get("RANK")
-        if rank is not None and "script.py" in " ".join(process.cmdline()[-3:]):
-            return f"rank {rank}"
+        rank, words = process.environ().get("RANK"), process.cmdline()
+        if "script.py" in words:
+            return "launcher" if rank is None else f"rank {rank}"
     return kind_of(process)
 
 
-def _kill(lab: Lab, role: str, helpers: list[psutil.Process]) -> bool:
-    """Kill the processes of a role; a helper belongs to no home, but to the supervisor's family."""
-    found = [p for p in (helpers if role == "helper" else lab.processes()) if _role(p) == role]
-    for process in found:
+def _kill(lab: Lab, roles: list[str]) -> set[str]:
+    """Kill the processes of these roles; return whom there were, before others fell with them."""
+    everybody = lab.processes()
+    everybody += [child for process in everybody for child in _helpers_of(process)]
+    victims = [(role, p) for p in everybody if (role := _role(p)) in roles]
+    for _, process in victims:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
-    return bool(found)
+    return {role for role, _ in victims}
 
 
-def _helpers(lab: Lab) -> list[psutil.Process]:
-    found = []
-    for process in lab.processes():
-        with contextlib.suppress(psutil.Error):
-            found += [child for child in process.children() if kind_of(child) == "helper"]
-    return found
+def _helpers_of(process: psutil.Process) -> list[psutil.Process]:
+    """A helper belongs to no home, but to the supervisor's family."""
+    with contextlib.suppress(psutil.Error):
+        return [child for child in process.children() if kind_of(child) == "helper"]
+    return []
 
 
 @pytest.mark.parametrize("victims", VICTIMS.values(), ids=VICTIMS)
@@ -125,15 +126,17 @@ def test_whoever_dies_the_weights_are_those_of_an_unbroken_run(
     lab, expected = crew
     words = [sys.executable, "-m", "determined.cli", "dashboard", "--no-browser", "--port", "0"]
     environment = {**os.environ, "DET_HOME": str(lab.home.path), "DET_RUN_DIR": str(lab.home.path)}
-    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) as dashboard:
+    with (
+        subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) as dashboard,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(dashboard.kill)
         assert dashboard.stdout is not None
         dashboard.stdout.readline()
         experiment_id = _create(lab)
         lab.until(lambda: lab.checkpoints(experiment_id))
-        helpers = _helpers(lab)
-        assert [role for role in victims if not _kill(lab, role, helpers)] == []
+        assert _kill(lab, victims) == set(victims)
         lab.wait(experiment_id)
-        dashboard.kill()
     assert lab.experiment(experiment_id).state == "COMPLETED", lab.account()
     assert _reported(lab, experiment_id) == expected
     check_only_the_supervisor_lives(lab)

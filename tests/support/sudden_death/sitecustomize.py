@@ -98,8 +98,8 @@ class Watch:
             connection.set_trace_callback(self.sql)
             return connection
 
-        sqlite3.connect = traced  # the same with an eye on it
-        os.write = self.write  # type: ignore[assignment]  # likewise
+        sqlite3.connect = traced  # type: ignore[assignment]  # the same with an eye on it
+        os.write = self.write  # likewise
         sys.addaudithook(self.audit)
 
 
