@@ -3,7 +3,7 @@
     python -m benchmarks.platform.scale [--nodes 1000] [--trials 10000]
 
 The scheduler and the search are pure, so they run here as they would there. What runs report goes
-through real journals and a real store (`benchmarks.platform.store` has more of that).
+through real journals and a real store (`python -m benchmarks.platform reports` has more of that).
 """
 
 from __future__ import annotations
