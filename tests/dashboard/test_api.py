@@ -329,11 +329,13 @@ def test_compression_is_used_if_it_is_taken(header: str, takes: bool) -> None:
 
 _values = st.none() | st.integers() | st.text(max_size=3) | st.floats() | st.lists(st.integers())
 _groups = st.recursive(
-    _values, lambda inner: st.dictionaries(st.text("abc", min_size=1), inner, min_size=1)
+    _values,
+    lambda inner: st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, min_size=1),
+    max_leaves=6,
 )
 
 
-@given(st.dictionaries(st.text("abc", min_size=1), _groups))
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=3), _groups, max_size=4))
 def test_flat_values_are_the_leaves(values: dict[str, Any]) -> None:
     def leaf(path: str) -> Any:
         found: Any = values

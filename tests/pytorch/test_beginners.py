@@ -47,7 +47,7 @@ def test_init_without_with_says_what_to_write() -> None:
         LineTrial(context)
     documented("`pytorch.init()` is used without `with`", str(raised.value))
     assert pytorch.init.__doc__ is not None
-    assert pytorch.init.__doc__.startswith("Make the context")
+    assert pytorch.init.__doc__.startswith("Create the context")
     with pytorch.init() as entered:
         LineTrial(entered)
 

@@ -32,7 +32,10 @@ _NOUNS = (
         "job", "determined.cli.job", "Show which experiments run and which wait, in order.", ("j",)
     ),
     Lazy(
-        "slot", "determined.cli.slot", "Show what the slots of this machine are used for.", ("s",)
+        "slot",
+        "determined.cli.slot",
+        "Show what the slots of this machine, or of the cluster, are used for.",
+        ("s",),
     ),
     Lazy(
         "run", "determined.cli.run", "Run a Python script without waiting for torch to be imported."

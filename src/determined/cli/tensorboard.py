@@ -85,8 +85,8 @@ def start(
 
 def _stay(server: TensorBoardServer, no_browser: bool) -> None:
     """Say where it is, until it or we are ended."""
-    click.echo(f"TensorBoard is running at: {server.url}\nCtrl-C ends it.")
     try:
+        click.echo(f"TensorBoard is running at: {server.url}\nCtrl-C ends it.")
         if not no_browser and sys.stdout.isatty():
             click.launch(server.url)
         status = server.wait()

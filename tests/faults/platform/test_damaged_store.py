@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from determined.errors import DeterminedError, StoreError
@@ -47,6 +48,7 @@ class Keepsake:
         """Undo all that was done to it."""
         self.lab.service.close()
         presence.stop(self.lab.home)
+        psutil.wait_procs(self.lab.processes(), timeout=60)  # runs outlive the supervisor
         shutil.rmtree(self.lab.home.path)
         shutil.copytree(self._copy, self.lab.home.path)
 
