@@ -46,7 +46,7 @@ NAMESPACE = "determined"
 _LOOK_SECONDS = 2.0
 _RETRY_SECONDS = 0.3
 _DESCRIBE_SECONDS = 60.0
-_RESERVE_SECONDS = 20.0
+_RESERVE_SECONDS = 20
 _MOST_CALLS = 100_000  # at once, of an agent: one waits for news of each run
 _LABEL = "ray.io/node-id"
 _POOL_LABEL = "pool"
@@ -263,13 +263,19 @@ class Cluster:
             lifetime="detached",
             bundle_label_selector=[{_LABEL: node} for node in bundles],
         )
-        if not group.wait(_RESERVE_SECONDS):
-            ray.util.remove_placement_group(group)
-            wanted = ", ".join(f"{dict(b)} of node {node}" for node, b in bundles.items())
-            raise RunNotPlaced(
-                f"The cluster did not set {wanted} aside within {_RESERVE_SECONDS:.0f} s: "
-                "something else uses it."
-            )
+        for _ in range(_RESERVE_SECONDS):
+            if group.wait(1):
+                return
+            if gone := [node for node in bundles if not self.is_alive(node)]:
+                break
+        ray.util.remove_placement_group(group)
+        if gone:
+            raise NodeGone(f"Node {gone[0]} has left the cluster.")
+        wanted = ", ".join(f"{dict(b)} of node {node}" for node, b in bundles.items())
+        raise RunNotPlaced(
+            f"The cluster did not set {wanted} aside within {_RESERVE_SECONDS} s: something else "
+            "uses it."
+        )
 
     async def devices(self, key: str, index: int, count: float) -> list[str]:
         """The GPUs that a reservation holds on its node number `index`."""
