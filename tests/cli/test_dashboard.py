@@ -13,6 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from determined.platform.home import Home
+from determined.platform.supervisor import presence
+from tests.support import old_homes
+
 _COMMAND = [sys.executable, "-m", "determined.cli", "dashboard", "--no-browser"]
 
 
@@ -88,6 +92,24 @@ def test_a_dashboard_for_other_machines_says_what_that_means(tmp_path: Path) -> 
         assert foreign.status_code == 403
     finally:
         end(process)
+
+
+@pytest.mark.slow
+def test_a_home_of_an_older_version_is_brought_up_to_date_first(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    old_homes.unpack(1, home)
+    process, said = start(home, "--port", "0")
+    try:
+        found = re.search(r"http://\S+/\?token=\S+", said)
+        assert found is not None, said
+        with httpx.Client(follow_redirects=True, timeout=60) as client:
+            client.get(found[0])
+            answer = client.get(f"{found[0].partition('?')[0]}api/experiments")
+            assert answer.json()["total"] == 1
+    finally:
+        _, rest = end(process)
+        presence.stop(Home(home))
+    assert "Traceback" not in rest
 
 
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:

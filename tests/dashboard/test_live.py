@@ -19,6 +19,7 @@ from determined.platform.run_folder import RunFolder
 from determined.store import Position, Run
 from tests.dashboard.served import Served, served
 from tests.store.homes import Home, a_home, report
+from tests.support import old_homes
 
 
 class Stream:
@@ -191,3 +192,10 @@ def test_marks_of_others_are_passed_over() -> None:
         "².1.1.1",
     ):
         assert read_mark(mark) is None
+
+
+def test_a_store_that_cannot_be_read_yet_is_refused_before_the_stream(tmp_path: Path) -> None:
+    old_homes.unpack(1, tmp_path / "home")
+    with served(PlatformHome(tmp_path / "home"), is_whole=False) as shown:
+        answer = shown.client.get("/api/events")
+        assert (answer.status_code, answer.json()["next"]) == (503, "`det supervisor start`")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from determined.cli._door import platform
+
 
 @click.command()
 @click.option(
@@ -38,6 +40,9 @@ def dashboard(host: str, port: int | None, no_browser: bool) -> None:
     from determined.dashboard.serve import is_loopback, serve
 
     home = Home.find()
+    with platform(wake=False) as service:
+        if service.has_store:
+            _ = service.reader  # a store of an older version is brought up to date
 
     def tell(address: str, once: str) -> None:
         click.echo(f"Dashboard of {home.path}:\n\n    {address}\n")

@@ -28,6 +28,8 @@ def events(
     """Changes as they happen (server-sent events): `change`, `points` and `log`."""
     if log is not None:
         view.trial(log)
-    if series and not view.has_store:
+    if view.has_store:
+        _ = view.reader  # what cannot be read is refused before the stream begins
+    elif series:
         raise Refusal(404, "There are no trials yet.")
     return Listener(curves=[CurveKey(*key) for key in series], log_trial=log)
