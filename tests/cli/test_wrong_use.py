@@ -22,13 +22,14 @@ from tests.support.saving import collected
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
-# What starts something that runs on, or would wait for it.
+# What starts something that runs on, would wait for it, or puts another store in its place.
 _LEFT_OUT = {
     *[("experiment", verb) for verb in ("create", "continue", "activate")],
     *[("supervisor", verb) for verb in ("start", "stop", "install", "logs")],
     ("trial", "debug"),
     ("dashboard",),
     ("run",),
+    ("store", "rebuild"),
     ("tensorboard", "start"),
 }
 _TELLS_MORE = ("create", "validate", "preview-search", "status", "wait", "verify")
