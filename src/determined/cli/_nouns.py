@@ -48,7 +48,7 @@ _NOUNS = (
     Lazy(
         "store",
         "determined.cli.store",
-        "Disk usage, clean-up, backup and checks of the platform's home.",
+        "Disk usage, clean-up, backup, checks and rebuilding of the platform's home.",
     ),
     Lazy(
         "user", "determined.cli.user", "Show the current user; there are no other accounts.", ("u",)
