@@ -221,6 +221,7 @@ def test_a_more_urgent_experiment_pauses_another_on_the_cluster(lab: ClusterLab)
 
 @pytest.mark.parametrize("pool", ["special", "big"])
 def test_a_resource_pool_is_a_label_or_a_resource_of_nodes(lab: ClusterLab, pool: str) -> None:
+    lab.wait(lab.create("pass"))  # so that a supervisor has seen which nodes there are
     table = load_nodes(lab.home.cluster)
     assert table is not None
     if not any(pool in node.pools for node in table.nodes):  # it was the one that died
