@@ -199,6 +199,29 @@ def smaller_option(function: _Function) -> _Function:
     )(function)
 
 
+def order_options(columns: Sequence[str], default: str) -> Callable[[_Function], _Function]:
+    """Give a command `--sort-by` and `--order-by`."""
+
+    def decorate(function: _Function) -> _Function:
+        sort_by = click.option(
+            "--sort-by",
+            type=click.Choice(columns),
+            default=default,
+            show_default=True,
+            help="Sort by this column.",
+        )
+        order_by = click.option(
+            "--order-by",
+            type=click.Choice(["asc", "desc"]),
+            default="desc",
+            show_default=True,
+            help="Ascending or descending.",
+        )
+        return sort_by(order_by(function))
+
+    return decorate
+
+
 def paging_options(limit: int) -> Callable[[_Function], _Function]:
     """Give a command `--limit`, `--offset` and `--pages`; see `page_of`."""
 

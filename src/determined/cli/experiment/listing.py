@@ -14,6 +14,7 @@ from determined.cli._options import (
     EXPERIMENT_ID,
     TEXT,
     most_rows,
+    order_options,
     page_of,
     paging_options,
     utc_option,
@@ -63,20 +64,7 @@ _ORDERS = (
     type=click.Choice(_STATES, case_sensitive=False),
     help="Only experiments in this state.",
 )
-@click.option(
-    "--sort-by",
-    type=click.Choice(_ORDERS),
-    default="id",
-    show_default=True,
-    help="Sort by this column.",
-)
-@click.option(
-    "--order-by",
-    type=click.Choice(["asc", "desc"]),
-    default="desc",
-    show_default=True,
-    help="Ascending or descending.",
-)
+@order_options(_ORDERS, default="id")
 @paging_options(200)
 @utc_option
 @output_options

@@ -8,7 +8,7 @@ import click
 
 from determined.cli._as_data import record_json
 from determined.cli._done import done, json_option
-from determined.cli._options import ID, utc_option, yes_option
+from determined.cli._options import ID, order_options, utc_option, yes_option
 from determined.cli._tables import (
     Output,
     hparams_text,
@@ -53,20 +53,7 @@ def create(
 
 
 @model.verb("list", aliases=["ls"])
-@click.option(
-    "--sort-by",
-    type=click.Choice(list(_ORDERS)),
-    default="last_updated_time",
-    show_default=True,
-    help="Sort by this column.",
-)
-@click.option(
-    "--order-by",
-    type=click.Choice(["asc", "desc"]),
-    default="desc",
-    show_default=True,
-    help="Ascending or descending.",
-)
+@order_options(list(_ORDERS), default="last_updated_time")
 @click.option("-w", "--workspace", metavar="NAME", help="Only models of this workspace.")
 @click.option("-a", "--all", "show_all", is_flag=True, help="Include archived models.")
 @utc_option
