@@ -10,6 +10,7 @@ is not installed there is left out, with the reason.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -26,7 +27,7 @@ from benchmarks.dashboard.make_store import make_full
 from benchmarks.dashboard.pages import measure_pages, measure_zoom, pages
 from benchmarks.dashboard.peers.compare import measure_peers
 from benchmarks.dashboard.report import show
-from benchmarks.dashboard.served import a_dashboard
+from benchmarks.dashboard.served import Dashboard
 from benchmarks.dashboard.ticks import measure_ticks
 from benchmarks.dashboard.training import measure_training
 
@@ -56,7 +57,7 @@ def measure(folder: Path, parts: Collection[str], size: Size, peers: str) -> dic
     with a_browser() as browser:
         if browser is None and {"pages", "zoom", "peers"} & {*parts}:
             print("Without Chromium and Playwright: no pages, zoom or peers.", file=sys.stderr)
-        with a_dashboard(home) as dashboard:
+        with contextlib.closing(Dashboard(home)) as dashboard:
             if browser is not None and "pages" in parts:
                 found["pages"] = measure_pages(browser, dashboard, pages(large), size.views)
             if browser is not None and "zoom" in parts:

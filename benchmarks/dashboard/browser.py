@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_ARGUMENTS = (
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ARGUMENTS = (
     "--no-sandbox",
     "--headless",
     "--disable-gpu",
@@ -114,10 +114,16 @@ def seen_after(page: Any, since: str, is_there: str) -> float:
     return took
 
 
+def find_browser() -> str | None:
+    """The Chromium that `DET_BROWSER` names, or one that is installed."""
+    installed = filter(None, map(shutil.which, _PROGRAMS))
+    return os.environ.get("DET_BROWSER") or next(installed, None)
+
+
 @contextlib.contextmanager
 def a_browser() -> Iterator[Browser | None]:
     """Chromium, or None where it or Playwright is missing."""
-    program = os.environ.get("DET_BROWSER") or next(filter(None, map(shutil.which, PROGRAMS)), None)
+    program = find_browser()
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -126,7 +132,7 @@ def a_browser() -> Iterator[Browser | None]:
         yield None
         return
     with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=program, args=list(_ARGUMENTS))
+        opened = driver.chromium.launch(executable_path=program, args=list(ARGUMENTS))
         try:
             yield Browser(opened)
         finally:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,13 +71,3 @@ class Dashboard:
         self.client.close()
         self._process.terminate()
         self._process.communicate(timeout=30)
-
-
-@contextlib.contextmanager
-def a_dashboard(home: Path) -> Iterator[Dashboard]:
-    """A dashboard for as long as it is needed."""
-    dashboard = Dashboard(home)
-    try:
-        yield dashboard
-    finally:
-        dashboard.close()

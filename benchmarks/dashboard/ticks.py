@@ -6,7 +6,6 @@ import contextlib
 import statistics
 import time
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,20 +57,10 @@ class LiveRun:
         self._writer.close()
 
 
-@contextlib.contextmanager
-def a_live_run(home: Path) -> Iterator[LiveRun]:
-    """A run for as long as it is needed."""
-    run = LiveRun(home)
-    try:
-        yield run
-    finally:
-        run.close()
-
-
 def measure_ticks(dashboard: Dashboard, ticks: int, points: int) -> dict[str, Any]:
     """Ticks of 100 new points on an empty curve, and on one that has very many already."""
     found: dict[str, Any] = {"ticks": ticks, "new_points": _NEW_POINTS}
-    with a_live_run(dashboard.home) as run:
+    with contextlib.closing(LiveRun(dashboard.home)) as run:
         run.report(_NEW_POINTS)
         found["empty"] = _ticks(dashboard, run, ticks)
         for _ in range(points // _BLOCK):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.dashboard.served import a_dashboard
+from benchmarks.dashboard.served import Dashboard
 from benchmarks.dashboard.stream import Follower
 from determined.config import Completion, load
 from determined.platform.home import Home
@@ -94,7 +94,7 @@ def _turn(seconds: float) -> Turn:
 
 def _followed_turn(home: Home, trial_id: int, seconds: float) -> Turn:
     keys = f"{trial_id}:training:loss:batches;{trial_id}:training:loss"
-    with a_dashboard(home.path) as dashboard:
+    with contextlib.closing(Dashboard(home.path)) as dashboard:
         follower = Follower(dashboard, series=keys, log=trial_id)
         turn = _turn(seconds)
         messages = len(follower.messages)

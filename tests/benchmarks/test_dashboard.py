@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from benchmarks.dashboard.pages import CURVES, measure_pages, measure_zoom, page
 from benchmarks.dashboard.peers import ours
 from benchmarks.dashboard.peers.compare import PEERS, measure_peers
 from benchmarks.dashboard.report import show
-from benchmarks.dashboard.served import a_dashboard
+from benchmarks.dashboard.served import Dashboard
 
 pytestmark = pytest.mark.slow
 _MACHINE = {"cores": 2, "load_before": 0.5, "load_after": 0.7}
@@ -59,7 +60,7 @@ def test_answers_ticks_and_memory_are_measured(home: Path) -> None:
 def test_pages_and_zoom_are_measured_in_a_browser(home: Path, browser: Browser) -> None:
     large = find_large_things(home)
     wanted = {name: pages(large)[name] for name in (CURVES, "log of 200 MB")}
-    with a_dashboard(home) as dashboard:
+    with contextlib.closing(Dashboard(home)) as dashboard:
         found = measure_pages(browser, dashboard, wanted, rounds=1)
         assert found.keys() == wanted.keys()
         assert all(row["shown_ms"] > 0 and row["wire_kb"] > 10 for row in found.values())

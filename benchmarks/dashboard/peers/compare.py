@@ -25,7 +25,7 @@ from benchmarks.dashboard.browser import PATIENCE_SECONDS, Browser, NotShown, Sh
 from benchmarks.dashboard.made_once import make_once
 from benchmarks.dashboard.peers import ours
 from benchmarks.dashboard.peers.data import SPIKE
-from benchmarks.dashboard.served import a_dashboard
+from benchmarks.dashboard.served import Dashboard
 
 _START_SECONDS = 120.0
 _DATA = (
@@ -150,7 +150,7 @@ def _bodies(answers: list[Any]) -> Iterator[bytes]:
 @contextlib.contextmanager
 def _ours(home: Path, make: Callable[[Path], None]) -> Iterator[Place]:
     make_once(home, make)
-    with a_dashboard(home) as dashboard:
+    with contextlib.closing(Dashboard(home)) as dashboard:
         yield Place(
             dashboard.root,
             dashboard.entrance,

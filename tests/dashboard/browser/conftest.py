@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,22 +13,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.dashboard.browser import ARGUMENTS, find_browser
 from benchmarks.dashboard.make_store import make_small
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 Page = Any  # of playwright, which may be missing
 
-_PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_ARGUMENTS = (
-    "--no-sandbox",
-    "--headless",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 DEADLINE_MS = 60_000
 
 
@@ -78,13 +68,11 @@ def served(home: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")  # not longer: while it is open, no other event loop can run
 def browser() -> Iterator[Any]:
-    program = os.environ.get("DET_BROWSER") or next(
-        filter(None, map(shutil.which, _PROGRAMS)), None
-    )
+    program = find_browser()
     if program is None:
         pytest.skip("no Chromium here: install it, or name one in DET_BROWSER")
     with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=program, args=list(_ARGUMENTS))
+        opened = driver.chromium.launch(executable_path=program, args=list(ARGUMENTS))
         yield opened
         opened.close()
 
