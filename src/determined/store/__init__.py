@@ -10,14 +10,7 @@ from determined.store._changes import Changed, ChangeWatch, NewPoints, Position
 from determined.store._connection import is_made, refuse_newer
 from determined.store._curves import Curve, CurveKey
 from determined.store._ingest import Heard, is_decisive
-from determined.store._listing import (
-    ExperimentRow,
-    RunSpan,
-    Slice,
-    TableFilter,
-    Tables,
-    TrialPoint,
-)
+from determined.store._listing import ExperimentRow, RunSpan, Tables, TrialPoint
 from determined.store._maintenance import backup, check
 from determined.store._pages import (
     CheckpointFilter,
@@ -54,6 +47,7 @@ from determined.store._registry import Registry
 from determined.store._restoration import READ_FROM_JOURNALS, Restoration
 from determined.store._salvage import set_aside
 from determined.store._summary import Summary
+from determined.store._table_filters import Slice, TableFilter
 from determined.store._transaction import Transaction
 from determined.store._writer import Writer, send_command
 

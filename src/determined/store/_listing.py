@@ -10,14 +10,11 @@ import itertools
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from determined.store._pages import (
-    EXPERIMENT_ORDERS,
-    TRIAL_ORDERS,
     CheckpointFilter,
-    ExperimentFilter,
     Where,
 )
 from determined.store._records import (
@@ -30,28 +27,19 @@ from determined.store._records import (
 )
 from determined.store._rows import Table
 from determined.store._summary import Summary, type_of
-from determined.store._trial_tally import read_summaries
-
-RUNNING, QUEUED = "RUNNING", "QUEUED"
-
-_EXPERIMENT_ORDERS = EXPERIMENT_ORDERS | {
-    "created": "experiment.created",
-    "duration": "coalesce(experiment.ended, unixepoch()) - experiment.started",
-    "trials": "experiment.num_trials",
-    "best": "experiment.best_validation",
-}
-_TRIAL_ORDERS = TRIAL_ORDERS | {
-    "created": "trial.created",
-    "best": "trial.best_validation",
-    "latest": "trial.latest_validation",
-    "steps": "trial.total_batches",
-    "progress": "trial.progress",
-}
-# The last value as a number that can be sorted; it stands there as JSON.
-_LAST = (
-    "CASE WHEN s.type<>'number' OR s.last='NaN' THEN NULL WHEN s.last='Infinity' THEN 9e999 "
-    "WHEN s.last='-Infinity' THEN -9e999 ELSE CAST(s.last AS REAL) END"
+from determined.store._table_filters import (
+    EXPERIMENT_TABLE_ORDERS,
+    QUEUED,
+    RUNNING,
+    RUNNING_EXPERIMENTS,
+    RUNNING_TRIALS,
+    TRIAL_TABLE_ORDERS,
+    Slice,
+    TableFilter,
+    among_states,
+    sort_key,
 )
+from determined.store._trial_tally import read_summaries
 
 
 @dataclass(frozen=True)
@@ -82,66 +70,6 @@ class ExperimentRow:
 
 
 _ROWS = Table("experiment", ExperimentRow)
-
-
-@dataclass(frozen=True)
-class TableFilter(ExperimentFilter):
-    """Which experiments to show; RUNNING and QUEUED are states, too."""
-
-    search: str | None = None
-    unmanaged: bool | None = None
-    metric_min: float | None = None
-    metric_max: float | None = None
-
-    def where(self) -> Where:
-        """The condition in SQL."""
-        where = ExperimentFilter.where(replace(self, states=None))
-        where.equal("experiment.unmanaged", self.unmanaged)
-        if self.search:
-            where.add(
-                "instr(lower(experiment.name), lower(?)) OR "
-                "instr(lower(experiment.labels), lower(?)) OR "
-                "instr(lower(experiment.description), lower(?)) OR experiment.id=?",
-                self.search,
-                json.dumps(self.search)[1:-1],
-                self.search,
-                int(self.search) if self.search.isdecimal() and len(self.search) < 16 else -1,
-            )
-        if self.metric_min is not None:
-            where.add("experiment.best_validation>=?", self.metric_min)
-        if self.metric_max is not None:
-            where.add("experiment.best_validation<=?", self.metric_max)
-        if self.states is not None:
-            _among_states(where, "experiment", _RUNNING_EXPERIMENTS, self.states)
-        return where
-
-
-_RUNNING_TRIALS = "SELECT trial_id FROM run WHERE ended IS NULL"
-_RUNNING_EXPERIMENTS = f"SELECT experiment_id FROM trial WHERE id IN ({_RUNNING_TRIALS})"
-
-
-def _among_states(where: Where, table: str, running: str, states: Sequence[str]) -> None:
-    """Add the condition that a row is in one of the states, as they are shown."""
-    parts = [f"{table}.state IN ({','.join('?' * len(states))})"]
-    if RUNNING in states:
-        parts.append(f"({table}.state='ACTIVE' AND {table}.id IN ({running}))")
-    if QUEUED in states:
-        parts.append(f"({table}.state='ACTIVE' AND {table}.id NOT IN ({running}))")
-    where.add(" OR ".join(parts), *states)
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Which rows of a list: sorted by a column, `hparam:NAME` or `metric:GROUP.NAME`."""
-
-    sort: str = "id"
-    descending: bool = False
-    limit: int = 100
-    offset: int = 0
-
-    @property
-    def direction(self) -> str:
-        return "DESC" if self.descending else "ASC"
 
 
 @dataclass(frozen=True)
@@ -179,7 +107,7 @@ class Tables:
         (total,) = self._connection.execute(
             f"SELECT count(*) FROM experiment {where}", where.parameters
         ).fetchone()
-        key, parameters = _sort_key(shown.sort, _EXPERIMENT_ORDERS, "experiment.best_trial_id")
+        key, parameters = sort_key(shown.sort, EXPERIMENT_TABLE_ORDERS, "experiment.best_trial_id")
         rows = self._connection.execute(
             "SELECT CASE WHEN json_valid(experiment.config) THEN "
             "json_extract(experiment.config, '$.searcher.name') END, "
@@ -197,11 +125,11 @@ class Tables:
         where = Where()
         where.equal("trial.experiment_id", experiment_id)
         if states is not None:
-            _among_states(where, "trial", _RUNNING_TRIALS, states)
+            among_states(where, "trial", RUNNING_TRIALS, states)
         (total,) = self._connection.execute(
             f"SELECT count(*) FROM trial {where}", where.parameters
         ).fetchone()
-        key, parameters = _sort_key(shown.sort, _TRIAL_ORDERS, "trial.id")
+        key, parameters = sort_key(shown.sort, TRIAL_TABLE_ORDERS, "trial.id")
         # The page is found by its key alone: a row, with all its JSON, is read when it is shown.
         order = f"ORDER BY place {shown.direction} NULLS LAST, number {shown.direction}"
         page = f"SELECT trial.id AS number, {key} AS place FROM trial {where} {order}"
@@ -260,7 +188,7 @@ class Tables:
         where.among("experiment_id", experiment_ids)
         rows = self._connection.execute(
             f"SELECT experiment_id, state, count(*), total(state='ACTIVE' AND id IN "
-            f"({_RUNNING_TRIALS})) FROM trial {where} GROUP BY 1, 2",
+            f"({RUNNING_TRIALS})) FROM trial {where} GROUP BY 1, 2",
             where.parameters,
         )
         found: dict[int, dict[str, int]] = {}
@@ -278,7 +206,7 @@ class Tables:
         """How many experiments are in which state, as it is shown; archived ones left out."""
         rows = self._connection.execute(
             "SELECT state, count(*), total(state='ACTIVE' AND id IN "
-            f"({_RUNNING_EXPERIMENTS})) FROM experiment WHERE archived=0 GROUP BY 1"
+            f"({RUNNING_EXPERIMENTS})) FROM experiment WHERE archived=0 GROUP BY 1"
         )
         found: dict[str, int] = {}
         for state, count, running in rows:
@@ -420,31 +348,6 @@ class Tables:
             (experiment_id,),
         )
         return list(itertools.starmap(RunSpan, rows))
-
-
-def _sort_key(sort: str, orders: dict[str, str], trial: str) -> tuple[str, list[Any]]:
-    """What to sort by, in SQL: a column, or a value of the trial that the row stands for."""
-    family, _, name = sort.partition(":")
-    if family == "hparam":
-        path = hparam_path(name)
-        if trial == "trial.id":
-            source = "json_valid(trial.hparams) THEN json_extract(trial.hparams, ?)"
-            return f"CASE WHEN {source} END", [path]
-        source = "CASE WHEN json_valid(b.hparams) THEN json_extract(b.hparams, ?) END"
-        return f"(SELECT {source} FROM trial b WHERE b.id={trial})", [path]
-    if family == "metric":
-        group, _, metric = name.partition(".")
-        inner = f"SELECT {_LAST} FROM summary s WHERE s.trial_id={trial} AND s.grp=? AND s.name=?"
-        return f"({inner})", [group, metric]
-    if sort not in orders:
-        raise ValueError(f"Sort by one of {', '.join(orders)}, got {sort!r}.")
-    return orders[sort], []
-
-
-def hparam_path(name: str) -> str:
-    """The path of a hyperparameter, whose groups are told apart by dots, for SQLite's JSON."""
-    parts = name.replace('"', "").replace("\\", "").split(".")
-    return "$" + "".join(f'."{part}"' for part in parts)
 
 
 def _parsed(texts: Iterable[str]) -> list[dict[str, Any]]:

@@ -65,8 +65,7 @@ def remove(uuids: str, globs: tuple[str, ...], yes: bool) -> None:
 
     Without --glob nothing is deleted: the records are updated to match the files in the storage.
     """
-    from determined.platform.deleting import check_glob
-    from determined.platform.service import RefusedError
+    from determined.platform.service import RefusedError, check_glob
 
     wanted = uuid_list(uuids)
     for pattern in globs:

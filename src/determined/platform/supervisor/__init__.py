@@ -3,6 +3,8 @@
     _loop.py       one tick after another: commands and journals in, one transaction, then the acts
     _board.py      what it keeps in memory: experiments that are not over, runs that live
     _decisions.py  what a command, a report or the end of a run changes, within the transaction
+    _search_steps.py what a search hears and decides, and how that is carried out
+    _changes.py    one change at a time, in the store and on the board
     _commands.py   the verbs that doors may send
     _continuing.py the verb that lets a finished experiment go on
     _scheduling.py who runs next, from the board

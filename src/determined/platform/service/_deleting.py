@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from determined.errors import RefusedError
-from determined.platform.home import Home
 from determined.platform.retention import has_policy, no_policy, policy_of
+from determined.platform.service._lookups import Lookups
 from determined.store import (
     Checkpoint,
     Experiment,
     ExperimentFilter,
     RatedCheckpoint,
-    Reader,
     Retention,
     TrialFilter,
 )
@@ -24,15 +22,8 @@ EVERYTHING = ("**/*",)
 _POLL_SECONDS = 0.02
 
 
-class DeletingVerbs:
+class DeletingVerbs(Lookups):
     """What `Service` is made of, beside the rest."""
-
-    home: Home
-    reader: Any
-    experiment: Callable[[int], Experiment]
-    checkpoint: Callable[[str], Checkpoint]
-    ask: Callable[..., dict[str, Any]]
-    wake_if_needed: Callable[[], None]
 
     def delete_experiments(self, experiment_ids: Sequence[int]) -> None:
         """Delete experiments that have ended, with metrics, logs and checkpoints: all or none.
@@ -75,8 +66,7 @@ class DeletingVerbs:
         record = self.experiment(experiment_id)
         if not has_policy(record):
             raise RefusedError(no_policy(record))
-        reader: Reader = self.reader
-        return reader.garbage(experiment_id, policy or policy_of(record))
+        return self.reader.garbage(experiment_id, policy or policy_of(record))
 
     def set_gc_policy(self, experiment_id: int, policy: Retention) -> None:
         """Change how many checkpoints an experiment keeps, and delete the others now."""
@@ -101,22 +91,16 @@ class DeletingVerbs:
         from determined.platform.disk_usage import Waste, remove, size_of
 
         record = self.experiment(experiment_id)
-        if record.id in {trial.experiment_id for trial in self._trials_with_runs()}:
+        if record.id in self.running_experiments():
             raise RefusedError(f"Experiment {record.id} is running: its event files are in use.")
-        reader: Reader = self.reader
-        trials = reader.trials(TrialFilter(experiment_id=experiment_id)).rows
+        trials = self.reader.trials(TrialFilter(experiment_id=experiment_id)).rows
         folders: list[Path] = [self.home.tensorboard / str(trial.id) for trial in trials]
         return remove([Waste(path, "", size_of(path)) for path in folders if path.exists()])
 
-    def _trials_with_runs(self) -> list[Any]:
-        running = sorted({run.trial_id for run in self.reader.unfinished_runs()})
-        return list(self.reader.trials(TrialFilter(ids=running)).rows)
-
     def _wait_for_collection(self, experiment_ids: Sequence[int]) -> None:
         """Wait until the checkpoints that are to go are gone, or could not be deleted."""
-        reader: Reader = self.reader
         self._wait(lambda: not any(self.experiment(n).gc_is_due for n in experiment_ids))
-        self._wait(lambda: not any(reader.is_deleting(number) for number in experiment_ids))
+        self._wait(lambda: not any(self.reader.is_deleting(number) for number in experiment_ids))
 
     def _with_state(self, state: str, experiment_ids: Sequence[int]) -> list[Experiment]:
         wanted = ExperimentFilter(ids=list(experiment_ids), states=[state])

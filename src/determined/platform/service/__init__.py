@@ -1,0 +1,17 @@
+"""The verbs and the questions: what every door (command line, client, dashboard) is made of.
+
+A verb is a row in the store's commands and a ring at the supervisor, which is started if there is
+none. A question reads the store, and waits for nobody.
+
+    _supervised.py  the home, its store, and commands to its supervisor
+    _lookups.py     one experiment, trial, checkpoint or project
+    _creating.py    verbs that create or continue experiments
+    _deleting.py    verbs that delete
+    _service.py     `Service`: all of these, and the short verbs
+"""
+
+from determined.errors import NotFoundError, RefusedError
+from determined.platform.service._deleting import check_glob
+from determined.platform.service._service import Service
+
+__all__ = ["NotFoundError", "RefusedError", "Service", "check_glob"]

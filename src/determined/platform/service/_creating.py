@@ -1,0 +1,175 @@
+"""The verbs of `Service` that create experiments or continue them."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import shutil
+import time
+import uuid as uuids
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from determined.errors import DeterminedError, RefusedError
+from determined.platform.service._lookups import Lookups
+from determined.platform.supervisor import presence
+
+if TYPE_CHECKING:  # most verbs need none of them, and `det` must answer at once
+    from determined.config import Loaded
+    from determined.platform.slots import Machine
+    from determined.platform.snapshot import Snapshot
+
+
+class CreatingVerbs(Lookups):
+    """What `Service` is made of, beside the rest."""
+
+    def take_snapshot(self, model_dir: Path | None, includes: Iterable[Path] = ()) -> Snapshot:
+        """Store the code of an experiment that is to be created."""
+        from determined.platform.snapshot import create_snapshot
+
+        try:
+            self.home.make()
+            return create_snapshot(self.home.snapshots, model_dir, includes)
+        except ValueError as error:
+            raise RefusedError(str(error)) from error
+        except OSError as error:
+            if not str(error.filename or self.home.path).startswith(str(self.home.path)):
+                raise
+            raise self._cannot_write(error) from error
+
+    def create(
+        self,
+        loaded: Loaded,
+        snapshot: Snapshot,
+        model_dir: Path | None,
+        *,
+        paused: bool = False,
+        original_config: str = "",
+        parent_id: int | None = None,
+    ) -> int:
+        """Create an experiment from a configuration and a code snapshot; return its id."""
+        from determined.platform.creation import Creation, save_creation
+        from determined.platform.environment import record_environment
+        from determined.platform.machine import find_machine, threads_on
+
+        config = loaded.effective
+        machine = find_machine(self.home)
+        _check_slots(config, machine)
+        self._check_cluster()
+        creation = str(uuids.uuid4())
+        threads = threads_on(machine, config["resources"]["trials_per_slot"])
+        with self._prepared(creation) as folder:
+            made_from = Creation(
+                config=config,
+                snapshot=snapshot.digest,
+                creation=creation,
+                owner=getpass.getuser(),
+                original_config=original_config,
+                parent_id=parent_id,
+                created=time.time(),
+            )
+            save_creation(folder, made_from)
+            record_environment(folder, model_dir, threads, interpreter=_interpreter(config))
+            answer = self.ask("create", made_from._asdict() | {"paused": paused}, uuid=creation)
+        return int(answer["experiment_id"])
+
+    def _check_cluster(self) -> None:
+        """Refuse what a supervisor at work would start elsewhere than asked."""
+        from determined.platform.cluster import CLUSTER_VARIABLE, find_cluster
+
+        facts, settings = presence.find(self.home), find_cluster(self.home)
+        wanted = "" if settings is None else settings.address
+        if facts is not None and facts.cluster != wanted:
+            raise RefusedError(
+                f"The supervisor at work (process {facts.pid}) starts runs on "
+                f"{_place_name(facts.cluster)}, but {CLUSTER_VARIABLE} and platform.yaml now say "
+                f"{_place_name(wanted)}. Stop it, its runs go on: `det supervisor stop`. The next "
+                "command starts another one."
+            )
+
+    @contextlib.contextmanager
+    def _prepared(self, creation: str) -> Iterator[Path]:
+        """A folder for what an experiment starts with; gone if the experiment is refused."""
+        folder = self.home.creations / creation
+        try:
+            self.home.make()
+            folder.mkdir(mode=0o700, parents=True)
+            yield folder
+        except BaseException as error:
+            if not self._was_asked(creation):
+                shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise self._cannot_write(error) from error
+            raise
+
+    def _was_asked(self, uuid: str) -> bool:
+        """Whether a command stands in the store that was not refused."""
+        with contextlib.suppress(DeterminedError):
+            command = self.reader.command(uuid)
+            return command is not None and command.is_ok is not False
+        return False
+
+    def _cannot_write(self, error: OSError) -> DeterminedError:
+        return DeterminedError(
+            f"Cannot write in the home {self.home.path}: {error.strerror}. Nothing was created. "
+            "Make room there, or set DET_HOME to another folder of yours."
+        )
+
+    def continue_experiment(
+        self,
+        experiment_id: int,
+        *,
+        max_trials: int | None = None,
+        max_time: int | None = None,
+        max_length: int | None = None,
+        rerun_failed: bool = False,
+        overrides: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Let a finished experiment go on.
+
+        Args:
+            experiment_id: which one.
+            max_trials: try more values (random, async_halving, adaptive_asha, custom).
+            max_time: train the best longer (async_halving, adaptive_asha, custom).
+            max_length: train all who finished longer (single, random, grid, custom).
+            rerun_failed: run trials again that failed or were canceled.
+            overrides: changes of a `single` experiment's configuration, as `key=value`.
+            config: a configuration whose values go before those of a `single` experiment.
+        """
+        from determined.platform.continuing import Limits, continued_config
+        from determined.platform.states import Refused
+
+        record = self.experiment(experiment_id)
+        limits = Limits(max_trials, max_time, max_length, rerun_failed)
+        try:
+            new = continued_config(record.config, limits, overrides, config)
+        except Refused as error:
+            raise RefusedError(str(error)) from None
+        arguments = {"experiment_id": experiment_id, "config": new, "limits": limits.to_json()}
+        self.ask("continue", arguments)
+
+
+def _check_slots(config: dict[str, Any], machine: Machine) -> None:
+    wanted, there = config["resources"]["slots_per_trial"], len(machine.slots)
+    if wanted > there and not machine.is_cluster:  # which may grow: the queue says what is missing
+        kind = "GPUs" if machine.has_gpus else "CPU slots"
+        raise RefusedError(
+            f"resources.slots_per_trial is {wanted}, but this machine has {there} {kind}. Use "
+            f"`--config resources.slots_per_trial={there}`"
+            + ("." if machine.has_gpus else f", or DET_SLOTS={wanted} to share the CPU further.")
+        )
+
+
+def _place_name(address: str) -> str:
+    return f"the cluster {address}" if address else "this machine"
+
+
+def _interpreter(config: dict[str, Any]) -> str | None:
+    environment = config["environment"]
+    if environment["python"]:
+        return str(environment["python"])
+    if environment["virtualenv"]:
+        return str(Path(environment["virtualenv"]).expanduser() / "bin" / "python")
+    return None

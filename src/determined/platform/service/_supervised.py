@@ -1,0 +1,144 @@
+"""A home with its store and its supervisor, which is started when there is work for it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+import uuid as uuids
+from typing import Any
+
+from determined.errors import DeterminedError, RefusedError, StoreVersionError
+from determined.platform.home import Home
+from determined.platform.supervisor import presence
+from determined.platform.unread import Unread
+from determined.store import Reader, is_made, send_command
+
+_POLL_SECONDS = 0.005
+_LONGEST_POLL_SECONDS = 0.1
+_MOST_FAILURES = 3
+_LONGEST_CATCH_UP_SECONDS = 30.0
+_STOPPED_AFTER_SECONDS = 5.0
+
+
+class SupervisedHome:
+    """Where questions are read from the store, and commands wait for the supervisor's answer."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self._reader: Reader | None = None
+        self._opening = threading.Lock()
+        self._started: subprocess.Popen[bytes] | None = None
+
+    @property
+    def reader(self) -> Reader:
+        """The store, for questions."""
+        with self._opening:
+            if self._reader is None:
+                try:
+                    self._reader = Reader(self.home.path)
+                except StoreVersionError:  # a supervisor of this version brings it up to date
+                    presence.start(self.home)
+                    time.sleep(1.0)
+                    self._reader = Reader(self.home.path)
+            return self._reader
+
+    @property
+    def has_store(self) -> bool:
+        """Whether anything was ever created here."""
+        return self._reader is not None or is_made(self.home.path)
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def ask(self, verb: str, arguments: dict[str, Any], uuid: str | None = None) -> dict[str, Any]:
+        """Leave a command and wait for its answer; the supervisor is started if need be."""
+        presence.end_older(self.home)
+        identifier = self._send(verb, arguments, uuid or str(uuids.uuid4()))
+        pause, failures = _POLL_SECONDS, 0
+        patience = time.monotonic() + _STOPPED_AFTER_SECONDS
+        while True:
+            if time.monotonic() > patience:
+                presence.refuse_stopped(self.home)
+            failures += self._ensure_supervisor()
+            if failures == _MOST_FAILURES:
+                raise DeterminedError(
+                    f"The supervisor does not start. {self._last_words()}See "
+                    f"{self.home.supervisor_log}."
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.3, _LONGEST_POLL_SECONDS)
+            command = self.reader.command(identifier)
+            if command is not None and command.answered is not None:
+                answer = command.answer or {}
+                if not command.is_ok:
+                    raise RefusedError(str(answer.get("error")))
+                return answer
+
+    def wake_if_needed(self) -> None:
+        """Start a supervisor if there is unfinished work and nobody at it.
+
+        What scripts left in the inbox is worth a moment: who looks wants to see it.
+        """
+        unread = Unread(self.home)
+        is_news = unread.is_any(self._known_offset)
+        if is_news or unread.has_left or self._has_work():
+            self._ensure_supervisor()
+        deadline = time.monotonic() + _LONGEST_CATCH_UP_SECONDS
+        while is_news and not self._start_failed and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+            is_news = unread.is_any(self._known_offset)
+
+    @property
+    def _start_failed(self) -> bool:
+        return self._started is not None and self._started.poll() not in (None, 0)
+
+    def _known_offset(self, path: str) -> int | None:
+        return self.reader.journal_offset(path) if self.has_store else None
+
+    def _ensure_supervisor(self) -> bool:
+        """Wake the supervisor, or start one; whether the one that we started last has failed."""
+        if presence.ring(self.home):
+            return False
+        last = self._started
+        if last is not None and last.poll() is None:
+            return False  # it is about to listen
+        try:
+            self._started = presence.start(self.home)
+        except OSError as error:
+            raise DeterminedError(
+                f"The supervisor cannot be started: {error.filename}: {error.strerror}."
+            ) from error
+        return last is not None and last.returncode not in (0, -signal.SIGTERM, -signal.SIGKILL)
+
+    def _last_words(self) -> str:
+        """What a supervisor that gave up said, if it knew why."""
+        from determined.platform.keeper._last_words import read_end
+
+        _, said, words = read_end(self.home.supervisor_log).rpartition(" ERROR root: ")
+        return f"{words.strip()} " if said else ""
+
+    def _has_work(self) -> bool:
+        if not self.has_store:
+            return False
+        unfinished = ["ACTIVE", "STOPPING_COMPLETED", "STOPPING_CANCELED"]
+        unfinished += ["STOPPING_KILLED", "STOPPING_ERROR", "DELETING"]
+        reader = self.reader
+        return (
+            reader.has_unanswered()
+            or reader.count_experiments(unfinished) > 0
+            or reader.has_chores()
+            or reader.has_kept_runs()  # of a paused experiment, say, that is to stop
+        )
+
+    def _send(self, verb: str, arguments: dict[str, Any], uuid: str) -> str:
+        for _ in range(_MOST_FAILURES):
+            try:
+                return send_command(self.home.path, verb, arguments, uuid=uuid)
+            except StoreVersionError:
+                self._ensure_supervisor()
+                time.sleep(1.0)
+        return send_command(self.home.path, verb, arguments, uuid=uuid)
