@@ -179,5 +179,9 @@ class StoreVersionError(StoreError):
     """The store was written by another version of this package."""
 
 
+class OutdatedStoreError(StoreVersionError):
+    """The store was written by an older version: the supervisor has yet to migrate it."""
+
+
 class MetricConflictError(DeterminedError):
     """A second, different value was reported for the same metric at the same step."""

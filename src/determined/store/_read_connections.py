@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from determined.errors import StoreVersionError
+from determined.errors import OutdatedStoreError
 from determined.store._connection import FILE_NAME, is_outdated, open_read_only
 
 
@@ -33,7 +33,7 @@ class Connected:
         self._guard = threading.Lock()
         if is_outdated(self._connection):
             self.close()
-            raise StoreVersionError(
+            raise OutdatedStoreError(
                 f"{home / FILE_NAME} has an older schema: start the supervisor, which updates it."
             )
 

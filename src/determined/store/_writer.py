@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from determined.errors import StoreError, StoreVersionError
+from determined.errors import OutdatedStoreError, StoreError
 from determined.store._connection import (
     FILE_NAME,
     as_store_error,
@@ -114,7 +114,7 @@ def send_command(
     connection = open_writable(home)
     try:
         if is_outdated(connection):
-            raise StoreVersionError(
+            raise OutdatedStoreError(
                 f"{home / FILE_NAME} has an older schema: start the supervisor, which updates it."
             )
         _begin_patiently(connection)

@@ -7,13 +7,16 @@ import subprocess
 import threading
 import time
 import uuid as uuids
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from determined.errors import DeterminedError, RefusedError, StoreVersionError
+from determined.errors import DeterminedError, OutdatedStoreError, RefusedError
 from determined.platform.home import Home
 from determined.platform.supervisor import presence
 from determined.platform.unread import Unread
 from determined.store import Reader, is_made, send_command
+
+T = TypeVar("T")
 
 _POLL_SECONDS = 0.005
 _LONGEST_POLL_SECONDS = 0.1
@@ -36,12 +39,7 @@ class SupervisedHome:
         """The store, for questions."""
         with self._opening:
             if self._reader is None:
-                try:
-                    self._reader = Reader(self.home.path)
-                except StoreVersionError:  # a supervisor of this version brings it up to date
-                    presence.start(self.home)
-                    time.sleep(1.0)
-                    self._reader = Reader(self.home.path)
+                self._reader = self._up_to_date(lambda: Reader(self.home.path))
             return self._reader
 
     @property
@@ -135,10 +133,16 @@ class SupervisedHome:
         )
 
     def _send(self, verb: str, arguments: dict[str, Any], uuid: str) -> str:
-        for _ in range(_MOST_FAILURES):
+        return self._up_to_date(lambda: send_command(self.home.path, verb, arguments, uuid=uuid))
+
+    def _up_to_date(self, access: Callable[[], T]) -> T:
+        """Access the store; one of an older version is migrated first, by a supervisor."""
+        deadline, failures = time.monotonic() + _LONGEST_CATCH_UP_SECONDS, 0
+        while True:
             try:
-                return send_command(self.home.path, verb, arguments, uuid=uuid)
-            except StoreVersionError:
-                self._ensure_supervisor()
-                time.sleep(1.0)
-        return send_command(self.home.path, verb, arguments, uuid=uuid)
+                return access()
+            except OutdatedStoreError:
+                failures += self._ensure_supervisor()
+                if failures == _MOST_FAILURES or time.monotonic() > deadline:
+                    raise
+                time.sleep(_LONGEST_POLL_SECONDS)
