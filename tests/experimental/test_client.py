@@ -352,7 +352,7 @@ def test_what_there_is_not_is_said(searched: Searched, tmp_path: Path) -> None:
             with pytest.raises(NotFoundException, match="There is no"):
                 ask(number)
         for word in ("1", True, None):
-            with pytest.raises(ValueError, match="must be a whole number"):
+            with pytest.raises(ValueError, match="must be an integer"):
                 ask(word)  # type: ignore[arg-type]
     with pytest.raises(APIException, match="There is no checkpoint nothing"):
         det.get_checkpoint("nothing")

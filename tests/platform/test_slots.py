@@ -48,7 +48,7 @@ def test_without_gpus_the_cores_are_slots(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("value", ["0", "-1", "many", ""])
 def test_a_wrong_number_of_slots_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_SLOTS", value)
-    with pytest.raises(ValueError, match="DET_SLOTS: expected a whole number >= 1, got"):
+    with pytest.raises(ValueError, match="DET_SLOTS: expected an integer >= 1, got"):
         find_slots()
 
 

@@ -159,6 +159,6 @@ def parse_length(searcher: dict[str, Any]) -> tuple[int, Unit | None] | None:
         return int(length), None if unit is None else Unit(str(unit).upper())
     except ValueError as error:
         raise ValueError(
-            "searcher.max_length: expected a whole number of epochs, records or batches, got "
+            "searcher.max_length: expected an integer number of epochs, records or batches, got "
             f"{searcher.get('max_length')!r}."
         ) from error

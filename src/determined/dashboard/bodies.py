@@ -82,7 +82,7 @@ def _is_clean(value: str) -> bool:
 
 def _integer(value: Any, schema: Schema, name: str) -> None:
     if type(value) is not int or not schema["minimum"] <= value <= schema["maximum"]:
-        raise BadValue(f"{name}: expected a whole number from {schema['minimum']} on.")
+        raise BadValue(f"{name}: expected an integer >= {schema['minimum']}.")
 
 
 def _boolean(value: Any, schema: Schema, name: str) -> None:

@@ -115,7 +115,7 @@ def _cpu_slots() -> int:
     if text is None:
         return count_cores()
     if not text.isdigit() or int(text) < 1:
-        raise ValueError(f"{SLOTS_VARIABLE}: expected a whole number >= 1, got {text!r}.")
+        raise ValueError(f"{SLOTS_VARIABLE}: expected an integer >= 1, got {text!r}.")
     return int(text)
 
 

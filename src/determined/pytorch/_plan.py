@@ -257,8 +257,8 @@ def _checked_period(name: str, unit: TrainUnit | None) -> TrainUnit:
     )
     if not isinstance(unit, TrainUnit) or not (is_whole_number(unit.value) or is_schedule):
         raise TypeError(
-            f"`{name}` must be pytorch.Batch or pytorch.Epoch of a whole number or a container of "
-            f"whole numbers, got {unit!r}."
+            f"`{name}` must be pytorch.Batch or pytorch.Epoch of an integer or a container of "
+            f"integers, got {unit!r}."
         )
     _refuse_negative(name, unit)
     return unit
@@ -273,9 +273,7 @@ def _checked_length(max_length: TrainUnit | None, context: PyTorchTrialContext) 
             f"`max_length` must be pytorch.Batch(n) or pytorch.Epoch(n), got {max_length!r}."
         )
     if not is_whole_number(max_length.value):
-        raise TypeError(
-            f"`max_length` must be Batch or Epoch of a whole number, got {max_length!r}."
-        )
+        raise TypeError(f"`max_length` must be Batch or Epoch of an integer, got {max_length!r}.")
     _refuse_negative("max_length", max_length)
     return max_length
 

@@ -109,7 +109,7 @@ def init(
     """
     if not is_whole_number(aggregation_frequency) or aggregation_frequency < 1:
         raise ValueError(
-            "`aggregation_frequency` must be a whole number of at least 1, got "
+            "`aggregation_frequency` must be an integer of at least 1, got "
             f"{aggregation_frequency!r}."
         )
     check_kind("hparams", hparams, dict, "a dictionary")

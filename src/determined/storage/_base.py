@@ -67,7 +67,7 @@ class StoredCheckpoint:
             return None
         try:
             return float(value)
-        except OverflowError:  # a whole number beyond all floats
+        except OverflowError:  # an integer beyond all floats
             return None
 
 

@@ -31,7 +31,7 @@ class RetentionPolicy:
         for name in ("save_experiment_best", "save_trial_best", "save_trial_latest"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ValueError(f"`{name}` must be a whole number >= 0, got {value!r}.")
+                raise ValueError(f"`{name}` must be an integer >= 0, got {value!r}.")
 
     def kept(self, checkpoints: Iterable[StoredCheckpoint]) -> frozenset[str]:
         """The ids that the rules keep; each `run_id` is a trial, all together an experiment."""

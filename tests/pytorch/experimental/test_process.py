@@ -190,9 +190,9 @@ class _Stream(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"checkpoint_interval": 0}, "`checkpoint_interval` must be a whole number of at least 1"),
+        ({"checkpoint_interval": 0}, "`checkpoint_interval` must be an integer of at least 1"),
         ({"checkpoint_interval": 1.5}, "`checkpoint_interval`"),
-        ({"batch_size": 0}, "`batch_size` must be a whole number of at least 1, got 0"),
+        ({"batch_size": 0}, "`batch_size` must be an integer of at least 1, got 0"),
         ({"batch_size": 2, "dataloader_kwargs": {"batch_size": 2}}, "not both"),
         ({"dataloader_kwargs": {"shuffle": True}}, "must not have `shuffle`"),
         ({"dataloader_kwargs": {"sampler": [0]}}, "must not have `sampler`"),

@@ -403,7 +403,7 @@ def _number(name: str, number: int) -> int:
     try:  # numbers of numpy, as from a DataFrame, are as good
         number = operator.index(None if isinstance(number, bool) else number)  # type: ignore[arg-type]  # checks it
     except TypeError:
-        raise ValueError(f"`{name}` must be a whole number, got {number!r}.") from None
+        raise ValueError(f"`{name}` must be an integer, got {number!r}.") from None
     if not 0 < number < 2**63:
         raise NotFoundError(f"There is no {name.removesuffix('_id')} {number}: ids start at 1.")
     return number

@@ -50,7 +50,7 @@ def _number(key: str, name: str, metrics: dict[str, Any], steps: int) -> float:
         )
     try:
         return float(value)
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer of hundreds of digits
         return math.inf if value > 0 else -math.inf
 
 

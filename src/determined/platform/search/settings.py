@@ -82,7 +82,7 @@ def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def _at_least(key: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"searcher.{key}: expected a whole number >= {least}, got {value!r}.")
+        raise ValueError(f"searcher.{key}: expected an integer >= {least}, got {value!r}.")
 
 
 def _few_enough(key: str, rungs: int, divisor: float) -> None:

@@ -1,6 +1,6 @@
 """The hyperparameters of an experiment: what can be drawn, and how a draw becomes values.
 
-A draw is a `Point`: one number per searched hyperparameter (the whole number, the float, the
+A draw is a `Point`: one number per searched hyperparameter (the integer, the float, the
 exponent of a `log`, or the index into `vals`). Points are what models see and what records keep.
 """
 

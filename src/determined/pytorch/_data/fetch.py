@@ -31,7 +31,7 @@ Collate = Callable[[Any], Any]
 class BatchFetcher:
     """Turn the indices of one batch into the batch that torch's own loader would give.
 
-    Indices are a list of anything the dataset understands, a `range`, or a tensor of whole numbers.
+    Indices are a list of anything the dataset understands, a `range`, or a tensor of integers.
     """
 
     def __init__(self, dataset: Any, collate_fn: Collate) -> None:

@@ -17,7 +17,7 @@ logger = logging.getLogger("determined.pytorch")
 
 
 def mix(*numbers: int) -> int:
-    """Hash whole numbers into one of 63 bits, the same in every process and on every machine."""
+    """Hash integers into one of 63 bits, the same in every process and on every machine."""
     text = ",".join(map(str, numbers)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 

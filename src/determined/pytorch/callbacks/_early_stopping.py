@@ -41,7 +41,7 @@ class EarlyStopping(PyTorchCallback):
         min_delta: float = 0.0,
     ) -> None:
         if not is_whole_number(patience) or patience < 1:
-            raise ValueError(f"`patience` must be a whole number of at least 1, got {patience!r}.")
+            raise ValueError(f"`patience` must be an integer of at least 1, got {patience!r}.")
         if not min_delta >= 0:
             raise ValueError(f"`min_delta` must not be negative, got {min_delta!r}.")
         self._context = context

@@ -82,7 +82,7 @@ class LossGuard(PyTorchCallback):
             raise ValueError(f"`spike_factor` must be above 1, got {spike_factor!r}.")
         if not is_whole_number(max_rollbacks) or max_rollbacks < 0:
             raise ValueError(
-                f"`max_rollbacks` must be a whole number of at least 0, got {max_rollbacks!r}."
+                f"`max_rollbacks` must be an integer of at least 0, got {max_rollbacks!r}."
             )
         self._context = context
         self._action = action
