@@ -187,7 +187,7 @@ def test_a_checkpoint_shows_what_it_is_and_can_be_downloaded(
     assert json.loads((tmp_path / "written.json").read_text()) == {"steps_completed": 6}
     with pytest.raises(ValueError, match="'pigeon' is not a valid DownloadMode"):
         checkpoint.download(mode="pigeon")
-    with pytest.raises(ValueError, match="list of texts, got one: 'tag'"):
+    with pytest.raises(ValueError, match="list of strings, got one string: 'tag'"):
         checkpoint.remove_metadata("tag")
     with pytest.raises(ValueError, match="`metadata` must hold what JSON can"):
         checkpoint.add_metadata({"x": object()})

@@ -72,7 +72,7 @@ def test_a_running_experiment_obeys(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
 
     experiment.pause()
     assert experiment.state is ExperimentState.PAUSED
-    with pytest.raises(ValueError, match=r"is paused: `activate\(\)` lets it go on"):
+    with pytest.raises(ValueError, match=r"is paused: `activate\(\)` resumes it"):
         experiment.wait()
     with pytest.raises(TimeoutError, match="is still PAUSED"):
         experiment.wait(timeout=0.05, raise_on_pause=False)
@@ -102,7 +102,7 @@ def test_a_running_experiment_obeys(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
         assert (found.notes, found.labels) == ("more words", {"b", "c"})
     with pytest.raises(ValueError, match="`name` must not be empty"):
         experiment.set_name(" ")
-    with pytest.raises(ValueError, match="`labels` must be a set of texts, got one: 'ab'"):
+    with pytest.raises(ValueError, match="`labels` must be a set of strings, got one string: 'ab'"):
         experiment.set_labels("ab")
 
 
@@ -127,7 +127,7 @@ def test_an_experiment_without_trials_has_no_first_one(
     assert experiment.wait(timeout=90, progress=False) is ExperimentState.ERROR
     assert "raise" in "".join(experiment.list_trials()[0].iter_logs())
     monkeypatch.setattr("determined.store.Reader.trials", _no_trials)
-    with pytest.raises(RuntimeError, match="is ERROR, without any trial"):
+    with pytest.raises(RuntimeError, match="is ERROR and has no trials"):
         experiment.await_first_trial()
 
 

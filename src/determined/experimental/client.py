@@ -126,7 +126,7 @@ def login(
     cert_name: str | None = None,
     noverify: bool = False,
 ) -> None:
-    """For the sake of existing code: nobody needs to log in, and there is no server.
+    """Accepted for existing code: there is no server, and no login is needed.
 
     May be called once, before all other functions of this module; else ValueError.
     """
