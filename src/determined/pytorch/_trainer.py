@@ -47,8 +47,9 @@ class _Init(contextlib._GeneratorContextManager[PyTorchTrialContext]):
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"pytorch.init() has no {name!r}: it must be entered. Write `with pytorch.init(...) as "
-            "context:` and make the trial and the trainer inside of that block."
+            f"pytorch.init() has no {name!r}: it has not been entered. Write `with "
+            "pytorch.init(...) as context:` and create the trial and the trainer inside that "
+            "block."
         )
 
 

@@ -67,7 +67,7 @@ def check_callable(name: str, value: Any) -> None:
 def check_iterable(name: str, value: Any) -> None:
     """Raise unless the value can be iterated; it is not."""
     if not has_method(value, "__iter__") and not has_method(value, "__getitem__"):
-        raise TypeError(f"`{name}` must be something to iterate over, got {value!r}.")
+        raise TypeError(f"`{name}` must be iterable, got {value!r}.")
 
 
 def has_method(value: Any, name: str) -> bool:

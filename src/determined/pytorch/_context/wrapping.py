@@ -212,7 +212,8 @@ class WrappedParts(_PyTorchReducerContext):
         if any(id(parameter) in split for parameter in parameters_of(optimizer)):
             raise InvalidExperimentException(
                 f"This {type(optimizer).__name__} was built before context.wrap_model(model, "
-                "parallel='fsdp') split the weights: build it from the wrapped model's parameters."
+                "parallel='fsdp') sharded the weights: build it from the wrapped model's "
+                "parameters."
             )
 
     # Set by the launcher of `module:Class` entrypoints.

@@ -89,9 +89,14 @@ def _set_accelerator_state(saved: torch.Tensor | None) -> None:
     if present and saved is not None:
         torch.get_device_module().set_rng_state(saved.cpu())
     elif present:
-        logger.warning("The checkpoint was saved without an accelerator: its random state is new.")
+        logger.warning(
+            "The checkpoint was saved without an accelerator: the accelerator's random state "
+            "starts afresh."
+        )
     elif saved is not None:
-        logger.warning("The checkpoint holds an accelerator's random state, but none is here.")
+        logger.warning(
+            "The checkpoint has an accelerator's random state, but there is no accelerator."
+        )
 
 
 class PrivateRNG:

@@ -62,9 +62,9 @@ class EarlyStopping(PyTorchCallback):
         if batch_idx == self._first_batch_idx > 0 and self._is_out_of_patience():
             if self._context.distributed.rank == 0:
                 logger.info(
-                    f"EarlyStopping ended this run before: {self._reason()}. It goes on when "
-                    f"EarlyStopping has more patience than {self.validations_without_better}, or "
-                    "is left out."
+                    f"EarlyStopping ended this run before: {self._reason()}. To continue, give "
+                    f"EarlyStopping more patience than {self.validations_without_better}, or "
+                    "remove it."
                 )
             raise _ShouldExit
 
@@ -85,8 +85,8 @@ class EarlyStopping(PyTorchCallback):
             self._context.set_stop_requested(True)
             if self._context.distributed.rank == 0:
                 logger.info(
-                    f"Stopping early: {self._reason()} (patience={self._patience}). Continuing "
-                    "this run ends at once, unless EarlyStopping has more patience."
+                    f"Stopping early: {self._reason()} (patience={self._patience}). A resumed "
+                    "run ends at once unless EarlyStopping has more patience."
                 )
 
     def state_dict(self) -> dict[str, Any]:

@@ -89,5 +89,5 @@ def check_arguments(
 def _refuse(name: str) -> None:
     raise ValueError(
         f"`dataloader_kwargs` must not have `{name}`: the dataset is processed in its own order, "
-        "dealt to the ranks batch by batch."
+        "sharded over the ranks batch by batch."
     )
