@@ -86,7 +86,7 @@ def calculate_batch_sizes(
     effective = per_slot * slots
     if effective != wanted:
         logger.warning(
-            "global_batch_size %d is no multiple of %d slots: using %d per slot, %d in all.",
+            "global_batch_size %d is not a multiple of %d slots: using %d per slot, %d in total.",
             wanted,
             slots,
             per_slot,

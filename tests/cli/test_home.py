@@ -43,7 +43,7 @@ def test_a_supervisor_is_started_seen_and_stopped(lab: Lab) -> None:
     assert json.loads(_det("supervisor", "start", "--json")) == facts
     assert json.loads(_det("supervisor", "stop", "--json")) == {"stopped": facts["pid"]}
     assert presence.find(lab.home) is None
-    assert _det("supervisor", "stop") == "No supervisor is at work.\n"
+    assert _det("supervisor", "stop") == "No supervisor is running.\n"
     _det("supervisor", "logs", "--tail", "2")
 
 

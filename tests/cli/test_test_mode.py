@@ -174,7 +174,7 @@ def test_a_signal_ends_the_test_and_all_that_runs(bench: Bench, number: int) -> 
     _, told = process.communicate(timeout=90)
     assert (process.returncode, told.splitlines()[-1]) == (
         3,
-        "det: interrupted: the test was ended, and nothing was kept",
+        "det: interrupted: the test was stopped, and nothing was kept",
     )
 
 

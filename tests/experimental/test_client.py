@@ -189,7 +189,7 @@ def test_a_checkpoint_shows_what_it_is_and_can_be_downloaded(
         checkpoint.download(mode="pigeon")
     with pytest.raises(ValueError, match="list of strings, got one string: 'tag'"):
         checkpoint.remove_metadata("tag")
-    with pytest.raises(ValueError, match="`metadata` must hold what JSON can"):
+    with pytest.raises(ValueError, match="`metadata` must be JSON-serializable"):
         checkpoint.add_metadata({"x": object()})
 
 

@@ -72,7 +72,9 @@ def test_gpus_of_others_are_left_out_and_named(
             process.kill()
             process.wait()
     assert machine.slots == (Slot(0, "GPU-aa"), Slot(2, "GPU-cc"))
-    assert machine.skipped == (f"GPU 1 (GPU-bb) is left out: process {theirs.pid} computes on it.",)
+    assert machine.skipped == (
+        f"GPU 1 (GPU-bb) is not used: process {theirs.pid} is running on it.",
+    )
 
 
 def test_a_run_sees_the_gpus_of_its_slots_only() -> None:

@@ -98,7 +98,7 @@ class _SamplingThread(threading.Thread):
         try:
             pending.append(collect())
         except Exception as error:
-            logger.warning("The profiler goes on without %s samples: %s", group, error)
+            logger.warning("The profiler continues without %s samples: %s", group, error)
             return False
         if len(pending) >= self._samples_per_report:
             self._report(group, pending)

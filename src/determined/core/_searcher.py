@@ -45,7 +45,7 @@ class SearcherOperation:
 
     def _check_chief(self, what: str) -> None:
         if not self._is_chief:
-            raise RuntimeError(f"{what} may be called by the chief only.")
+            raise RuntimeError(f"{what} may only be called by the chief.")
 
 
 class SearcherContext:
@@ -81,7 +81,7 @@ class SearcherContext:
         is_chief = self._distributed.rank == 0
         if mode == SearcherMode.ChiefOnly and not is_chief:
             raise RuntimeError(
-                "searcher.operations may be called by the chief only with SearcherMode.ChiefOnly."
+                "searcher.operations may only be called by the chief with SearcherMode.ChiefOnly."
             )
         return self._operations(mode, is_chief)
 

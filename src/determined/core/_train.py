@@ -202,7 +202,7 @@ class TrainContext:
         if self._rank > 0 and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "Reports come from the chief; dropped on rank %d: %s. Further ones are dropped "
+                "Only the chief reports; dropped on rank %d: %s. Further reports are dropped "
                 "silently.",
                 self._rank,
                 what,

@@ -133,7 +133,7 @@ def login(
     global _default
     with _guard:
         if _default is not None:
-            raise ValueError("login() may be called once, before every other function of client.")
+            raise ValueError("login() may be called once, before any other function of the client.")
         _default = Determined(master, user, password, cert_path, cert_name, noverify)
 
 

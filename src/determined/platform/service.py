@@ -215,10 +215,10 @@ class Service(DeletingVerbs):
         wanted = "" if settings is None else settings.address
         if facts is not None and facts.cluster != wanted:
             raise RefusedError(
-                f"The supervisor at work (process {facts.pid}) starts runs on "
+                f"The running supervisor (process {facts.pid}) starts runs on "
                 f"{_place_name(facts.cluster)}, but {CLUSTER_VARIABLE} and platform.yaml now say "
-                f"{_place_name(wanted)}. Stop it, its runs go on: `det supervisor stop`. The next "
-                "command starts another one."
+                f"{_place_name(wanted)}. Stop it with `det supervisor stop`; its runs continue, "
+                "and the next command starts a new one."
             )
 
     @contextlib.contextmanager
@@ -246,7 +246,7 @@ class Service(DeletingVerbs):
     def _cannot_write(self, error: OSError) -> DeterminedError:
         return DeterminedError(
             f"Cannot write in the home {self.home.path}: {error.strerror}. Nothing was created. "
-            "Make room there, or set DET_HOME to another folder of yours."
+            "Free some space there, or set DET_HOME to another folder."
         )
 
     def continue_experiment(
@@ -362,7 +362,7 @@ class Service(DeletingVerbs):
             failures += self._ensure_supervisor()
             if failures == _MOST_FAILURES:
                 raise DeterminedError(
-                    f"The supervisor does not start. {self._last_words()}See "
+                    f"The supervisor did not start. {self._last_words()}See "
                     f"{self.home.supervisor_log}."
                 )
             time.sleep(pause)

@@ -74,7 +74,7 @@ def apply_retention(
 def _delete(manager: StorageManager, checkpoint: StoredCheckpoint) -> bool:
     if checkpoint.extra_files:
         logger.warning(
-            "Checkpoint %s is kept because it holds files that were not saved with it: %s.",
+            "Checkpoint %s is kept because it contains files that were not saved with it: %s.",
             checkpoint.storage_id,
             ", ".join(checkpoint.extra_files),
         )
@@ -87,5 +87,5 @@ def _delete(manager: StorageManager, checkpoint: StoredCheckpoint) -> bool:
     except DeterminedError as error:
         logger.warning("Could not delete checkpoint %s: %s", checkpoint.storage_id, error)
         return False
-    logger.debug("Deleted checkpoint %s, which no rule keeps.", checkpoint.storage_id)
+    logger.debug("Deleted checkpoint %s according to the retention rules.", checkpoint.storage_id)
     return True

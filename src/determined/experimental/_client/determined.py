@@ -369,7 +369,7 @@ class Determined:
 
     def list_oauth_clients(self) -> None:
         """Not supported: there is no server to log in to."""
-        raise EnterpriseOnlyError("There is no OAuth here: there is no server to log in to.")
+        raise EnterpriseOnlyError("OAuth is not supported: there is no server to log in to.")
 
     def add_oauth_client(self, domain: str, name: str) -> None:
         """Not supported: there is no server to log in to."""
@@ -382,7 +382,7 @@ class Determined:
     @staticmethod
     def _user(is_me: bool, wanted: object) -> User:
         if not is_me:
-            raise NotFoundError(f"There is no user {wanted!r}: the one here is {User._me()!r}.")
+            raise NotFoundError(f"There is no user {wanted!r}: the only user is {User._me()!r}.")
         return User._me()
 
 

@@ -69,6 +69,6 @@ class User:
 def no_accounts(what: str) -> RefusedError:
     """Build the error for operations on users."""
     return RefusedError(
-        f"Cannot {what}: there is no server with accounts, everything belongs to the user of this "
-        "machine who runs it."
+        f"Cannot {what}: there is no server with accounts, everything belongs to the user who "
+        "runs it."
     )

@@ -74,5 +74,5 @@ def _pause(interval: float, timeout: float | None, waited: float) -> float:
 def _too_long(record: Experiment, timeout: float) -> str:
     return (
         f"Experiment {record.id} is still {record.state} after {timeout:g} s "
-        f"({100 * record.progress:.1f}% done). It goes on; wait() may be called again."
+        f"({100 * record.progress:.1f}% done). It keeps running; call wait() again."
     )

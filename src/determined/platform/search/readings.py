@@ -57,4 +57,4 @@ def _number(key: str, name: str, metrics: dict[str, Any], steps: int) -> float:
 def _reported(metrics: dict[str, Any]) -> str:
     if not metrics:
         return "no metrics were reported"
-    return "reported were " + ", ".join(f"`{name}`" for name in sorted(metrics, key=str))
+    return "the reported metrics are " + ", ".join(f"`{name}`" for name in sorted(metrics, key=str))

@@ -58,7 +58,8 @@ class Leaf:
             return list(self.values)
         if self.count is None:
             raise ValueError(
-                f"hyperparameters.{self.name}: a grid needs `count`, the number of values to try."
+                f"hyperparameters.{self.name}: a grid search needs `count`, the number of values "
+                "to try."
             )
         count, low, width = self.count, self.low, self.high - self.low
         if self.kind == "int":

@@ -48,7 +48,8 @@ class UpdateCheck:
             return
         if problem := self._problem():
             logger.warning(
-                f"After {counted(batches_trained - self._start, 'batch')}: {problem} Said once."
+                f"After {counted(batches_trained - self._start, 'batch')}: {problem} This is "
+                "shown once."
             )
 
     def close(self) -> None:

@@ -274,9 +274,10 @@ class Reporter:
                 logger.warning(
                     f"The training metric {name!r} is {average} since batch "
                     f"{first_batch + offset}. Usual causes: the data of that batch, a learning "
-                    "rate that is too high, a division or logarithm of zero. "
-                    "callbacks.LossGuard keeps such updates out of the weights; "
-                    "torch.autograd.set_detect_anomaly(True) finds the operation. Said once."
+                    "rate that is too high, a division or logarithm of zero. callbacks.LossGuard "
+                    "keeps such updates out of the weights; "
+                    "torch.autograd.set_detect_anomaly(True) finds the operation. This is shown "
+                    "once."
                 )
 
     def _scalars(self) -> ScalarEvents:
