@@ -96,7 +96,7 @@ def test_damaged_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     with pytest.raises(RuntimeError, match="cluster.json is not JSON"):
         get_cluster_info()
     (tmp_path / "cluster.json").write_text("[]")
-    with pytest.raises(RuntimeError, match=r"cluster.json must hold a JSON object, got list"):
+    with pytest.raises(RuntimeError, match=r"cluster.json must contain a JSON object, got list"):
         get_cluster_info()
 
 

@@ -132,7 +132,7 @@ def test_special_and_unreadable_files_are_left_out_with_a_warning(
         (source / "locked").chmod(0o755)
     assert "a.py" in found
     assert "pipe" not in found
-    assert "pipe is no regular file" in caplog.text
+    assert "pipe is not a regular file" in caplog.text
     if os.geteuid() != 0:  # root reads everything
         assert found == {"a.py"}
 

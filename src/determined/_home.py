@@ -36,7 +36,7 @@ def home_settings(home: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"{home / SETTINGS_FILE} is no YAML: {error}") from error
+        raise ValueError(f"{home / SETTINGS_FILE} is not YAML: {error}") from error
     if content is None:
         return {}
     if not isinstance(content, dict):

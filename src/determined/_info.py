@@ -258,5 +258,5 @@ def _read(path: Path) -> dict[str, Any] | None:
     except json.JSONDecodeError as error:
         raise RuntimeError(f"{path} is not JSON: {error}.") from error
     if not isinstance(content, dict):
-        raise RuntimeError(f"{path} must hold a JSON object, got {type(content).__name__}.")
+        raise RuntimeError(f"{path} must contain a JSON object, got {type(content).__name__}.")
     return content

@@ -27,7 +27,8 @@ class TrialQuestions(abc.ABC):
         hparams = self.get_hparams()
         if name not in hparams:
             raise ValueError(
-                f"There is no hyperparameter {name!r}; there are {sorted(map(str, hparams))}."
+                f"There is no hyperparameter {name!r}; the hyperparameters are "
+                f"{sorted(map(str, hparams))}."
             )
         if name == "global_batch_size":
             logger.warning(
@@ -53,5 +54,5 @@ class TrialQuestions(abc.ABC):
             f"`stop_requested` must be True or False, got {stop_requested!r}."
         )
         if stop_requested:
-            logger.info("The trial asked to stop; training ends at the next boundary.")
+            logger.info("The trial requested a stop; training ends at the next boundary.")
         self._stop_requested = stop_requested

@@ -120,8 +120,8 @@ def _only_source(files: list[_File], source: Path) -> list[_File]:
     kept = [file for file in files if is_source(file.target, file.size)]
     if left_out := len(files) - len(kept):
         logger.info(
-            "Checkpoints keep %d source files from %s and leave out %d others. Name files that "
-            "the trial needs to be loaded in %s.",
+            "Checkpoints keep %d source files from %s and leave out %d others. List the files "
+            "that loading the trial needs in %s.",
             len(kept),
             source,
             left_out,
@@ -183,7 +183,7 @@ def _collect(
         elif rules.ignore(relative):
             continue
         elif not stat.S_ISREG(status.st_mode):
-            logger.warning("Left out of the code copy: %s is no regular file.", path)
+            logger.warning("Left out of the code copy: %s is not a regular file.", path)
         else:
             yield _File(path, Path(relative), status.st_size)
 
@@ -208,8 +208,8 @@ def _within_limit(files: list[_File], source: Path) -> list[_File]:
 @functools.lru_cache(maxsize=64)  # once per directory, not at every checkpoint
 def _warn_size(source: Path, total: int, limit: int, count: int, largest: str) -> None:
     logger.warning(
-        "The code below %s has %d bytes, over the limit of %d (%s): checkpoints go without its "
-        "%d largest files, from %s on. Name data directories in a %s file.",
+        "The code below %s has %d bytes, over the limit of %d (%s): checkpoints leave out its %d "
+        "largest files, starting with %s. List data directories in a %s file.",
         source,
         total,
         limit,

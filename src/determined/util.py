@@ -70,12 +70,12 @@ def calculate_batch_sizes(
     slots = max(slots_per_trial, 1)
     if "global_batch_size" not in hparams:
         raise InvalidExperimentException(
-            f"{trialname} needs the hyperparameter `global_batch_size` (a whole number)."
+            f"{trialname} needs the hyperparameter `global_batch_size` (an integer)."
         )
     wanted = hparams["global_batch_size"]
     if not isinstance(wanted, numbers.Integral) or isinstance(wanted, bool):
         raise InvalidExperimentException(
-            f"The hyperparameter `global_batch_size` must be a whole number, got {wanted!r}."
+            f"The hyperparameter `global_batch_size` must be an integer, got {wanted!r}."
         )
     if wanted < slots:
         raise InvalidExperimentException(
@@ -86,7 +86,7 @@ def calculate_batch_sizes(
     effective = per_slot * slots
     if effective != wanted:
         logger.warning(
-            "global_batch_size %d is no multiple of %d slots: using %d per slot, %d in all.",
+            "global_batch_size %d is not a multiple of %d slots: using %d per slot, %d in total.",
             wanted,
             slots,
             per_slot,
@@ -124,7 +124,7 @@ def get_member_func(obj: Any, func_name: str) -> Callable[..., Any] | None:
 def is_numerical_scalar(n: Any) -> bool:
     """Whether `n` is one real number: Python's, numpy's, or a numpy array without dimensions.
 
-    A whole number that is too large for any float is none.
+    An integer that is too large for any float is none.
     """
     if isinstance(n, int):
         return -sys.float_info.max <= n <= sys.float_info.max

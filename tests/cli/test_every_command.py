@@ -86,7 +86,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def _check(answer: Answer, words: Words) -> None:
     """Told in words, with an exit code that says so."""
     assert "Traceback" not in answer.errors, answer.errors
-    assert "fault of `det`" not in answer.errors, answer.errors
+    assert "bug in `det`" not in answer.errors, answer.errors
     assert answer.code in (0, 1, 2, 3)
     if answer.code == 1 and words[-1] not in _TELLS_MORE:
         assert answer.errors.count("\n") == 1, answer.errors

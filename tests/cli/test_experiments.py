@@ -162,7 +162,7 @@ def test_verbs_tell_what_they_did_and_what_they_cannot_do(lab: Lab) -> None:
     assert _det("e", "kill", "1") == "Killed experiment 1\n"
     documented("an experiment is paused after its end", _det("e", "pause", "1", code=1))
     assert _det("e", "archive", "1") == "Archived experiment 1\n"
-    assert "None but archived ones" in _det("e", "list")
+    assert "only archived experiments" in _det("e", "list")
     assert "CANCELED" in _det("e", "list", "-a")
     assert _det("e", "unarchive", "1") == "Unarchived experiment 1\n"
     documented("an experiment is not there", _det("e", "pause", "77", code=1))

@@ -32,7 +32,7 @@ def _det(*words: str, code: int = 0) -> str:
 
 def test_a_supervisor_is_started_seen_and_stopped(lab: Lab) -> None:
     assert _det("supervisor", "status", "--json", code=1) == "null\n"
-    assert "No supervisor is at work" in _det("supervisor", "status", code=1)
+    assert "No supervisor is running" in _det("supervisor", "status", code=1)
     assert "Started the supervisor" in _det("supervisor", "start")
     facts = json.loads(_det("supervisor", "status", "--json"))
     assert facts["version"] == __version__
@@ -43,7 +43,7 @@ def test_a_supervisor_is_started_seen_and_stopped(lab: Lab) -> None:
     assert json.loads(_det("supervisor", "start", "--json")) == facts
     assert json.loads(_det("supervisor", "stop", "--json")) == {"stopped": facts["pid"]}
     assert presence.find(lab.home) is None
-    assert _det("supervisor", "stop") == "No supervisor is at work.\n"
+    assert _det("supervisor", "stop") == "No supervisor is running.\n"
     _det("supervisor", "logs", "--tail", "2")
 
 

@@ -101,7 +101,7 @@ def test_ctrl_c_while_following_detaches_and_tells_how_to_come_back(lab: Lab) ->
             terminal.type("\x03")
             assert terminal.end() == 3
         told = terminal.output.replace("\r\n", "\n")
-        assert f"Detached: experiment 1 goes on. `{again}` follows it again" in told
+        assert f"Detached: experiment 1 keeps running. `{again}` follows it again" in told
         assert "Traceback" not in told
     before = lab.trials(number)[0].total_batches
     lab.until(lambda: lab.trials(number)[0].total_batches > before)

@@ -28,10 +28,10 @@ pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
 def test_nothing_to_show_is_told_before_anything_starts(lab: Lab) -> None:
     for words, code, told in (
-        ([], 2, "Name an experiment, or trials with -t."),
+        ([], 2, "Give an experiment, or trials with -t."),
         (["99"], 1, "There is no experiment 99."),
         (["-t", "1,99"], 1, "There is no trial 1."),
-        (["1", "--detach"], 2, "end the line with `&`"),
+        (["1", "--detach"], 2, "append `&` to the command"),
     ):
         answer = run_det("tensorboard", "start", *words)
         assert answer.returncode == code

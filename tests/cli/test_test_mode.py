@@ -174,14 +174,14 @@ def test_a_signal_ends_the_test_and_all_that_runs(bench: Bench, number: int) -> 
     _, told = process.communicate(timeout=90)
     assert (process.returncode, told.splitlines()[-1]) == (
         3,
-        "det: interrupted: the test was ended, and nothing was kept",
+        "det: interrupted: the test was stopped, and nothing was kept",
     )
 
 
 def test_a_wrong_configuration_starts_nothing(bench: Bench) -> None:
     done = bench.run("python3 script.py", "", max_restarts=-1)
     assert done.returncode == 1
-    assert "max_restarts: expected a whole number >= 0" in done.stderr
+    assert "max_restarts: expected an integer >= 0" in done.stderr
 
 
 def test_a_trial_class_can_be_tried_in_this_process(bench: Bench) -> None:

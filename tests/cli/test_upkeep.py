@@ -81,7 +81,7 @@ def test_trials_stand_side_by_side_best_first(lab: Lab) -> None:
     assert "net.width" in _det(lab, "e", "compare", "1,2", "--all")
     zero = _rows(_det(lab, "e", "compare", "1", "--metric", "nothing", "--csv"))
     assert [row["Best nothing"] for row in zero] == ["0.0"] * 3
-    assert "is not of these" in _det(lab, "e", "compare", "1", "--trials", "99", code=2)
+    assert "does not belong to these" in _det(lab, "e", "compare", "1", "--trials", "99", code=2)
 
 
 def test_lists_can_be_filtered_and_sorted(lab: Lab) -> None:
@@ -145,7 +145,9 @@ def test_one_checkpoint_of_a_trial_is_downloaded(lab: Lab, tmp_path: Path) -> No
     assert "one of --best" in _det(lab, "t", "download", "1", code=2)
     assert "one of --best" in _det(lab, "t", "download", "1", "--best", "--latest", code=2)
     assert "for --best" in _det(lab, "t", "download", "1", "--latest", "--sort-by", "x", code=2)
-    assert "not of trial 2" in _det(lab, "t", "download", "2", "--uuid", first["uuid"], code=2)
+    assert "not belong to trial 2" in _det(
+        lab, "t", "download", "2", "--uuid", first["uuid"], code=2
+    )
     paused = str(lab.trials(3)[0].id)
     assert "has no checkpoint" in _det(lab, "t", "download", paused, "--latest", code=1)
 

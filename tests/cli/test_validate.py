@@ -51,7 +51,7 @@ def test_bad_file_shows_all_problems_and_fails(tmp_path: Path) -> None:
         "c.yaml:1:1: nam: unknown key (did you mean name?)",
         "    1 | nam: x",
         "      | ^",
-        "c.yaml:2:52: searcher.max_trials: expected a whole number >= 1, got 'ten'",
+        "c.yaml:2:52: searcher.max_trials: expected an integer >= 1, got 'ten'",
         "    2 | searcher: {name: random, metric: loss, max_trials: ten}",
         "      |                                                    ^",
         "c.yaml: entrypoint: missing; expected a command (for example `entrypoint: python3 "

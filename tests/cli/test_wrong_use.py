@@ -58,11 +58,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     [
         (("e", "pause", "1"), "is COMPLETED: it cannot be paused"),
         (("e", "activate", "1"), "is COMPLETED: it cannot be activated"),
-        (("e", "archive", "2"), "only what has ended can be archived"),
+        (("e", "archive", "2"), "only an experiment that has ended can be archived"),
         (("e", "unarchive", "1"), "is not archived already"),
-        (("e", "delete", "2", "--yes"), "only what has ended can be deleted"),
-        (("e", "delete", "1,2", "--yes"), "only what has ended can be deleted"),
-        (("e", "continue", "2"), "only what has ended can be continued"),
+        (("e", "delete", "2", "--yes"), "only an experiment that has ended can be deleted"),
+        (("e", "delete", "1,2", "--yes"), "only an experiment that has ended can be deleted"),
+        (("e", "continue", "2"), "only an experiment that has ended can be continued"),
         (("e", "set", "max-slots", "1", "0"), "no trial could ever start"),
         (("e", "download", "2"), "has a validation with the metric 'loss'"),
         (("t", "download", "2", "--latest"), "has no checkpoint"),
@@ -95,7 +95,7 @@ def test_a_wrong_state_is_told_in_one_line(lab: Lab, words: Words, told: str) ->
 def test_no_value_brings_about_a_traceback(lab: Lab, call: Words) -> None:
     answer = call_det(*call, home=lab.home.path)
     assert "Traceback" not in answer.errors, answer.errors
-    assert "fault of `det`" not in answer.errors
+    assert "bug in `det`" not in answer.errors
     assert "The supervisor failed" not in answer.errors
     if answer.code == 1 and words_of(call)[-1] not in _TELLS_MORE:
         assert answer.errors.count("\n") == 1, answer.errors

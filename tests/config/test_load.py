@@ -182,11 +182,11 @@ def test_overrides_read_their_values(override: str, path: list[Any], expected: A
         ("max_restarts", "--config: expected key=value, got 'max_restarts'"),
         ("=3", "--config: expected key=value, got '=3'"),
         ("a..b=3", "expected key=value"),
-        ("max_restarts=x", "--config max_restarts=x: max_restarts: expected a whole number >= 0"),
+        ("max_restarts=x", "--config max_restarts=x: max_restarts: expected an integer >= 0"),
         ("entrypoint.x=1", "`entrypoint` is not a mapping"),
         ("data=[1", "not YAML"),
         ("searcher.name=random", "searcher.max_trials: missing"),
-        ("max_restarts=1,2", "expected a whole number >= 0, got a list"),
+        ("max_restarts=1,2", "expected an integer >= 0, got a list"),
     ],
 )
 def test_wrong_overrides_are_told(override: str, message: str) -> None:

@@ -94,11 +94,11 @@ def test_trial_class_is_an_old_form(entrypoint: str) -> None:
         ("optimizations: {mixed_precision: O1}", "torch.autocast"),
         ("records_per_epoch: 50000", "an epoch is one pass over the data loader"),
         ("bind_mounts: [{host_path: /a, container_path: /b}]", "there are no containers"),
-        ("slurm: {slots_per_node: 4}", "no Slurm"),
-        ("pbs: {a: 1}", "no PBS"),
+        ("slurm: {slots_per_node: 4}", "Slurm is not supported"),
+        ("pbs: {a: 1}", "PBS is not supported"),
         ("environment: {image: x/y}", "there are no containers"),
         ("integrations: {webhooks: {webhook_id: [1]}}", "integrations.on_end"),
-        ("integrations: {pachyderm: {dataset: {}}}", "no Pachyderm"),
+        ("integrations: {pachyderm: {dataset: {}}}", "Pachyderm is not supported"),
     ],
 )
 def test_key_without_effect_is_told_at_its_place(text: str, note: str) -> None:

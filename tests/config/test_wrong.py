@@ -52,7 +52,7 @@ def test_caret_stands_under_the_place() -> None:
         config.load(text, "c.yaml")
     problem = next(p for p in caught.value.problems if p.path == ("searcher", "max_trials"))
     assert problem.render().splitlines() == [
-        "c.yaml:5:15: searcher.max_trials: expected a whole number >= 1, got 'ten'",
+        "c.yaml:5:15: searcher.max_trials: expected an integer >= 1, got 'ten'",
         "    5 |   max_trials: ten",
         "      |               ^",
     ]
@@ -114,7 +114,7 @@ def test_large_file_is_refused() -> None:
 
 
 def test_number_with_too_many_digits_is_told() -> None:
-    assert "1:7: name: a whole number with too many digits" in errors("name: " + "9" * 5000)
+    assert "1:7: name: an integer with too many digits" in errors("name: " + "9" * 5000)
 
 
 def test_bytes_that_are_no_text_are_told_with_their_place() -> None:

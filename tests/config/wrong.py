@@ -8,7 +8,7 @@ from __future__ import annotations
 AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     (
         "batches_per_step: 100",
-        ["3:1: batches_per_step: unknown key (its name is scheduling_unit now)"],
+        ["3:1: batches_per_step: unknown key (it is now called scheduling_unit)"],
     ),
     (
         "checkpoint_storage: {type: hdfs, hdfs_url: x, hdfs_path: /y}",
@@ -65,15 +65,15 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     ),
     (
         "hyperparameters:\n  lr: {type: int, minval: 0.5, maxval: 2}",
-        ["4:27: hyperparameters.lr.minval: expected a whole number, got 0.5"],
+        ["4:27: hyperparameters.lr.minval: expected an integer, got 0.5"],
     ),
     (
         "hyperparameters:\n  lr: {type: int, minval: 1}",
-        ["4:3: hyperparameters.lr.maxval: missing; expected a whole number"],
+        ["4:3: hyperparameters.lr.maxval: missing; expected an integer"],
     ),
     (
         "hyperparameters:\n  lr: {type: int, minval: 1, maxval: 4, count: 0}",
-        ["4:48: hyperparameters.lr.count: expected a whole number >= 1, got 0"],
+        ["4:48: hyperparameters.lr.count: expected an integer >= 1, got 0"],
     ),
     (
         "hyperparameters:\n  lr: {type: int, minval: 1, maxval: 4, base: 10}",
@@ -81,7 +81,7 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     ),
     (
         "hyperparameters:\n  lr: {type: int, minval: true, maxval: 4}",
-        ["4:27: hyperparameters.lr.minval: expected a whole number, got true"],
+        ["4:27: hyperparameters.lr.minval: expected an integer, got true"],
     ),
     (
         "hyperparameters:\n  lr: {type: double, minval: '0.1', maxval: 4}",
@@ -172,15 +172,15 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     ("resources: {slots: 2}", ["3:13: resources.slots: must not be set; write `slots_per_trial`"]),
     (
         "resources: {slots_per_trial: -1}",
-        ["3:30: resources.slots_per_trial: expected a whole number >= 0, got -1"],
+        ["3:30: resources.slots_per_trial: expected an integer >= 0, got -1"],
     ),
     (
         "resources: {slots_per_trial: two}",
-        ["3:30: resources.slots_per_trial: expected a whole number >= 0, got 'two'"],
+        ["3:30: resources.slots_per_trial: expected an integer >= 0, got 'two'"],
     ),
     (
         "resources: {slots_per_trial: 1.5}",
-        ["3:30: resources.slots_per_trial: expected a whole number >= 0, got 1.5"],
+        ["3:30: resources.slots_per_trial: expected an integer >= 0, got 1.5"],
     ),
     (
         "resources: {slots_per_trials: 2}",
@@ -200,11 +200,11 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     ),
     (
         "resources: {priority: 0}",
-        ["3:23: resources.priority: expected a whole number >= 1 and <= 99, got 0"],
+        ["3:23: resources.priority: expected an integer >= 1 and <= 99, got 0"],
     ),
     (
         "resources: {priority: 100}",
-        ["3:23: resources.priority: expected a whole number >= 1 and <= 99, got 100"],
+        ["3:23: resources.priority: expected an integer >= 1 and <= 99, got 100"],
     ),
     ("resources: {weight: 0}", ["3:21: resources.weight: expected a number > 0, got 0"]),
     (
@@ -237,7 +237,7 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     ),
     (
         "resources: {trials_per_slot: 0}",
-        ["3:30: resources.trials_per_slot: expected a whole number >= 1, got 0"],
+        ["3:30: resources.trials_per_slot: expected an integer >= 1, got 0"],
     ),
     (
         "resources: {slots_per_trial: 2, trials_per_slot: 4}",
@@ -312,11 +312,11 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     ),
     (
         "checkpoint_storage: {save_trial_best: -1}",
-        ["3:39: checkpoint_storage.save_trial_best: expected a whole number >= 0, got -1"],
+        ["3:39: checkpoint_storage.save_trial_best: expected an integer >= 0, got -1"],
     ),
     (
         "checkpoint_storage: {save_trial_best: all}",
-        ["3:39: checkpoint_storage.save_trial_best: expected a whole number >= 0, got 'all'"],
+        ["3:39: checkpoint_storage.save_trial_best: expected an integer >= 0, got 'all'"],
     ),
     (
         "checkpoint_storage: {gc: always}",
@@ -333,20 +333,20 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
         ["3:20: checkpoint_policy: expected best, all or none, got 'latest'"],
     ),
     ("checkpoint_policy: true", ["3:20: checkpoint_policy: expected best, all or none, got true"]),
-    ("max_restarts: -1", ["3:15: max_restarts: expected a whole number >= 0, got -1"]),
-    ("max_restarts: many", ["3:15: max_restarts: expected a whole number >= 0, got 'many'"]),
-    ("max_restarts: true", ["3:15: max_restarts: expected a whole number >= 0, got true"]),
+    ("max_restarts: -1", ["3:15: max_restarts: expected an integer >= 0, got -1"]),
+    ("max_restarts: many", ["3:15: max_restarts: expected an integer >= 0, got 'many'"]),
+    ("max_restarts: true", ["3:15: max_restarts: expected an integer >= 0, got true"]),
     ("max_restart: 3", ["3:1: max_restart: unknown key (did you mean max_restarts?)"]),
     (
         "max_restarts: '3'",
         [
-            "3:15: max_restarts: expected a whole number >= 0, got '3' (it is text; write digits without quotes)"
+            "3:15: max_restarts: expected an integer >= 0, got '3' (it is text; write digits without quotes)"
         ],
     ),
     (
         "max_restarts: 1_000",
         [
-            "3:15: max_restarts: expected a whole number >= 0, got '1_000' (in YAML 1.2 this is text; write 1000)"
+            "3:15: max_restarts: expected an integer >= 0, got '1_000' (in YAML 1.2 this is text; write 1000)"
         ],
     ),
     (
@@ -379,10 +379,10 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
             "3:16: max_wall_time: expected seconds (> 0), or a duration such as 90s, 30m, 12h or 1d12h, got inf"
         ],
     ),
-    ("preemption_timeout: -1", ["3:21: preemption_timeout: expected a whole number >= 0, got -1"]),
+    ("preemption_timeout: -1", ["3:21: preemption_timeout: expected an integer >= 0, got -1"]),
     (
         "preemption_timeout: 5m",
-        ["3:21: preemption_timeout: expected a whole number >= 0, got '5m'"],
+        ["3:21: preemption_timeout: expected an integer >= 0, got '5m'"],
     ),
     (
         "min_validation_period: 100",
@@ -411,18 +411,18 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     (
         "min_checkpoint_period: {epochs: -1}",
         [
-            "3:24: min_checkpoint_period: expected exactly one of {batches: n}, {records: n} or {epochs: n}, with n a whole number >= 0, got {epochs: -1}"
+            "3:24: min_checkpoint_period: expected exactly one of {batches: n}, {records: n} or {epochs: n}, with n an integer >= 0, got {epochs: -1}"
         ],
     ),
     (
         "min_checkpoint_period: {epochs: one}",
         [
-            "3:24: min_checkpoint_period: expected exactly one of {batches: n}, {records: n} or {epochs: n}, with n a whole number >= 0, got {epochs: 'one'}"
+            "3:24: min_checkpoint_period: expected exactly one of {batches: n}, {records: n} or {epochs: n}, with n an integer >= 0, got {epochs: 'one'}"
         ],
     ),
-    ("scheduling_unit: 0", ["3:18: scheduling_unit: expected a whole number >= 1, got 0"]),
-    ("scheduling_unit: 1.5", ["3:18: scheduling_unit: expected a whole number >= 1, got 1.5"]),
-    ("records_per_epoch: -5", ["3:20: records_per_epoch: expected a whole number >= 0, got -5"]),
+    ("scheduling_unit: 0", ["3:18: scheduling_unit: expected an integer >= 1, got 0"]),
+    ("scheduling_unit: 1.5", ["3:18: scheduling_unit: expected an integer >= 1, got 1.5"]),
+    ("records_per_epoch: -5", ["3:20: records_per_epoch: expected an integer >= 0, got -5"]),
     (
         "perform_initial_validation: yes",
         [
@@ -438,19 +438,19 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     (
         "reproducibility: {experiment_seed: -1}",
         [
-            "3:36: reproducibility.experiment_seed: expected a whole number >= 0 and <= 4294967295, got -1"
+            "3:36: reproducibility.experiment_seed: expected an integer >= 0 and <= 4294967295, got -1"
         ],
     ),
     (
         "reproducibility: {experiment_seed: 4294967296}",
         [
-            "3:36: reproducibility.experiment_seed: expected a whole number >= 0 and <= 4294967295, got 4294967296"
+            "3:36: reproducibility.experiment_seed: expected an integer >= 0 and <= 4294967295, got 4294967296"
         ],
     ),
     (
         "reproducibility: {experiment_seed: x}",
         [
-            "3:36: reproducibility.experiment_seed: expected a whole number >= 0 and <= 4294967295, got 'x'"
+            "3:36: reproducibility.experiment_seed: expected an integer >= 0 and <= 4294967295, got 'x'"
         ],
     ),
     (
@@ -470,7 +470,7 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     ("profiling: true", ["3:12: profiling: expected a mapping, got true"]),
     (
         "optimizations: {aggregation_frequency: 0}",
-        ["3:40: optimizations.aggregation_frequency: expected a whole number >= 1, got 0"],
+        ["3:40: optimizations.aggregation_frequency: expected an integer >= 1, got 0"],
     ),
     (
         "optimizations: {mixed_precision: O4}",
@@ -593,13 +593,13 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     (
         "retention_policy: {log_retention_days: -2}",
         [
-            "3:40: retention_policy.log_retention_days: expected a whole number >= -1 and <= 32767, got -2"
+            "3:40: retention_policy.log_retention_days: expected an integer >= -1 and <= 32767, got -2"
         ],
     ),
     (
         "retention_policy: {log_retention_days: 40000}",
         [
-            "3:40: retention_policy.log_retention_days: expected a whole number >= -1 and <= 32767, got 40000"
+            "3:40: retention_policy.log_retention_days: expected an integer >= -1 and <= 32767, got 40000"
         ],
     ),
     ("retention_policy: 30", ["3:19: retention_policy: expected a mapping, got 30"]),
@@ -616,7 +616,7 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     (
         "integrations: {on_end: []}",
         [
-            "3:24: integrations.on_end: expected a command: text, or a list of its words, got an empty list"
+            "3:24: integrations.on_end: expected a command: text, or a list of arguments, got an empty list"
         ],
     ),
     (
@@ -625,7 +625,7 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     ),
     (
         "integrations: {on_end: 5}",
-        ["3:24: integrations.on_end: expected a command: text, or a list of its words, got 5"],
+        ["3:24: integrations.on_end: expected a command: text, or a list of arguments, got 5"],
     ),
     ("integrations: https://x", ["3:15: integrations: expected a mapping, got 'https://x'"]),
     ("slurm: [a]", ["3:8: slurm: expected a mapping, got a list"]),
@@ -707,12 +707,12 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     ),
     (
         "searcher: {name: single, metric: loss, source_trial_id: 0}",
-        ["2:57: searcher.source_trial_id: expected a whole number >= 1, got 0"],
+        ["2:57: searcher.source_trial_id: expected an integer >= 1, got 0"],
     ),
     (
         "searcher: {name: single, metric: loss, max_length: 0}",
         [
-            "2:52: searcher.max_length: expected a whole number >= 1, or {batches: n}, {records: n} or {epochs: n}, got 0"
+            "2:52: searcher.max_length: expected an integer >= 1, or {batches: n}, {records: n} or {epochs: n}, got 0"
         ],
     ),
     (
@@ -739,15 +739,15 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     ),
     (
         "searcher: {name: random, metric: loss}",
-        ["2:1: searcher.max_trials: missing; expected a whole number >= 1"],
+        ["2:1: searcher.max_trials: missing; expected an integer >= 1"],
     ),
     (
         "searcher: {name: random, metric: loss, max_trials: 0}",
-        ["2:52: searcher.max_trials: expected a whole number >= 1, got 0"],
+        ["2:52: searcher.max_trials: expected an integer >= 1, got 0"],
     ),
     (
         "searcher: {name: random, metric: loss, max_trials: ten}",
-        ["2:52: searcher.max_trials: expected a whole number >= 1, got 'ten'"],
+        ["2:52: searcher.max_trials: expected an integer >= 1, got 'ten'"],
     ),
     (
         "searcher: {name: random, metric: loss, max_trial: 10}",
@@ -755,7 +755,7 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     ),
     (
         "searcher: {name: random, metric: loss, max_trials: 5, max_concurrent_trials: -1}",
-        ["2:78: searcher.max_concurrent_trials: expected a whole number >= 0, got -1"],
+        ["2:78: searcher.max_concurrent_trials: expected an integer >= 0, got -1"],
     ),
     (
         "searcher: {name: random, metric: loss, max_trials: 5, sampler: tpee}",
@@ -775,7 +775,7 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     ),
     (
         "searcher: {name: grid, metric: loss}",
-        ["hyperparameters: a grid needs hyperparameters, and there are none"],
+        ["hyperparameters: a grid search needs hyperparameters, and there are none"],
     ),
     (
         "searcher: {name: grid, metric: loss, max_trials: 5}\nhyperparameters: {a: 1}",
@@ -785,12 +785,14 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     ),
     (
         "searcher: {name: grid, metric: loss}\nhyperparameters:\n  lr: {type: double, minval: 0, maxval: 1}",
-        ["4:3: hyperparameters.lr.count: missing; a grid needs the number of points in this range"],
+        [
+            "4:3: hyperparameters.lr.count: missing; a grid search needs the number of points in this range"
+        ],
     ),
     (
         "searcher: {name: grid, metric: loss}\nhyperparameters:\n  a:\n    lr: {type: log, minval: 0, maxval: 1}",
         [
-            "5:5: hyperparameters.a.lr.count: missing; a grid needs the number of points in this range"
+            "5:5: hyperparameters.a.lr.count: missing; a grid search needs the number of points in this range"
         ],
     ),
     (
@@ -800,17 +802,17 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {name: async_halving, metric: loss, max_trials: 5, num_rungs: 3}",
         [
-            "2:1: searcher.max_time: missing; expected a whole number >= 1",
+            "2:1: searcher.max_time: missing; expected an integer >= 1",
             "2:1: searcher.time_metric: missing; expected text that is not empty",
         ],
     ),
     (
         "searcher: {name: async_halving, metric: loss, max_trials: 5, max_time: 10, time_metric: epochs}",
-        ["2:1: searcher.num_rungs: missing; expected a whole number >= 1"],
+        ["2:1: searcher.num_rungs: missing; expected an integer >= 1"],
     ),
     (
         "searcher: {name: async_halving, metric: loss, max_trials: 5, num_rungs: 0, max_time: 10, time_metric: epochs}",
-        ["2:73: searcher.num_rungs: expected a whole number >= 1, got 0"],
+        ["2:73: searcher.num_rungs: expected an integer >= 1, got 0"],
     ),
     (
         "searcher: {name: async_halving, metric: loss, max_trials: 5, num_rungs: 2, max_time: 10, time_metric: epochs, divisor: 1}",
@@ -823,7 +825,7 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {name: adaptive_asha, metric: loss, max_trials: 5}",
         [
-            "2:1: searcher.max_time: missing; expected a whole number >= 1",
+            "2:1: searcher.max_time: missing; expected an integer >= 1",
             "2:1: searcher.time_metric: missing; expected text that is not empty",
         ],
     ),
@@ -833,15 +835,15 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     ),
     (
         "searcher: {name: adaptive_asha, metric: loss, max_trials: 5, time_metric: epochs}",
-        ["2:1: searcher.max_time: missing; expected a whole number >= 1"],
+        ["2:1: searcher.max_time: missing; expected an integer >= 1"],
     ),
     (
         "searcher: {name: adaptive_asha, metric: loss, max_trials: 5, max_time: 0, time_metric: epochs}",
-        ["2:72: searcher.max_time: expected a whole number >= 1, got 0"],
+        ["2:72: searcher.max_time: expected an integer >= 1, got 0"],
     ),
     (
         "searcher: {name: adaptive_asha, metric: loss, max_trials: 5, max_time: 2.5, time_metric: epochs}",
-        ["2:72: searcher.max_time: expected a whole number >= 1, got 2.5"],
+        ["2:72: searcher.max_time: expected an integer >= 1, got 2.5"],
     ),
     (
         "searcher: {name: adaptive_asha, metric: loss, max_trials: 5, max_time: 10, time_metric: epochs, mode: fast}",
@@ -853,7 +855,7 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     ),
     (
         "searcher: {name: adaptive_asha, metric: loss, max_trials: 5, max_time: 10, time_metric: epochs, bracket_rungs: [0]}",
-        ["2:113: searcher.bracket_rungs[0]: expected a whole number >= 1, got 0"],
+        ["2:113: searcher.bracket_rungs[0]: expected an integer >= 1, got 0"],
     ),
     (
         "searcher: {name: adaptive_asha, metric: loss, max_trials: 5, max_time: 10, time_metric: epochs, stop_once: 1}",
@@ -862,7 +864,7 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {name: adaptive_asha, metric: loss, max_trials: 5, max_length: {epoch: 3}}",
         [
-            "2:1: searcher.max_time: missing; expected a whole number >= 1",
+            "2:1: searcher.max_time: missing; expected an integer >= 1",
             "2:1: searcher.time_metric: missing; expected text that is not empty",
             "2:74: searcher.max_length: expected exactly one of {batches: n}, {records: n} or {epochs: n}, got {epoch: 3}",
         ],
@@ -871,7 +873,7 @@ SEARCHERS: list[tuple[str, list[str]]] = [
         "searcher: {name: adaptive_asha, metric: loss, max_trials: 5, max_time: {epochs: 3}}",
         [
             "2:1: searcher.time_metric: missing; expected text that is not empty",
-            "2:72: searcher.max_time: expected a whole number >= 1, got a mapping",
+            "2:72: searcher.max_time: expected an integer >= 1, got a mapping",
         ],
     ),
     (
@@ -911,13 +913,13 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {name: random, metric: loss, max_trials: 1_000}",
         [
-            "2:52: searcher.max_trials: expected a whole number >= 1, got '1_000' (in YAML 1.2 this is text; write 1000)"
+            "2:52: searcher.max_trials: expected an integer >= 1, got '1_000' (in YAML 1.2 this is text; write 1000)"
         ],
     ),
     (
         "searcher: {name: single, metric: loss, max_length: {batches: 10_000}}",
         [
-            "2:52: searcher.max_length: expected exactly one of {batches: n}, {records: n} or {epochs: n}, with n a whole number >= 0, got {batches: '10_000'}"
+            "2:52: searcher.max_length: expected exactly one of {batches: n}, {records: n} or {epochs: n}, with n an integer >= 0, got {batches: '10_000'}"
         ],
     ),
     (
@@ -989,31 +991,31 @@ WHOLE_FILES: list[tuple[str, list[str]]] = [
     ("a: \x01", ["1:4: not YAML: control characters are not allowed"]),
     (
         "entrypoint: 5\nsearcher: {name: single, metric: m}",
-        ["1:13: entrypoint: expected a command: text, or a list of its words, got 5"],
+        ["1:13: entrypoint: expected a command: text, or a list of arguments, got 5"],
     ),
     (
         "entrypoint: []\nsearcher: {name: single, metric: m}",
-        ["1:13: entrypoint: expected a command: text, or a list of its words, got an empty list"],
+        ["1:13: entrypoint: expected a command: text, or a list of arguments, got an empty list"],
     ),
     (
         "entrypoint: ''\nsearcher: {name: single, metric: m}",
-        ["1:13: entrypoint: expected a command: text, or a list of its words, got ''"],
+        ["1:13: entrypoint: expected a command: text, or a list of arguments, got ''"],
     ),
     (
         "entrypoint: [python3, 5]\nsearcher: {name: single, metric: m}",
-        ['1:23: entrypoint[1]: expected a word of the command, got 5 (quote it: "5")'],
+        ['1:23: entrypoint[1]: expected an argument of the command, got 5 (quote it: "5")'],
     ),
     (
         "entrypoint: [python3, ' ', true, [x]]\nsearcher: {name: single, metric: m}",
-        ["1:23: entrypoint[1]: expected a word of the command, got ' '"],
+        ["1:23: entrypoint[1]: expected an argument of the command, got ' '"],
     ),
     (
         "entrypoint: [python3, [x]]\nsearcher: {name: single, metric: m}",
-        ["1:23: entrypoint[1]: expected a word of the command, got a list"],
+        ["1:23: entrypoint[1]: expected an argument of the command, got a list"],
     ),
     (
         "entrypoint: {a: b}\nsearcher: {name: single, metric: m}",
-        ["1:13: entrypoint: expected a command: text, or a list of its words, got {a: 'b'}"],
+        ["1:13: entrypoint: expected a command: text, or a list of arguments, got {a: 'b'}"],
     ),
     (
         "searcher: {name: single, metric: m}",
@@ -1022,13 +1024,13 @@ WHOLE_FILES: list[tuple[str, list[str]]] = [
     (
         "entrypoint: model:Trial\nsearcher: {name: single, metric: m}",
         [
-            "2:1: searcher.max_length: missing; a trial class trains to this length (for example `max_length: {batches: 1000}`)"
+            "2:1: searcher.max_length: missing; says how long to train a trial class (for example `max_length: {batches: 1000}`)"
         ],
     ),
     (
         "entrypoint: python3 -m determined.launch.torch_distributed --trial m:T\nsearcher: {name: random, metric: m, max_trials: 2}",
         [
-            "2:1: searcher.max_length: missing; a trial class trains to this length (for example `max_length: {batches: 1000}`)"
+            "2:1: searcher.max_length: missing; says how long to train a trial class (for example `max_length: {batches: 1000}`)"
         ],
     ),
     (

@@ -292,7 +292,7 @@ class TestTrouble:
     def test_an_absent_rank_is_named_at_the_start(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DET_COLLECTIVE_TIMEOUT", "0.3")
         two = {**ONE_RANK, "size": 2, "local_size": 2}
-        with pytest.raises(DistributedError, match=r"rank 1 did not come within 0\.3 s"):
+        with pytest.raises(DistributedError, match=r"rank 1 did not connect within 0\.3 s"):
             DistributedContext(**two, pub_port=free_port())
         worker = {**two, "rank": 1, "local_rank": 1}
         with pytest.raises(DistributedError, match="did not find the chief"):

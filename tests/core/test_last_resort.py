@@ -79,7 +79,7 @@ def test_a_second_signal_ends_a_process_that_hears_nothing(
     _, words = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 128 + number
     assert "in hang_in_native_code" in words
-    assert f"did not hear of {number.name}" in words
+    assert f"did not react to {number.name}" in words
 
 
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]

@@ -77,10 +77,10 @@ class TestOneRank:
         assert "stuck_in_user_code" in text
         assert "last beat 'train_batch 17'" in text
         assert "last collective gather (collective 4)" in text
-        assert "rank 1: has left no status" in text
+        assert "rank 1: has written no status" in text
         assert str(tmp_path / "hang_1.txt") in caplog.text
-        assert "The others wait for it: rank 0 is busy in" in caplog.text
-        assert "rank 1 has left no status" in caplog.text
+        assert "The others are waiting for it: rank 0 is busy in" in caplog.text
+        assert "rank 1 has written no status" in caplog.text
 
     def test_one_silence_is_reported_once_and_the_next_again(
         self, watchdog: Watchdog, tmp_path: Path
@@ -255,4 +255,4 @@ class TestProcesses:
     def test_loader_workers_are_shown(self, tmp_path: Path) -> None:
         (text,) = run_workers(1, _loader_worker_hangs, tmp_path, process_group=False)
         assert text.count("_lost_in_getitem") == 1
-        assert text.count("not prepared to show its stacks") == 1
+        assert text.count("cannot show its stacks") == 1

@@ -216,7 +216,7 @@ def test_the_queue_tells_what_runs_and_why_others_wait(shown: Served) -> None:
     assert {run["name"] for run in found["running"]} == {"digits-random-running"}
     assert len(found["running"]) == 2
     assert found["waiting_total"] == len(found["waiting"]) == 5
-    assert {item["why"] for item in found["waiting"]} == {"no supervisor is at work"}
+    assert {item["why"] for item in found["waiting"]} == {"no supervisor is running"}
 
 
 def test_models_have_versions(shown: Served) -> None:

@@ -187,9 +187,9 @@ def test_a_checkpoint_shows_what_it_is_and_can_be_downloaded(
     assert json.loads((tmp_path / "written.json").read_text()) == {"steps_completed": 6}
     with pytest.raises(ValueError, match="'pigeon' is not a valid DownloadMode"):
         checkpoint.download(mode="pigeon")
-    with pytest.raises(ValueError, match="list of texts, got one: 'tag'"):
+    with pytest.raises(ValueError, match="list of strings, got one string: 'tag'"):
         checkpoint.remove_metadata("tag")
-    with pytest.raises(ValueError, match="`metadata` must hold what JSON can"):
+    with pytest.raises(ValueError, match="`metadata` must be JSON-serializable"):
         checkpoint.add_metadata({"x": object()})
 
 
@@ -352,7 +352,7 @@ def test_what_there_is_not_is_said(searched: Searched, tmp_path: Path) -> None:
             with pytest.raises(NotFoundException, match="There is no"):
                 ask(number)
         for word in ("1", True, None):
-            with pytest.raises(ValueError, match="must be a whole number"):
+            with pytest.raises(ValueError, match="must be an integer"):
                 ask(word)  # type: ignore[arg-type]
     with pytest.raises(APIException, match="There is no checkpoint nothing"):
         det.get_checkpoint("nothing")

@@ -108,7 +108,7 @@ class TestFull:
             async_checkpoint=background,
             on_checkpoint_error="continue",
         )
-        assert "training goes on without it" in caplog.text
+        assert "training continues without it" in caplog.text
         # By the fifth batch the first save has failed; the second one may be under way.
         assert steps(small_disk / "storage") in ([6], [4, 6])
         assert trained == train_large(tmp_path / "unbroken")

@@ -174,7 +174,7 @@ EXPECTED = {
     "exit": r"lost a worker process.*num_workers=0",
     "exit quietly": r"lost a worker process.*num_workers=0",
     "kill": r"lost a worker process.*num_workers=0",
-    "break off": r"lost a worker process.*handed over a batch.*num_workers=0",
+    "break off": r"lost a worker process.*handing over a batch.*num_workers=0",
     "hang": r"for 1 seconds \(`timeout`\).*num_workers=0",
     "raise": r"OwnError",
     "unknown type": r"default_collate",

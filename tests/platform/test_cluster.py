@@ -84,7 +84,7 @@ def test_slots_keep_their_numbers_while_nodes_come_and_go(home: Home) -> None:
 
 def test_doors_see_what_the_supervisor_saw(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_CLUSTER", "a:1")
-    assert "was not looked at yet" in find_machine(home).skipped[0]
+    assert "has not been contacted yet" in find_machine(home).skipped[0]
     out = node("b", left_out="it is too old.")
     NodeTable("a:1").updated([node("a", cores=8, has_gpus=True), out]).save(home.cluster)
     machine = find_machine(home)

@@ -79,10 +79,10 @@ def test_models_have_names_metadata_notes_and_a_workspace(lab: Lab) -> None:
     refuses("'net' exists already", registry.create, "net")
     for name in ("", "  ", "two\nlines", "x" * 256):
         refuses("A name needs 1 to 255 printable", registry.create, name)
-    refuses("taken for an id", registry.create, "17")
-    with pytest.raises(ValueError, match="`metadata` must hold what JSON can"):
+    refuses("looks like an id", registry.create, "17")
+    with pytest.raises(ValueError, match="`metadata` must be JSON-serializable"):
         registry.create("other", metadata={"a": object()})
-    with pytest.raises(ValueError, match="text as keys"):
+    with pytest.raises(ValueError, match="string keys"):
         registry.add_metadata(net.id, {1: 2})  # type: ignore[dict-item]
 
     registry.add_metadata(net.id, {"a": 1, "b": {"c": None}})
@@ -130,6 +130,6 @@ def test_workspaces_hold_projects_and_projects_experiments(lab: Lab) -> None:
     with pytest.raises(NotFoundError, match="no project 'other'"):
         workspaces.project("study", "other")
     for act in (workspaces.delete, workspaces.delete_project):
-        refuses("'Uncategorized' stays as it is", act, 1)
-    refuses("'Uncategorized' stays", workspaces.change_project, 1, name="x")
+        refuses("'Uncategorized' cannot be changed", act, 1)
+    refuses("'Uncategorized' cannot be changed", workspaces.change_project, 1, name="x")
     refuses("cannot be set: id", workspaces.change, project.workspace_id, id=7)

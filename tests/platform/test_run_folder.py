@@ -52,7 +52,7 @@ def test_a_folder_may_be_made_again_until_the_run_starts(tmp_path: Path) -> None
     make(tmp_path / "run")
     run = make(tmp_path / "run")
     run.mark_started()
-    with pytest.raises(FileExistsError, match="belongs to a run that was started already"):
+    with pytest.raises(FileExistsError, match="belongs to a run that was already started"):
         make(tmp_path / "run")
     with pytest.raises(FileExistsError):
         run.mark_started()

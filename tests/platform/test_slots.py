@@ -48,7 +48,7 @@ def test_without_gpus_the_cores_are_slots(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("value", ["0", "-1", "many", ""])
 def test_a_wrong_number_of_slots_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_SLOTS", value)
-    with pytest.raises(ValueError, match="DET_SLOTS: expected a whole number >= 1, got"):
+    with pytest.raises(ValueError, match="DET_SLOTS: expected an integer >= 1, got"):
         find_slots()
 
 
@@ -72,7 +72,9 @@ def test_gpus_of_others_are_left_out_and_named(
             process.kill()
             process.wait()
     assert machine.slots == (Slot(0, "GPU-aa"), Slot(2, "GPU-cc"))
-    assert machine.skipped == (f"GPU 1 (GPU-bb) is left out: process {theirs.pid} computes on it.",)
+    assert machine.skipped == (
+        f"GPU 1 (GPU-bb) is not used: process {theirs.pid} is running on it.",
+    )
 
 
 def test_a_run_sees_the_gpus_of_its_slots_only() -> None:

@@ -126,7 +126,7 @@ def test_includes_stand_beside_the_model_under_their_own_names(
 
 def test_names_at_the_top_must_differ(store: Path, model: Path, tmp_path: Path) -> None:
     write(tmp_path / "other" / "lib" / "x.py")
-    with pytest.raises(ValueError, match="both bring 'lib' to the top of the snapshot"):
+    with pytest.raises(ValueError, match="both put 'lib' at the top of the snapshot"):
         create_snapshot(store, model, [tmp_path / "other" / "lib"])
 
 
@@ -317,7 +317,7 @@ def test_an_archive_of_countless_entries_is_refused(
 
 
 def test_something_else_than_an_archive_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsafeArchive, match="no archive of code"):
+    with pytest.raises(UnsafeArchive, match="not a code archive"):
         extract_archive(io.BytesIO(b"hello" * 1000), tmp_path / "target")
     assert names(tmp_path) == set()
 

@@ -109,7 +109,7 @@ def test_a_run_at_its_length_says_so(script: Path) -> None:
     run(script)
     again = run(script)
     assert trained(again) == 0
-    said = line(again.errors, "already at its length")
+    said = line(again.errors, "already reached max_length")
     documented("`latest` of a run that is as long as `max_length`", said, *runs_in(script))
 
 
@@ -258,7 +258,7 @@ def test_checkpoints_of_the_former_identity_are_continued(
 ) -> None:
     _former(5, monkeypatch, [])
     assert _train(5) == [3, 4]
-    assert "of an earlier release" in caplog.text
+    assert "from an earlier release" in caplog.text
     assert _train(6) == [5]
 
 

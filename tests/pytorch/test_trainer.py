@@ -439,7 +439,7 @@ def test_a_trial_of_the_platform_goes_on_from_its_checkpoint(
     _info._found.clear()
     trial = train(recording(), max_length=Batch(4), latest_checkpoint=given)
     assert trial.batches == [2, 3]
-    said = any("which fit was not given" in r.getMessage() for r in caplog.records)
+    said = any("although fit was not given one" in r.getMessage() for r in caplog.records)
     assert said == (given is None)
 
 

@@ -286,7 +286,9 @@ class TestTrouble:
         with HashingFile(path / "weights") as file:
             file.write(b"content")
         (path / "weights").unlink()
-        with pytest.raises(CheckpointError, match=r"weights was written, but is gone.*mounted"):
+        with pytest.raises(
+            CheckpointError, match=r"weights was written, but has disappeared.*mounted"
+        ):
             store.post_store_path(path, "second", known={"weights": file.digest})
         store.discard(path)
         assert visible(store) == ["first"]

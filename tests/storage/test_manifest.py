@@ -127,7 +127,7 @@ def test_paths_that_lead_outside_are_refused(path: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "has format version 2, this release reads up to 1"),
+        ({"format_version": 2}, "has format version 2; this release reads up to 1"),
         ({"format_version": None}, "format_version"),
         ({"sequence": -1}, "sequence"),
         ({"files": "x"}, "files"),

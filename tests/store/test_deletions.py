@@ -102,9 +102,9 @@ def test_who_uses_a_checkpoint_is_named(home: Home) -> None:
             NewTrial(home.experiment_id, "third", 1, {}, warm_start_checkpoint="warm")
         )
         assert tx.deletions.in_use(everything) == {
-            "newest": f"trial {first.id} goes on from it",
+            "newest": f"trial {first.id} resumes from it",
             "registered": "it is version 1 of the model 'm'",
-            "warm": f"trial {warm.id} goes on from it",
+            "warm": f"trial {warm.id} resumes from it",
         }
         assert set(tx.deletions.in_use(everything, outside=home.experiment_id)) == {"registered"}
         assert tx.deletions.in_use(["old", "other"]) == {}

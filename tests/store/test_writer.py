@@ -228,7 +228,7 @@ def test_many_doors_at_once(home: Home) -> None:
 
 
 def test_there_is_one_writer(home: Home) -> None:
-    with pytest.raises(StoreError, match="Another process writes"):
+    with pytest.raises(StoreError, match="Another process is already writing"):
         Writer(home.path)
 
 

@@ -21,7 +21,7 @@ _HEAD = """# Client
 Every function, attribute and method of `determined.experimental.client` in Determined, and what it
 does here; names marked **ours** are additions. [The Python client](../client.md) shows how to use
 them. The functions of the module are the methods of one `Determined` object, created when first
-needed; `login(master=None, user=None, password=None, ...)` may be called before that, and does
+needed; `login(master=None, user=None, password=None, ...)` may be called before that, but does
 nothing. The same classes can be imported from `determined.experimental` and
 `determined.common.experimental`. Attributes hold the values at the time an object was read;
 `reload()` reads them again. Times have a time zone.

@@ -20,7 +20,7 @@ from determined.config._types import Section
 
 _HEAD = """# Configuration
 
-A YAML file describes an experiment. Most need no more than this:
+A YAML file describes an experiment. Most files need no more than this:
 
 ```yaml
 name: mnist
@@ -44,19 +44,19 @@ at once, each with its line. `det experiment schema` prints a [JSON Schema](expe
 **Syntax.** YAML 1.2: `1e-4` is a number, `yes` and `on` are text. Duplicate keys, tags and multiple documents are
 rejected. Null means the default, as if the key were absent. Unknown keys are errors.
 
-**Precedence.** The file; overridden by `--config key=value` (`searcher.max_trials=5`; a value that starts with `[`,
-`{` or a quote is YAML, otherwise commas make a list); then a template, the platform's `checkpoint_storage` and the
-defaults below fill the gaps. Mappings merge key by key; scalars and lists of the file win. `searcher` and
+**Precedence.** `--config key=value` overrides the file (`searcher.max_trials=5`; a value that starts with `[`, `{` or
+a quote is YAML, otherwise commas make a list). A template, the platform's `checkpoint_storage` and the defaults below
+then fill in what is missing. Mappings merge key by key; scalars and lists in the file win. `searcher` and
 `checkpoint_storage` merge only with a section of the same kind, `log_policies` merge by name, and `bind_mounts` and
 `devices` by `container_path`.
 
-**Old forms.** They still work, with a note that shows the new form: `module:Class` as an entrypoint, `max_length`
+**Old forms.** These still work, with a note that shows the new form: `module:Class` as an entrypoint, `max_length`
 instead of `max_time` and `time_metric`, log policies without a name, variables under `gpu`. Keys marked *old form*
-apply only to entrypoints with `module:Class` or `--trial`; for scripts a note says what to pass to `fit` instead.
+apply only to entrypoints with `module:Class` or `--trial`; for scripts, a note says what to pass to `fit` instead.
 
 **Secrets.** `access_key`, `secret_key`, `connection_string`, `credential`, `registry_auth`, everything under
-`data.secrets`, environment variables with telling names (`..._KEY`, `...TOKEN...`, `...PASSWORD...`) and the paths of
-hook URLs are shown as `********` wherever a configuration is displayed.
+`data.secrets`, environment variables whose names suggest a secret (`..._KEY`, `...TOKEN...`, `...PASSWORD...`) and the
+paths of hook URLs are shown as `********` wherever a configuration is displayed.
 
 The rest of this page is generated from the code that checks configurations.
 """
@@ -68,10 +68,10 @@ _FILLED_IN = {
     "experiment_seed": "the time",
 }
 _HYPERPARAMETERS = """A scalar, list or null is a constant. A mapping without `type` is a group, nested as deep
-as you like; with `type` it is one of these.
+as you like; a mapping with `type` is one of these.
 """
-_HOOKS = """A URL (`http://` or `https://`) gets a POST with the experiment as JSON; other text is run by the shell, a list
-as it is. Both run in the background and cannot fail the experiment.
+_HOOKS = """A URL (`http://` or `https://`) receives a POST with the experiment as JSON; any other string runs in the shell, a list
+runs without one. Both run in the background and cannot fail the experiment.
 """
 
 
@@ -85,13 +85,21 @@ def page() -> str:
     for model in RANGES:
         parts += [f"### `{model.model_fields['type'].annotation.__args__[0]}`\n"]  # type: ignore[union-attr]  # a Literal
         parts += [f"{model.__doc__}\n", table(model, skip={"type"})]
-    parts += ["## `searcher`\n", "Keys of every searcher, besides `name`:\n", table(Searcher)]
+    parts += [
+        "## `searcher`\n",
+        "Keys that every searcher takes, besides `name`:\n",
+        table(Searcher),
+    ]
     for name, kind in SEARCHERS.items():
         parts += [f"### `{name}`\n", f"{kind.__doc__}\n"]
         skip = common | {"name"}
         if set(kind.model_fields) > skip:
             parts.append(table(kind, skip=skip, first=halving))
-    parts += ["## `checkpoint_storage`\n", "Keys of every kind, besides `type`:\n", table(Storage)]
+    parts += [
+        "## `checkpoint_storage`\n",
+        "Keys that every kind of storage takes, besides `type`:\n",
+        table(Storage),
+    ]
     for name, store in STORAGES.items():
         parts += [f"### `{name}`\n", f"{store.__doc__}\n", table(store, skip=storage | {"type"})]
     for key, model, extra in (

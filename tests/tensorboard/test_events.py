@@ -202,7 +202,7 @@ def test_a_disk_that_hangs_costs_points_not_time(
     events.close()
     points = read_points(blocked)
     assert [step for step, _ in points["x"]] == list(range(100))
-    assert "does not keep up" in caplog.text
+    assert "cannot keep up" in caplog.text
     assert len(caplog.records) == 1
 
 

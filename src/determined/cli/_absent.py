@@ -23,21 +23,21 @@ class Absent(click.Command):
         raise click.ClickException(self.reason)
 
 
-_ONE_USER = "There is one user, you: whoever may read DET_HOME may use what is in it."
+_ONE_USER = "There is only one user, you: anyone who can read DET_HOME can use what is in it."
 _OWN_TERMINAL = "There is no cluster to start it on: run it in your own terminal."
 _NOUNS = {
     "agent": "There are no agents: trials run on this machine. `det slot list` shows its slots.",
     "auth": _ONE_USER,
-    "command": f"{_OWN_TERMINAL} `det experiment create` runs what should have slots and a log.",
+    "command": f"{_OWN_TERMINAL} `det experiment create` runs commands that need slots and a log.",
     "deploy": "There is nothing to deploy: the first `det experiment create` starts what it needs.",
-    "dev": "There is no server to ask: most commands print data with --json.",
-    "master": "There is no master: `det supervisor status` and `det supervisor logs` tell of the "
+    "dev": "There is no server to query: most commands print data with --json.",
+    "master": "There is no master: `det supervisor status` and `det supervisor logs` show the "
     "process that runs experiments.",
-    "notebook": f"{_OWN_TERMINAL} In it, `determined.experimental.client` works as in scripts.",
+    "notebook": f"{_OWN_TERMINAL} `determined.experimental.client` works there as in scripts.",
     "oauth": _ONE_USER,
     "rbac": _ONE_USER,
     "resource-pool": "All slots of this machine are one pool: `det slot list` shows them.",
-    "resources": "There is no accounting of slots: `det experiment describe` has the times.",
+    "resources": "Slot usage is not accounted: `det experiment describe` shows the times.",
     "shell": f"{_OWN_TERMINAL} `det trial debug ID` runs a trial by hand.",
     "task": "Trials are the only tasks: `det trial logs ID`, `det slot list`.",
     "template": "Templates are files: `det experiment create --template FILE` takes one.",

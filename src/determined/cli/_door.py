@@ -41,7 +41,8 @@ def warn_if_full(service: Service) -> bool:
     is_full = service.home.is_full
     if is_full:
         click.echo(
-            f"note: the disk of {service.home.path} is full: experiments wait until there is room.",
+            f"note: the disk of {service.home.path} is full: experiments wait until there is "
+            "space.",
             err=True,
         )
     return is_full

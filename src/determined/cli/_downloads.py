@@ -62,6 +62,6 @@ def best_checkpoints(
         name = metric or record.searcher_metric
         raise click.ClickException(
             f"No checkpoint of experiment {experiment_id} has a validation with the metric "
-            f"{name!r}. `det experiment list-checkpoints {experiment_id}` shows what there is."
+            f"{name!r}. `det experiment list-checkpoints {experiment_id}` lists them all."
         )
     return found

@@ -50,7 +50,7 @@ def _run(command: click.Command, arguments: list[str]) -> int:
         return ERROR
     except Exception:
         traceback.print_exc()
-        complain("this is a fault of `det` itself; the lines above tell where")
+        complain("this is a bug in `det` itself; the traceback above shows where")
         return ERROR
 
 
@@ -86,7 +86,7 @@ def _show_usage(error: click.UsageError) -> None:
     if error.ctx is not None:
         path = error.ctx.command_path
         click.echo(error.ctx.get_usage(), err=True)
-        click.echo(f"`{path} --help` tells more.\n", err=True)
+        click.echo(f"`{path} --help` shows more.\n", err=True)
     complain(error.format_message())
 
 

@@ -84,8 +84,8 @@ class Follower:
             complain("interrupted")
             return INTERRUPTED
         click.echo(
-            f"\nDetached: experiment {self._id} goes on. `{again}` follows it again, "
-            f"`det experiment kill {self._id}` ends it.",
+            f"\nDetached: experiment {self._id} keeps running. `{again}` follows it again, `det "
+            f"experiment kill {self._id}` ends it.",
             err=True,
         )
         return INTERRUPTED
@@ -154,7 +154,7 @@ def progress_text(service: Service, experiment_id: int) -> str:
         best = f"{experiment.searcher_metric} {experiment.best_validation:.6g}"
         parts.append(f"best {best} (trial {experiment.best_trial_id})")
     if experiment.state == "PAUSED":
-        parts.append(f"`det experiment activate {experiment_id}` goes on")
+        parts.append(f"`det experiment activate {experiment_id}` resumes it")
     return "  ".join(parts)
 
 

@@ -74,6 +74,8 @@ def log_filter(
     try:
         pattern = None if search is None else re.compile(search)
     except re.error as error:
-        raise click.UsageError(f"--search: {search!r} is no regular expression: {error}.") from None
+        raise click.UsageError(
+            f"--search: {search!r} is not a regular expression: {error}."
+        ) from None
     minimum = None if level in (None, "UNSPECIFIED") else level
     return LogFilter(frozenset(rank_id), minimum, timestamp_after, timestamp_before, pattern)

@@ -76,7 +76,7 @@ _NOUNS = (
 def det(user: str | None, master: str | None) -> None:
     """Train PyTorch models: experiments on this machine, with no server.
 
-    `det help COMMAND` or `det COMMAND --help` tells more.
+    `det help COMMAND` or `det COMMAND --help` shows more.
     """
     if master:
         raise click.UsageError(

@@ -18,7 +18,7 @@ _LARGEST_ID = 2**63 - 1
 
 
 class _Number(click.IntRange):
-    """A whole number that the store can hold; help does not speak of that limit."""
+    """An integer that the store can hold; help does not speak of that limit."""
 
     def _describe_range(self) -> str:
         return f"x>={self.min}"

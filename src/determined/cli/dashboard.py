@@ -48,12 +48,12 @@ def dashboard(host: str, port: int | None, no_browser: bool) -> None:
         click.echo(f"Dashboard of {home.path}:\n\n    {address}\n")
         if not is_loopback(host):
             click.echo(
-                f"It listens on {host}: every machine that can reach this one can try to open it. "
-                "Who has the token can look at all experiments, and pause, kill and archive them. "
-                "The connection is not encrypted, so others on the network may read it along: "
-                "better leave --host out, and use `ssh -L`."
+                f"It listens on {host}: any machine that can reach this one can connect. Anyone "
+                "with the token can see all experiments, and pause, kill and archive them. The "
+                "connection is not encrypted, so others on the network may read it: it is safer "
+                "to leave out --host and use `ssh -L`."
             )
-        click.echo("Press Ctrl-C to end it; experiments go on.")
+        click.echo("Press Ctrl-C to stop it; experiments keep running.")
         sys.stdout.flush()
         if not no_browser:
             import webbrowser

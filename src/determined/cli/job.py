@@ -62,7 +62,7 @@ def list_jobs(limit: int, offset: int, pages: str, utc: bool, output: Output) ->
     ]
     shown = page_of(rows, limit, offset, pages)
     if output == "table" and not shown:
-        click.echo("Nothing runs or waits.")
+        click.echo("Nothing is running or waiting.")
         return
     show(headers, shown, output)
 

@@ -71,8 +71,8 @@ def list_slots(utc: bool, output: Output) -> None:
 
 absent(
     slot,
-    "Slots are not switched on and off one by one: DET_SLOTS and CUDA_VISIBLE_DEVICES say which "
-    "ones the supervisor uses when it starts.",
+    "Slots cannot be enabled and disabled one by one: DET_SLOTS and CUDA_VISIBLE_DEVICES "
+    "determine which ones the supervisor uses when it starts.",
     "enable",
     "disable",
 )

@@ -102,7 +102,7 @@ def check(as_json: bool) -> int:
         for fault in faults:
             click.echo(fault, err=True)
         if not faults:
-            click.echo(f"{service.home.path / 'store.db'} is whole.")
+            click.echo(f"{service.home.path / 'store.db'} is intact.")
         return ERROR if faults else OK
 
 
@@ -110,10 +110,11 @@ def check(as_json: bool) -> int:
 @yes_option
 @json_option
 def rebuild(yes: bool, as_json: bool) -> None:
-    """Make the records anew, when they are damaged, lost or older than the folders of the home.
+    """Rebuild the records when they are damaged, lost or older than the folders in the home.
 
-    What can be read of them is kept; the rest comes from the configurations, journals, logs and
-    exits in the folders of experiments. The old records stay as store.db.damaged-TIME. Runs go on.
+    Whatever can still be read is kept; the rest comes from the configurations, journals, logs and
+    exit codes in the experiments' folders. The old records are kept as store.db.damaged-TIME.
+    Runs continue.
     """
     from determined.platform.rebuild.rebuild import rebuild as make_anew
 
@@ -128,11 +129,11 @@ def rebuild(yes: bool, as_json: bool) -> None:
     if result.old is not None:
         click.echo(f"The old records are now {result.old}.")
     for table, error in sorted(result.damage.items()):
-        click.echo(f"{table}: not all of it could be read ({error}).")
+        click.echo(f"{table}: could only be read in part ({error}).")
     for what in result.restored:
         click.echo(f"Restored from its folder: {what}.")
     for what in result.lost:
         click.echo(f"Lost: {what}.", err=True)
     click.echo(
-        f"Rebuilt: {result.experiments} experiments; journals of {result.reread} trials read again."
+        f"Rebuilt: {result.experiments} experiments; journals of {result.reread} trials reread."
     )

@@ -33,13 +33,11 @@ def status(as_json: bool) -> int:
         if as_json:
             show_json(None if facts is None else asdict(facts))
         elif facts is None:
-            click.echo(
-                f"No supervisor is at work for {service.home.path}. One starts when it is needed."
-            )
+            click.echo(f"No supervisor is running for {service.home.path}. One starts when needed.")
         else:
             slots = "1 slot" if facts.slots == 1 else f"{facts.slots} slots"
             click.echo(
-                f"The supervisor of {facts.home} is at work: process {facts.pid}, "
+                f"The supervisor of {facts.home} is running: process {facts.pid}, "
                 f"version {facts.version}, {slots}."
             )
         return OK if facts is not None else ERROR
@@ -54,14 +52,14 @@ def start() -> int:
     with platform(wake=False) as service:
         facts = presence.find(service.home)
         if facts is not None:
-            done(f"The supervisor is at work already: process {facts.pid}.", **asdict(facts))
+            done(f"The supervisor is already running: process {facts.pid}.", **asdict(facts))
             return OK
         presence.start(service.home)
         deadline = time.monotonic() + _START_SECONDS
         while (facts := presence.find(service.home)) is None:
             if time.monotonic() > deadline:
                 raise click.ClickException(
-                    f"The supervisor does not start: see {service.home.supervisor_log}."
+                    f"The supervisor did not start: see {service.home.supervisor_log}."
                 )
             time.sleep(0.02)
         done(f"Started the supervisor: process {facts.pid}.", **asdict(facts))
@@ -77,11 +75,11 @@ def stop() -> int:
     with platform(wake=False) as service:
         facts = presence.find(service.home)
         if facts is None:
-            done("No supervisor is at work.", stopped=None)
+            done("No supervisor is running.", stopped=None)
             return OK
         if not presence.stop(service.home):
-            raise click.ClickException(f"The supervisor, process {facts.pid}, does not stop.")
-        done("Stopped the supervisor. Trials that run go on.", stopped=facts.pid)
+            raise click.ClickException(f"The supervisor, process {facts.pid}, did not stop.")
+        done("Stopped the supervisor. Running trials continue.", stopped=facts.pid)
         return OK
 
 

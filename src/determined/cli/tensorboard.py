@@ -67,9 +67,12 @@ def start(
     )
 
     if detach:
-        raise click.UsageError("--detach: it runs in this terminal; end the line with `&` instead.")
+        raise click.UsageError(
+            "--detach is not supported: TensorBoard runs in this terminal; append `&` to the "
+            "command instead."
+        )
     if not experiment_ids and not trial_ids:
-        raise click.UsageError("Name an experiment, or trials with -t.")
+        raise click.UsageError("Give an experiment, or trials with -t.")
     with platform() as service, _ends_on_signals():
         numbers = [number for group in trial_ids for number in group]
         trials = trials_of(service, dict.fromkeys(experiment_ids), dict.fromkeys(numbers))
@@ -86,7 +89,7 @@ def start(
 def _stay(server: TensorBoardServer, no_browser: bool) -> None:
     """Say where it is, until it or we are ended."""
     try:
-        click.echo(f"TensorBoard is running at: {server.url}\nCtrl-C ends it.")
+        click.echo(f"TensorBoard is running at: {server.url}\nCtrl-C stops it.")
         if not no_browser and sys.stdout.isatty():
             click.launch(server.url)
         status = server.wait()
@@ -114,6 +117,7 @@ def _ends_on_signals() -> Iterator[None]:
 
 absent(
     tensorboard,
-    "TensorBoard runs in the terminal in which `det tensorboard start` was called; Ctrl-C ends it.",
+    "TensorBoard runs in the terminal in which `det tensorboard start` was called; Ctrl-C stops "
+    "it.",
     *("config", "kill", "list", "logs", "ls", "open", "set"),
 )

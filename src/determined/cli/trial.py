@@ -88,7 +88,7 @@ def download(
 ) -> None:
     """Download one checkpoint of a trial: the best, the latest, or a given one."""
     if best + latest + (uuid is not None) != 1:
-        raise click.UsageError("Name one of --best, --latest and --uuid.")
+        raise click.UsageError("Give one of --best, --latest and --uuid.")
     if not best and (sort_by is not None or smaller_is_better is not None):
         raise click.UsageError("--sort-by and --smaller-is-better are for --best.")
     with platform() as service:
@@ -96,7 +96,7 @@ def download(
         if uuid is not None:
             found = service.checkpoint(uuid)
             if found.trial_id != trial_id:
-                raise click.UsageError(f"Checkpoint {uuid} is not of trial {trial_id}.")
+                raise click.UsageError(f"Checkpoint {uuid} does not belong to trial {trial_id}.")
         elif latest:
             found = _latest(service, trial_id)
         else:
@@ -130,7 +130,7 @@ def _latest(service: Service, trial_id: int) -> Checkpoint:
     where = CheckpointFilter(trial_id=trial_id, states=["COMPLETED"])
     found = service.reader.checkpoints(where, Order("steps_completed", descending=True), 1).rows
     if not found:
-        raise click.ClickException(f"Trial {trial_id} has no checkpoint that is whole.")
+        raise click.ClickException(f"Trial {trial_id} has no complete checkpoint.")
     return found[0]
 
 

@@ -40,7 +40,7 @@ def list_users(output: Output) -> None:
 @click.argument("username", required=False)
 def login(username: str | None) -> None:
     """Do nothing, for scripts that begin with it."""
-    click.echo("There is no server to log in to: everything works already.")
+    click.echo("There is no server to log in to: everything works without it.")
 
 
 @user.verb("logout")
@@ -52,7 +52,7 @@ def logout(username: str | None) -> None:
 
 absent(
     user,
-    "There is one user, you, as the operating system knows you: nothing can be changed here.",
+    "There is only one user: your account on this machine. Nothing can be changed here.",
     *("activate", "change-password", "create", "deactivate", "edit", "link-with-agent-user"),
     *("rename",),
 )

@@ -1,4 +1,4 @@
-"""What must hold between keys; each check looks at plain values and skips those that are wrong."""
+"""Checks across several keys, on plain values; values that are wrong by themselves are skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from determined.config._storage import is_below
 
 
 def check(config: dict[str, Any], *, managed: bool) -> Iterator[Problem]:
-    """Yield every problem that takes more than one key to see."""
+    """Yield every problem that involves more than one key."""
     yield from _entrypoint(config, managed)
     yield from _workspace(config)
     yield from _searcher(config, _section(config, "searcher"))
@@ -63,7 +63,7 @@ def _searcher(config: dict[str, Any], searcher: dict[str, Any]) -> Iterator[Prob
     no_length = searcher.get("max_length") is None and searcher.get("max_time") is None
     if searcher and no_length and name not in REMOVED and uses_harness(config.get("entrypoint")):
         yield Problem(
-            "missing; a trial class trains to this length",
+            "missing; says how long to train a trial class",
             ("searcher", "max_length"),
             "for example `max_length: {batches: 1000}`",
             points_at="key",
@@ -124,7 +124,7 @@ def _log_policies(policies: Any) -> Iterator[Problem]:
 
 def _group(group: dict[str, Any], path: Path, is_grid: bool) -> Iterator[Problem]:
     if is_grid and path == ("hyperparameters",) and not group:
-        words = "a grid needs hyperparameters, and there are none"
+        words = "a grid search needs hyperparameters, and there are none"
         yield Problem(words, path, points_at="key")
     for name, entry in group.items():
         here = (*path, name)
@@ -148,7 +148,7 @@ def _range(entry: dict[str, Any], path: Path, is_grid: bool) -> Iterator[Problem
         elif kind == "log":
             yield from _overflow(entry, path)
     if is_grid and entry.get("count") is None:
-        words = "missing; a grid needs the number of points in this range"
+        words = "missing; a grid search needs the number of points in this range"
         yield Problem(words, (*path, "count"), points_at="key")
 
 

@@ -12,11 +12,11 @@ from pydantic.fields import FieldInfo
 from determined.config._problems import listed
 from determined.config._types import Expected, Section
 
-_PLAIN = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+_PLAIN = {str: "text", bool: "true or false", int: "an integer", float: "a number"}
 
 
 def expected(field: FieldInfo, *, item: bool = False) -> str:
-    """Say what values a field, or an item of its list, takes: `a whole number >= 1`."""
+    """Say what values a field, or an item of its list, takes: `an integer >= 1`."""
     if item:
         return _words(next(iter(get_args(field.annotation)), Any), [])
     return _words(field.annotation, list(field.metadata))

@@ -1,4 +1,4 @@
-"""From the errors of the models to problems that tell people what to write instead."""
+"""Turn the errors of the models into problems that say what to write instead."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _KNOWN_MISTAKES = {
 }
 _STEPS = "a step was 100 batches; write `max_length: {batches: n}`"
 _OLD_NAMES: dict[Path, str] = {
-    ("batches_per_step",): "its name is scheduling_unit now",
+    ("batches_per_step",): "it is now called scheduling_unit",
     ("searcher", "max_steps"): _STEPS,
     ("searcher", "target_trial_steps"): _STEPS,
     ("searcher", "step_budget"): "write `max_trials: n`",
@@ -57,7 +57,7 @@ def explain_all(errors: Iterable[ErrorDetails]) -> list[Problem]:
 
 
 def explain(error: ErrorDetails) -> Problem | None:
-    """Return the problem behind an error of the models; None if another check tells it better."""
+    """Return the problem behind an error of the models; None if another check reports it better."""
     path, model, field, is_item = _walk(error["loc"])
     kind, value = error["type"], error["input"]
     if kind == "extra_forbidden":
@@ -80,7 +80,7 @@ def explain(error: ErrorDetails) -> Problem | None:
 
 
 def _walk(loc: tuple[int | str, ...]) -> tuple[Path, type[Section] | None, FieldInfo | None, bool]:
-    """Follow an error's location through the models; the branches of unions are no keys."""
+    """Follow an error's location through the models; branches of unions are not keys."""
     path: list[int | str] = []
     model: type[Section] | None = Configuration
     field: FieldInfo | None = None
@@ -124,7 +124,7 @@ def _unknown_key(path: Path, model: type[Section] | None) -> Problem:
 
 
 def _meant(path: Path, key: str, known: frozenset[str]) -> str | None:
-    """Say what to write instead of a key that nobody knows."""
+    """Suggest what to write instead of an unknown key."""
     if path in _OLD_NAMES:
         return _OLD_NAMES[path]
     if (near := nearest(key, sorted(known))) is not None:
@@ -144,7 +144,7 @@ def _relatives_with(key: str, model: type[Section] | None) -> str | None:
 
 
 def _elsewhere(key: str, path: Path) -> str | None:
-    """Say which section a key belongs to, if it was put into the wrong one."""
+    """Name the section a key belongs to, if it is in the wrong one."""
     places = []
     if len(path) > 1 and key in Configuration.known_keys():
         places.append("the top level")
@@ -160,7 +160,7 @@ def _elsewhere(key: str, path: Path) -> str | None:
 
 
 def _unknown_kind(path: Path, value: Any) -> Problem | None:
-    """A searcher, a storage or a hyperparameter of a kind that we do not know."""
+    """A searcher, storage or hyperparameter of an unknown kind."""
     if path[0] == "searcher":
         key, known = "name", tuple(SEARCHERS)
     else:

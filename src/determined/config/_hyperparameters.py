@@ -13,7 +13,7 @@ TYPES = ("const", "int", "double", "log", "categorical")
 
 
 class Const(Section):
-    """A value that every trial gets."""
+    """The same value for every trial."""
 
     keeps_null: ClassVar[frozenset[str]] = frozenset({"val"})
     type: Literal["const"] = Field(description="This entry is a constant.")
@@ -21,36 +21,38 @@ class Const(Section):
 
 
 class Int(Section):
-    """A whole number from `minval` to `maxval`, both included."""
+    """An integer from `minval` to `maxval`, both inclusive."""
 
-    type: Literal["int"] = Field(description="This entry is a range of whole numbers.")
+    type: Literal["int"] = Field(description="This entry is a range of integers.")
     minval: Whole = Field(description="The smallest value.")
     maxval: Whole = Field(description="The largest value.")
     count: AtLeast1 | None = Field(
-        default=None, description="How many points a grid takes from the range."
+        default=None, description="How many points of the range a grid search tries."
     )
 
 
 class Double(Section):
-    """A number from `minval` up to, but without, `maxval`."""
+    """A number from `minval` (inclusive) to `maxval` (exclusive)."""
 
     type: Literal["double"] = Field(description="This entry is a range of numbers.")
     minval: Number = Field(description="The smallest value.")
-    maxval: Number = Field(description="The end of the range.")
+    maxval: Number = Field(description="The upper bound, exclusive.")
     count: AtLeast1 | None = Field(
-        default=None, description="How many points a grid takes from the range."
+        default=None, description="How many points of the range a grid search tries."
     )
 
 
 class Log(Section):
-    """`base ** x` with x drawn evenly from `minval` up to `maxval`: the bounds are exponents."""
+    """`base ** x` with x uniform between `minval` and `maxval`: the bounds are exponents."""
 
     type: Literal["log"] = Field(description="This entry is a range on a logarithmic scale.")
     minval: Number = Field(description="The smallest exponent.")
-    maxval: Number = Field(description="The end of the range of exponents.")
-    base: Annotated[Number, Field(gt=0)] = Field(default=10.0, description="The base of the power.")
+    maxval: Number = Field(description="The largest exponent, exclusive.")
+    base: Annotated[Number, Field(gt=0)] = Field(
+        default=10.0, description="The base of the logarithm."
+    )
     count: AtLeast1 | None = Field(
-        default=None, description="How many points a grid takes from the range."
+        default=None, description="How many points of the range a grid search tries."
     )
 
 
@@ -59,7 +61,7 @@ class Categorical(Section):
 
     type: Literal["categorical"] = Field(description="This entry is a choice.")
     vals: Annotated[tuple[Free, ...], Field(min_length=1)] = Field(
-        description="The values to choose from, of any type, at least one."
+        description="The values to choose from: at least one, of any type."
     )
 
 

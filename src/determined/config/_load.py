@@ -1,4 +1,4 @@
-"""From a file, text or dictionary to a complete configuration, or to all of its problems."""
+"""Load a file, text or dictionary into a complete configuration, or report all of its problems."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _DEFAULT_POLICIES = [
 
 @dataclasses.dataclass(frozen=True)
 class Completion:
-    """What fills the gaps of a configuration: values of the moment and of the platform."""
+    """What fills in missing values: the time, a template and the platform's own settings."""
 
     created: int = 0
     """Unix seconds; the experiment's seed unless the configuration has one."""
     name: str = "Experiment"
     template: Mapping[str, Any] | str | None = None
-    """Another configuration (a dictionary, or YAML) that gives what this one leaves open."""
+    """Another configuration (a dictionary, or YAML) that supplies missing values."""
     checkpoint_storage: Mapping[str, Any] | None = None
-    """The platform's own storage."""
+    """The platform's default storage."""
     managed: bool = True
     """Whether the platform starts the trials, so that an entrypoint is needed."""
 
@@ -41,7 +41,7 @@ class Loaded:
 
     configuration: Configuration
     effective: dict[str, Any]
-    """All of it as plain values, every default filled in: what a trial sees."""
+    """The whole configuration as plain values with every default filled in: what a trial sees."""
     notes: tuple[Problem, ...]
 
 
@@ -77,7 +77,7 @@ def load(
 
 
 class _Loader:
-    """One load: the problems that were found so far, and the origins of values."""
+    """One load: the problems found so far, and where each value came from."""
 
     def __init__(self, source: str, completion: Completion) -> None:
         from determined.config._origins import Origins
@@ -112,7 +112,7 @@ class _Loader:
         return ConfigurationError(self._source, _ordered(self._problems))
 
     def _read(self, config: Mapping[str, Any] | str | bytes, source: str) -> dict[str, Any] | None:
-        """Return the mapping that a source holds; None, and a problem, if it holds none."""
+        """Return the mapping in a source; if there is none, note a problem and return None."""
         from determined.config import _plain, _yaml
 
         if isinstance(config, (str, bytes)):
@@ -152,7 +152,7 @@ class _Loader:
         return config
 
     def _completed(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Fill in what comes from the platform and from the moment."""
+        """Fill in the values of the platform and the time."""
         from determined.config._merge import merged
 
         platform: dict[str, Any] = {
@@ -209,7 +209,7 @@ def _distinct(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def _ordered(problems: Iterable[Problem]) -> list[Problem]:
-    """Errors first, each kind in the order of the file; what has no line comes last."""
+    """Errors first, then notes, each in file order; those without a line come last."""
 
     def position(problem: Problem) -> tuple[bool, bool, int, int]:
         line, column = (problem.place.line, problem.place.column) if problem.place else (0, 0)

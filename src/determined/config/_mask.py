@@ -31,7 +31,7 @@ def masked(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_secret(path: Path) -> bool:
-    """Whether the value at a path is nobody else's business."""
+    """Whether the value at a path is a secret."""
     if not path:
         return False
     inside_storage = path[0] in ("checkpoint_storage", "tensorboard_storage")
@@ -43,7 +43,7 @@ def is_secret(path: Path) -> bool:
 
 
 def is_about_secrets(line: str) -> bool:
-    """Whether a line of a file may hold a secret, so that it is better not repeated."""
+    """Whether a line of a file may hold a secret and so must not be shown."""
     return _SECRET_WORD.search(line) is not None
 
 
@@ -72,7 +72,7 @@ def _masked_variable(variable: str) -> str:
 
 
 def _masked_address(hook: str) -> str:
-    """A hook's URL often is its own password: keep its host alone."""
+    """A hook's URL often contains its credentials: keep only the host."""
     if not hook.startswith(("http://", "https://")):
         return hook
     try:

@@ -1,4 +1,4 @@
-"""Fill the gaps of a configuration from another one; pure functions over plain values."""
+"""Fill in missing values of a configuration from another one; pure functions over plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Keys = tuple[str, ...]
 
 
 def merged(own: Any, other: Any) -> Any:
-    """Return a configuration with what it leaves open taken from another.
+    """Return a configuration with its missing values taken from another.
 
     Scalars and lists of its own win, mappings merge key by key. A null leaves a key open.
     """
@@ -57,7 +57,7 @@ def _by(key: str) -> Callable[[Any, Any, Keys], Any]:
 
 
 def _hyperparameters(own: Any, other: Any, path: Keys) -> Any:
-    """Merge groups with groups only; any value of its own wins, a null too."""
+    """Merge groups with groups only; a value of its own always wins, even null."""
     groups = isinstance(own, dict) and isinstance(other, dict)
     if not groups or (path != ("hyperparameters",) and ("type" in own or "type" in other)):
         return own

@@ -44,66 +44,74 @@ def _once(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Configuration(Section):
-    """What an experiment is: its code's entrypoint, its search, and how its trials are run."""
+    """One experiment: its entrypoint, its search, and how its trials run."""
 
-    name: Text = Field(description="The name of the experiment; three random words by default.")
-    description: Text | None = Field(default=None, description="What the experiment is about.")
+    name: Text = Field(description="The experiment's name.")
+    description: Text | None = Field(default=None, description="A longer description, for people.")
     labels: Annotated[Items[Text], AfterValidator(_once)] = Field(
-        default=(), description="Words to find the experiment by."
+        default=(), description="Labels to filter experiments by."
     )
     data: FreeMap = Field(
         default={},
-        description="Anything for the training code; `data.secrets` is masked when shown.",
+        description="Free-form settings for training code; `data.secrets` is masked when shown.",
     )
-    workspace: Text = Field(default=DEFAULT_WORKSPACE, description="The workspace of the project.")
-    project: Text = Field(default=DEFAULT_WORKSPACE, description="The project of the experiment.")
+    workspace: Text = Field(
+        default=DEFAULT_WORKSPACE, description="The workspace that holds the project."
+    )
+    project: Text = Field(
+        default=DEFAULT_WORKSPACE, description="The project that holds the experiment."
+    )
     entrypoint: Command | None = Field(
         default=None,
-        description="What a trial runs: a command, as text for the shell or as its words.",
+        description="The command that starts a trial: text for the shell, or a list of arguments.",
     )
     hyperparameters: Annotated[
         dict[str, Hyperparameter], Expected("a mapping of names to values or ranges")
-    ] = Field(
-        default={}, description="What trials differ in: constants, ranges and groups of them."
-    )
-    searcher: AnySearcher = Field(description="Which trials are run, and to which length.")
-    resources: Resources = Field(default=Resources(), description="What trials run on.")
+    ] = Field(default={}, description="Constants, ranges to search, and nested groups of both.")
+    searcher: AnySearcher = Field(description="Which trials run, and for how long.")
+    resources: Resources = Field(default=Resources(), description="What each trial runs on.")
     checkpoint_storage: AnyStorage = Field(
-        description="Where checkpoints live; which of them stay."
+        description="Where checkpoints are stored, and which are kept."
     )
     checkpoint_policy: Literal["best", "all", "none"] = Field(
-        default="best", description="Save after which validations; `module:Class` entrypoints only."
+        default="best",
+        description="Which validations save a checkpoint; `module:Class` entrypoints only.",
     )
     max_restarts: AtLeast0 = Field(
-        default=5, description="How often a trial that fails without progress is started again."
+        default=5,
+        description="How many times to restart a trial that fails without making progress.",
     )
     max_wall_time: Duration | None = Field(
         default=None,
-        description="How long the experiment may run; then its trials save and it ends.",
+        description="Time limit of the experiment; its trials then save a checkpoint and it ends.",
     )
     max_trial_wall_time: Duration | None = Field(
-        default=None, description="How long each trial may run; then it saves and ends."
+        default=None, description="Time limit of each trial; it then saves a checkpoint and ends."
     )
     preemption_timeout: AtLeast0 = Field(
-        default=300, description="Seconds that a trial has to save when it is asked to stop."
+        default=300,
+        description="Seconds a trial has to save a checkpoint when it is asked to stop.",
     )
-    reproducibility: Reproducibility = Field(description="What makes a second run the same.")
+    reproducibility: Reproducibility = Field(description="What makes runs reproducible.")
     debug: Flag = Field(
-        default=False, description="Whether trials log more, and dump stacks regularly."
+        default=False, description="Whether trials log more and dump their stacks regularly."
     )
-    profiling: Profiling = Field(default=Profiling(), description="Samples of the machine.")
+    profiling: Profiling = Field(
+        default=Profiling(), description="System metrics, sampled while trials run."
+    )
     environment: Environment = Field(
-        default=Environment(), description="The interpreter and environment of trials."
+        default=Environment(),
+        description="The trials' Python interpreter and environment variables.",
     )
     log_policies: Items[LogPolicy] = Field(
         default=(),
-        description="What lines in the log lead to; merged by name with the default ones.",
+        description="Actions on log lines that match a pattern; merged by name with the defaults.",
     )
     retention_policy: RetentionPolicy = Field(
-        default=RetentionPolicy(), description="How long records stay."
+        default=RetentionPolicy(), description="How long logs are kept."
     )
     integrations: Integrations = Field(
-        default=Integrations(), description="What is told when the experiment ends."
+        default=Integrations(), description="Commands and URLs to call when the experiment ends."
     )
     min_validation_period: Length = Field(
         default={"batches": 0}, description="Old form, `module:Class` only: how often to validate."
@@ -112,20 +120,21 @@ class Configuration(Section):
         default={"batches": 0}, description="Old form, `module:Class` only: how often to save."
     )
     scheduling_unit: AtLeast1 = Field(
-        default=100, description="Old form, `module:Class` only: batches between two reports."
+        default=100, description="Old form, `module:Class` only: batches between metric reports."
     )
-    records_per_epoch: AtLeast0 = Field(default=0, description="Old form: records of an epoch.")
+    records_per_epoch: AtLeast0 = Field(default=0, description="Old form: records in an epoch.")
     perform_initial_validation: Flag = Field(
         default=False, description="Old form, `module:Class` only: validate before training."
     )
     optimizations: Optimizations = Field(
-        default=Optimizations(), description="Old form, `module:Class` only: distributed training."
+        default=Optimizations(),
+        description="Old form, `module:Class` only: settings of distributed training.",
     )
     bind_mounts: Items[BindMount] = Field(
         default=(), description="No effect: there are no containers."
     )
-    slurm: FreeMap = Field(default={}, description="No effect: no Slurm is involved.")
-    pbs: FreeMap = Field(default={}, description="No effect: no PBS is involved.")
+    slurm: FreeMap = Field(default={}, description="No effect: Slurm is not supported.")
+    pbs: FreeMap = Field(default={}, description="No effect: PBS is not supported.")
     security: Free = Field(default=None, description=_DEAD)
     tensorboard_storage: Free = Field(default=None, description=_DEAD)
     data_layer: Free = Field(default=None, description=_DEAD)
@@ -133,7 +142,7 @@ class Configuration(Section):
 
 
 def plain(value: Any) -> Any:
-    """Write a model, and all in it, as dictionaries and lists, what tells its kind first."""
+    """Convert a model to plain dictionaries and lists, with `name` and `type` first."""
     if isinstance(value, Section):
         fields = type(value).model_fields
         names = sorted(fields, key=lambda name: name not in ("name", "type"))

@@ -1,4 +1,4 @@
-"""What to tell at creation: keys that do nothing here, and things that may surprise."""
+"""Notes for the author of a configuration: keys without effect, and possible surprises."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from determined.config._problems import Path, Problem
 
 _NO_EFFECT: dict[Path, str] = {
     ("bind_mounts",): "there are no containers; trials see the machine's own paths",
-    ("slurm",): "no Slurm is involved",
-    ("pbs",): "no PBS is involved",
+    ("slurm",): "Slurm is not supported",
+    ("pbs",): "PBS is not supported",
     ("environment", "image"): "there are no containers; see environment.python and virtualenv",
-    ("integrations", "pachyderm"): "no Pachyderm is involved",
+    ("integrations", "pachyderm"): "Pachyderm is not supported",
     ("integrations", "webhooks"): "give a URL or a command: integrations.on_end, on_failure",
 }
 _HARNESS_ONLY: dict[Path, str] = {
@@ -44,7 +44,7 @@ _NO_LONGER: dict[Path, str] = {
 
 
 def notes(config: dict[str, Any]) -> Iterator[Problem]:
-    """Yield what the author of a configuration may want to know; `config` as it was written."""
+    """Yield notes for the author of a configuration; `config` is as it was written."""
     for path, reason in _NO_EFFECT.items():
         if _is_set(config, path):
             yield _note(f"no effect: {reason}", path)
@@ -62,7 +62,7 @@ def notes(config: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _launcher(entrypoint: Any) -> Iterator[Problem]:
-    """Tell of launchers that would not be found."""
+    """Warn about launchers that do not exist here."""
     words = entrypoint.split() if isinstance(entrypoint, str) else entrypoint
     if not isinstance(words, list):
         return
@@ -81,7 +81,7 @@ def _note(message: str, path: Path) -> Problem:
 
 
 def _is_set(config: Any, path: Path) -> bool:
-    """Whether a file asks for something here: more than nothing, or than what holds anyway."""
+    """Whether a file sets something here: a value that is neither empty nor the default."""
     value = config
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
@@ -93,7 +93,7 @@ def _is_set(config: Any, path: Path) -> bool:
 
 
 def _drawn(entry: Any, path: Path) -> Iterator[Problem]:
-    """Tell of ranges under `single`: its one trial gets values drawn from them."""
+    """Note ranges under `single`: its one trial gets values drawn from them."""
     if not isinstance(entry, dict):
         return
     if len(path) > 1 and "type" in entry:

@@ -1,4 +1,4 @@
-"""Forms that older files use, brought into today's form, with notes that show it."""
+"""Convert the forms of older files to the current ones, with notes that show how."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = ("batches", "records", "epochs")
 
 @dataclasses.dataclass(frozen=True)
 class Modern:
-    """A configuration in today's form, where its new keys came from, and what to tell."""
+    """A configuration in its current form, where its new keys came from, and notes about it."""
 
     config: dict[str, Any]
     moved: dict[Path, Path]
@@ -39,7 +39,7 @@ def uses_harness(entrypoint: Any) -> bool:
 
 
 def modern(config: dict[str, Any]) -> Modern:
-    """Bring every old form into today's."""
+    """Convert every old form."""
     new = Modern(dict(config), {}, [])
     _entrypoint(new)
     _searcher_length(new)
@@ -65,7 +65,7 @@ def _entrypoint(new: Modern) -> None:
 
 
 def _searcher_length(new: Modern) -> None:
-    """`max_length` alone says for the halving searchers what max_time and time_metric say today."""
+    """For the halving searchers, `max_length` alone once meant max_time and time_metric."""
     searcher = new.config.get("searcher")
     if not isinstance(searcher, dict) or searcher.get("max_length") is None:
         if isinstance(searcher, dict):
@@ -95,7 +95,7 @@ def _searcher_length(new: Modern) -> None:
 
 
 def _harness_length(new: Modern, searcher: dict[str, Any]) -> None:
-    """The harness trains to `max_length`: the longest a halving searcher lets a trial go."""
+    """The harness trains to `max_length`: the longest that a halving searcher trains a trial."""
     wanted = searcher.get("name") in _HALVING and uses_harness(new.config.get("entrypoint"))
     unit, count = searcher.get("time_metric"), searcher.get("max_time")
     if wanted and unit in _UNITS and _is_count(count):
@@ -109,7 +109,7 @@ def _is_count(value: Any) -> TypeGuard[float]:
 
 
 def _unit_and_count(searcher: dict[str, Any]) -> tuple[str, int] | None:
-    """Return what `max_length` says, if it says something; what is wrong with it is told later."""
+    """Return what `max_length` says, if anything; mistakes in it are reported later."""
     length = searcher["max_length"]
     if isinstance(length, dict):
         given = [(unit, count) for unit, count in length.items() if count is not None]
@@ -127,7 +127,7 @@ def _unit_class(unit: str, count: int) -> str:
 
 
 def _environment_variables(new: Modern) -> None:
-    """A plain list holds for every device; `gpu` is an older name of `cuda`."""
+    """A plain list applies to every device; `gpu` is an older name of `cuda`."""
     environment = new.config.get("environment")
     if not isinstance(environment, dict):
         return
@@ -155,7 +155,7 @@ def _log_policies(new: Modern) -> None:
 
 
 def _named_apart(policies: list[Any], written: list[Any]) -> list[Any]:
-    """Number the names that old policies got from one and the same pattern."""
+    """Number the names of old policies that share a pattern."""
     seen: dict[str, int] = {}
     apart = []
     for policy, old in zip(policies, written, strict=True):

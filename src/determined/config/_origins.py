@@ -11,26 +11,26 @@ from determined.config._yaml import Marks
 
 
 class Origins:
-    """Finds the place of a path: its own, or that of the nearest thing around it."""
+    """Finds where a path was written: its own place, or that of its nearest parent."""
 
     def __init__(self, source: str) -> None:
         self._default = source
         self._found: dict[Path, tuple[str, Marks | None]] = {}
 
     def add(self, source: str, marks: Mapping[Path, Marks]) -> None:
-        """Take the places of a file; those of an earlier one count where both have a path."""
+        """Add the places of a file; those of an earlier file win where both have a path."""
         for path, mark in marks.items():
             self._found.setdefault(path, (source, mark))
 
     def override(self, path: Path, source: str) -> None:
-        """Remember that a value came from elsewhere, with no line to show."""
+        """Remember that a value came from elsewhere and has no line to show."""
         inside = [known for known in self._found if known[: len(path)] == path]
         for known in inside:
             del self._found[known]
         self._found[path] = (source, None)
 
     def located(self, problem: Problem, moved: Mapping[Path, Path]) -> Problem:
-        """Return the problem with the place that it is about, in the words of its author."""
+        """Return the problem with its place and its path as the author wrote them."""
         path = _original(problem.path, moved)
         around = path
         while around not in self._found and around:
@@ -46,7 +46,7 @@ class Origins:
         if marks is None:
             return None
         place = marks.value if exact and problem.points_at == "value" else marks.key
-        # A line that may hold a secret is better not repeated.
+        # Do not repeat a line that may hold a secret.
         return dataclasses.replace(place, text="") if is_about_secrets(place.text) else place
 
 

@@ -48,7 +48,7 @@ def _word(text: str) -> Any:
 
 
 def with_value(config: dict[str, Any], path: Path, value: Any) -> dict[str, Any] | Path:
-    """Return a copy with one value set; or the path of what is in the way and no mapping."""
+    """Return a copy with one value set; or the path of a value in the way that is not a mapping."""
     key = str(path[0])
     if len(path) == 1:
         return {**config, key: value}

@@ -1,4 +1,4 @@
-"""Dictionaries that Python code hands in: only what a YAML file could hold gets through."""
+"""Dictionaries passed from Python: only values that a YAML file could hold are accepted."""
 
 from __future__ import annotations
 

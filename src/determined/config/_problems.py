@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, or worth knowing about it, and where that stands."""
+"""Errors in a configuration and notes about it, and the line each belongs to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One thing to say about a configuration: an error, or a note about what was understood."""
+    """One error in a configuration, or one note about how it was read."""
 
     message: str
     path: Path = ()
@@ -69,13 +69,13 @@ class Problem:
 
 
 def dotted(path: Path) -> str:
-    """Write a path as people do: `log_policies[0].pattern`."""
+    """Write a path the way people do: `log_policies[0].pattern`."""
     words = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return words.lstrip(".")
 
 
 def shown(value: object, *, inside: bool = False) -> str:
-    """Write a value that came, short enough for a line; with `inside`, what a mapping holds."""
+    """Show a value, short enough for a line; with `inside`, show the contents of a mapping."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, dict):
@@ -100,6 +100,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Join words as a sentence does: `a, b or c`."""
+    """Join words as in a sentence: `a, b or c`."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last

@@ -1,4 +1,4 @@
-"""The `searcher` section: which trials an experiment runs, and which of them to the end."""
+"""The `searcher` section: which trials an experiment runs, and for how long."""
 
 from __future__ import annotations
 
@@ -25,25 +25,23 @@ Sampler = Literal["random", "tpe", "gp", "cmaes", "qmc"]
 Name = Annotated[Text, Field(min_length=1)]
 Divisor = Annotated[Number, Field(gt=1)]
 
-_SAMPLER = "Who proposes values: random draws, or a model of the results so far."
-_CONCURRENT = "How many trials are live at once; 0: no limit."
-_CONCURRENT_RUNGS = "How many trials are live at once; 0: as many as the rungs ask for."
-_MAX_TIME = "The length of training of a trial that is never stopped, in units of `time_metric`."
-_TIME_METRIC = "The key of validation metrics that tells how far a trial is: batches, epochs, ..."
+_SAMPLER = "What proposes values: random draws, or a model of the results so far."
+_CONCURRENT = "How many trials may be active at once; 0: no limit."
+_CONCURRENT_RUNGS = "How many trials may be active at once; 0: as many as the rungs call for."
+_MAX_TIME = "How long a trial that is never stopped early trains, in units of `time_metric`."
+_TIME_METRIC = "The validation metric that measures a trial's progress: batches, epochs, ..."
 _STOP_ONCE = (
-    "Whether a trial that does not go on at a rung is stopped for good, or may go on later."
+    "Whether a trial that is not promoted stops for good (true) or may be promoted later (false)."
 )
-_DIVISOR = "One of this many trials goes on at each rung."
-_MAX_TRIALS = "How many trials to run; ones with invalid hyperparameters are not counted."
+_DIVISOR = "Promote one in this many trials at each rung."
+_MAX_TRIALS = "How many trials to run, not counting those with invalid hyperparameters."
 
 
 class Searcher(Section):
     """The keys that every searcher takes."""
 
-    metric: Name = Field(description="The validation metric that decides which trial is better.")
-    smaller_is_better: Flag = Field(
-        default=True, description="Whether the metric is to be minimised."
-    )
+    metric: Name = Field(description="The validation metric to optimize.")
+    smaller_is_better: Flag = Field(default=True, description="Whether to minimize the metric.")
     source_trial_id: AtLeast1 | None = Field(
         default=None, description="Start every trial from the latest checkpoint of this trial."
     )
@@ -52,10 +50,10 @@ class Searcher(Section):
     )
     max_length: MaxLength | None = Field(
         default=None,
-        description="Old form: the length of training; pass it to `fit(max_length=...)`.",
+        description="Old form: how long to train; pass `fit(max_length=...)` instead.",
     )
     unit: Unit | None = Field(
-        default=None, description="Old form: the unit of a bare `max_length`."
+        default=None, description="Old form: the unit of a `max_length` without one."
     )
 
 
@@ -66,7 +64,7 @@ class Single(Searcher):
 
 
 class Random(Searcher):
-    """Trials with values drawn at random, or proposed by a model."""
+    """Trials with values drawn at random or proposed by a model."""
 
     name: Literal["random"] = Field(description="Trials drawn at random.")
     max_trials: AtLeast1 = Field(description=_MAX_TRIALS)
@@ -101,39 +99,41 @@ class Halving(Searcher):
 
 
 class AsyncHalving(Halving):
-    """Many trials, of which the best go on from rung to rung."""
+    """Asynchronous successive halving: only the best trials are promoted from rung to rung."""
 
-    name: Literal["async_halving"] = Field(description="Successive halving, asynchronously.")
-    num_rungs: AtLeast1 = Field(description="How many times trials are compared.")
+    name: Literal["async_halving"] = Field(description="Asynchronous successive halving.")
+    num_rungs: AtLeast1 = Field(
+        description="How many rungs there are: how often trials are compared."
+    )
 
 
 class AdaptiveAsha(Halving):
-    """Several brackets of asynchronous halving, from eager to patient."""
+    """Several brackets of asynchronous halving, which stop trials more or less early."""
 
     name: Literal["adaptive_asha"] = Field(description="Brackets of asynchronous halving.")
     mode: Literal["standard", "aggressive", "conservative"] = Field(
         default="standard",
-        description="How many brackets: aggressive has one, conservative the most.",
+        description="How many brackets: one if aggressive, the most if conservative.",
     )
-    max_rungs: AtLeast1 = Field(default=5, description="The most rungs that a bracket has.")
+    max_rungs: AtLeast1 = Field(default=5, description="The maximum number of rungs in a bracket.")
     bracket_rungs: Items[AtLeast1] = Field(
-        default=(), description="The rungs of each bracket, instead of those that `mode` gives."
+        default=(), description="The number of rungs of each bracket, instead of what `mode` gives."
     )
 
 
 class Custom(Searcher):
-    """A method of the user's own; keys that we do not know go to it."""
+    """A search method of your own; all further keys are passed to it."""
 
     model_config = ConfigDict(extra="allow")
     keeps_null: ClassVar[frozenset[str]] = frozenset()
-    name: Literal["custom"] = Field(description="A method of your own.")
+    name: Literal["custom"] = Field(description="A search method of your own.")
     class_: Annotated[
         Text,
         matching(
             re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*").fullmatch, "a class as `module:Class`"
         ),
         Expected("a class as `module:Class`"),
-    ] = Field(alias="class", description="Where the method is: `module:Class` in the model code.")
+    ] = Field(alias="class", description="The method's class in the model code, as `module:Class`.")
 
 
 SEARCHERS: dict[str, type[Searcher]] = {

@@ -1,4 +1,4 @@
-"""The smaller sections: resources, environment, log policies, old optimizations and the like."""
+"""The smaller sections: resources, environment, log policies, old optimizations and others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NO_CONTAINERS = "No effect: there are no containers."
 
 
 class Device(Section):
-    """A device of the host that a container would see."""
+    """A host device that a container would see."""
 
     host_path: Text = Field(description=_NO_CONTAINERS)
     container_path: Text = Field(description=_NO_CONTAINERS)
@@ -50,25 +50,27 @@ def _device(value: Any) -> Any:
 
 
 class Resources(Section):
-    """What trials run on."""
+    """What each trial runs on."""
 
     slots_per_trial: AtLeast0 = Field(
         default=1,
-        description="Slots (GPUs, or CPU slots without any) of a trial; 0: one CPU process.",
+        description="Slots per trial: GPUs, or CPU slots if there are none. 0: one CPU process.",
     )
     trials_per_slot: AtLeast1 = Field(
-        default=1, description="How many trials share a slot; needs trials of at most one slot."
+        default=1, description="How many trials share a slot; needs `slots_per_trial` of at most 1."
     )
     max_slots: AtLeast0 | None = Field(
-        default=None, description="The most slots that the experiment uses at once; null: no limit."
+        default=None, description="The most slots the experiment may use at once; null: no limit."
     )
-    priority: Priority | None = Field(default=None, description="From 1 to 99; lower runs first.")
+    priority: Priority | None = Field(
+        default=None, description="Priority from 1 to 99; lower numbers run first."
+    )
     resource_pool: Text = Field(
         default="",
-        description="On a cluster, a custom resource or the label `pool` of the nodes to use.",
+        description="On a cluster: the custom resource or the `pool` label of the nodes to use.",
     )
     weight: Annotated[Number, Field(gt=0)] = Field(
-        default=1.0, description="No effect: fair share."
+        default=1.0, description="No effect: scheduling is by priority, not fair share."
     )
     is_single_node: Flag | None = Field(default=None, description="No effect on one machine.")
     shm_size: Size | None = Field(default=None, description=_NO_CONTAINERS)
@@ -80,20 +82,21 @@ class Resources(Section):
 
 
 class Optimizations(Section):
-    """Old settings of distributed training, read for entrypoints `module:Class`."""
+    """Old settings of distributed training, read for `module:Class` entrypoints."""
 
     aggregation_frequency: AtLeast1 = Field(
-        default=1, description="Batches whose gradients are summed before a step."
+        default=1, description="Batches to accumulate gradients over before an optimizer step."
     )
     average_aggregated_gradients: Flag = Field(
-        default=True, description="Whether summed gradients are divided by their number."
+        default=True,
+        description="Whether to average accumulated gradients instead of summing them.",
     )
     average_training_metrics: Flag = Field(
         default=True,
-        description="Whether training metrics are averaged over ranks; they always are.",
+        description="No effect: training metrics are always averaged over ranks.",
     )
     gradient_compression: Flag = Field(
-        default=False, description="Whether gradients travel in half precision."
+        default=False, description="Whether to all-reduce gradients in half precision."
     )
     mixed_precision: Literal["O0", "O1", "O2", "O3"] = Field(default="O0", description="No effect.")
     grad_updates_size_file: Text | None = Field(default=None, description="No effect.")
@@ -103,10 +106,10 @@ class Optimizations(Section):
 
 
 class Profiling(Section):
-    """Samples of the machine while trials run."""
+    """System metrics, sampled while trials run."""
 
     enabled: Flag = Field(
-        default=False, description="Whether to sample CPU, memory, disk and GPUs."
+        default=False, description="Whether to sample CPU, memory, disk and GPU usage."
     )
     begin_on_batch: AtLeast0 = Field(default=0, description="No effect.")
     end_after_batch: AtLeast0 | None = Field(default=None, description="No effect.")
@@ -124,7 +127,7 @@ Variable = Annotated[
 
 
 class VariablesByDevice(Section):
-    """Environment variables of trials, by what they run on."""
+    """Environment variables of trials, by device."""
 
     cpu: Items[Variable] = Field(default=(), description="Variables of trials without a GPU.")
     cuda: Items[Variable] = Field(default=(), description="Variables of trials on NVIDIA GPUs.")
@@ -132,20 +135,23 @@ class VariablesByDevice(Section):
 
 
 class Environment(Section):
-    """What trials run in: the creator's interpreter and environment, unless told otherwise."""
+    """What trials run in; by default, the environment that created the experiment."""
 
     environment_variables: Annotated[
         VariablesByDevice, Expected("a list of NAME=VALUE, or such lists by device")
     ] = Field(
         default=VariablesByDevice(),
-        description="Variables as a list of NAME=VALUE, or such lists by device (cpu, cuda, rocm).",
+        description="A list of NAME=VALUE, or one such list per device (cpu, cuda, rocm).",
     )
-    python: Text | None = Field(default=None, description="The Python interpreter of trials.")
+    python: Text | None = Field(
+        default=None, description="The Python interpreter to run trials with."
+    )
     virtualenv: Text | None = Field(
-        default=None, description="The virtual environment of trials, instead of `python`."
+        default=None, description="The virtual environment to run trials in, instead of `python`."
     )
     warm_start: Flag = Field(
-        default=True, description="Whether trials may start from a process that has torch loaded."
+        default=True,
+        description="Whether trials may start from a process that has already imported torch.",
     )
     image: (
         Annotated[
@@ -172,7 +178,7 @@ def _image(value: Any) -> Any:
 
 
 class BindMount(Section):
-    """A folder of the host that a container would see."""
+    """A host folder that a container would mount."""
 
     host_path: Text = Field(description=_NO_CONTAINERS)
     container_path: Text = Field(description=_NO_CONTAINERS)
@@ -191,45 +197,49 @@ def _is_pattern(text: str) -> bool:
 
 
 class LogPolicy(Section):
-    """What a line in a trial's log leads to."""
+    """What to do about log lines that match a pattern."""
 
     keeps_null: ClassVar[frozenset[str]] = frozenset({"pattern"})
-    name: Annotated[Text, Field(min_length=1)] = Field(description="The tag of trials that match.")
+    name: Annotated[Text, Field(min_length=1)] = Field(
+        description="The tag that matching trials get."
+    )
     pattern: Annotated[Text, matching(_is_pattern, "a regular expression")] | None = Field(
-        default=None, description="Searched in every line of the log; null: the policy is off."
+        default=None,
+        description="A regular expression, searched in every log line; null turns the policy off.",
     )
     action: Literal["cancel_retries", "exclude_node"] | None = Field(
         default=None,
-        description="No restart after a failure, or a restart elsewhere; null: only a tag.",
+        description="Do not restart after a failure, or restart on another node; null: only tag.",
     )
 
 
 class RetentionPolicy(Section):
-    """How long records stay."""
+    """How long logs are kept."""
 
     log_retention_days: Days | None = Field(
-        default=None, description="Days that logs stay: -1 for ever, 0 until the next cleanup."
+        default=None,
+        description="Days to keep logs: -1 keeps them forever, 0 until the next cleanup.",
     )
 
 
 class Reproducibility(Section):
-    """What makes a second run the same."""
+    """What makes runs reproducible."""
 
     experiment_seed: Seed = Field(
-        description="The seed of the search and of all trials; the time of creation by default."
+        description="The seed of the search and of all trials; by default the time of creation."
     )
 
 
 class Integrations(Section):
-    """What is told when an experiment ends."""
+    """Commands and URLs to call when an experiment ends."""
 
     on_end: Command | None = Field(
         default=None,
-        description="A command to run, or a URL to post to, when the experiment has ended.",
+        description="A command to run, or a URL to post to, when the experiment ends.",
     )
     on_failure: Command | None = Field(
         default=None,
-        description="A command to run, or a URL to post to, when the experiment has failed.",
+        description="A command to run, or a URL to post to, when the experiment fails.",
     )
     pachyderm: FreeMap | None = Field(default=None, description="No effect.")
     webhooks: FreeMap | None = Field(

@@ -1,4 +1,4 @@
-"""The `checkpoint_storage` section: where checkpoints live, and which of them stay."""
+"""The `checkpoint_storage` section: where checkpoints are stored, and which are kept."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ class Storage(Section):
     """The keys that every kind of storage takes."""
 
     save_experiment_best: AtLeast0 = Field(
-        default=0, description="How many of the experiment's best checkpoints stay."
+        default=0, description="How many of the experiment's best checkpoints to keep."
     )
     save_trial_best: AtLeast0 = Field(
-        default=1, description="How many of each trial's best checkpoints stay."
+        default=1, description="How many of each trial's best checkpoints to keep."
     )
     save_trial_latest: AtLeast0 = Field(
-        default=1, description="How many of each trial's latest checkpoints stay."
+        default=1, description="How many of each trial's latest checkpoints to keep."
     )
     gc: Literal["end", "continuous"] = Field(
-        default="end", description="When the others go: at the end of the experiment, or all along."
+        default="end",
+        description="When to delete the rest: at the end of the experiment, or continuously.",
     )
 
 
 class SharedFS(Storage):
-    """A folder that every machine sees."""
+    """A folder that every machine can reach."""
 
-    type: Literal["shared_fs"] = Field(description="A folder that every machine sees.")
+    type: Literal["shared_fs"] = Field(description="A folder that every machine can reach.")
     host_path: AbsolutePath = Field(description="The folder, as an absolute path.")
-    storage_path: Text | None = Field(default=None, description="A folder below `host_path`.")
+    storage_path: Text | None = Field(default=None, description="A subfolder of `host_path`.")
     container_path: Text | None = Field(
         default=None, description="No effect: there are no containers."
     )
@@ -59,36 +60,37 @@ class Directory(Storage):
 
 
 class S3(Storage):
-    """A bucket of S3, or of anything that speaks its protocol."""
+    """A bucket in S3 or an S3-compatible store."""
 
-    type: Literal["s3"] = Field(description="A bucket of S3 or a compatible store.")
+    type: Literal["s3"] = Field(description="A bucket in S3 or an S3-compatible store.")
     bucket: NonEmpty = Field(description="The bucket.")
     access_key: Text | None = Field(default=None, description="The access key; masked when shown.")
     secret_key: Text | None = Field(default=None, description="The secret key; masked when shown.")
     endpoint_url: Text | None = Field(
-        default=None, description="The address of a compatible store."
+        default=None, description="The endpoint of an S3-compatible store."
     )
-    prefix: Prefix | None = Field(default=None, description="What all keys start with.")
+    prefix: Prefix | None = Field(default=None, description="The prefix of all object keys.")
 
 
 class GCS(Storage):
-    """A bucket of Google Cloud Storage."""
+    """A bucket in Google Cloud Storage."""
 
-    type: Literal["gcs"] = Field(description="A bucket of Google Cloud Storage.")
+    type: Literal["gcs"] = Field(description="A bucket in Google Cloud Storage.")
     bucket: NonEmpty = Field(description="The bucket.")
-    prefix: Prefix | None = Field(default=None, description="What all keys start with.")
+    prefix: Prefix | None = Field(default=None, description="The prefix of all object keys.")
 
 
 class Azure(Storage):
-    """A container of Azure blobs."""
+    """A container in Azure Blob Storage."""
 
-    type: Literal["azure"] = Field(description="A container of Azure blobs.")
-    container: NonEmpty = Field(description="The container; made if it is missing.")
+    type: Literal["azure"] = Field(description="A container in Azure Blob Storage.")
+    container: NonEmpty = Field(description="The container; created if missing.")
     connection_string: Text | None = Field(
-        default=None, description="How to connect; masked when shown. Either this or `account_url`."
+        default=None,
+        description="The connection string; masked when shown. Give either this or `account_url`.",
     )
     account_url: Text | None = Field(
-        default=None, description="The account's address. Either this or `connection_string`."
+        default=None, description="The account's URL. Give either this or `connection_string`."
     )
     credential: Text | None = Field(
         default=None, description="The credential for `account_url`; masked when shown."

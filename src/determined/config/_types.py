@@ -27,17 +27,17 @@ _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?\s*([kKmMgGtTpP]i?[bB]?|[bB])?")
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """What to call a kind of value in messages and in the reference."""
+    """What messages and the reference call a kind of value."""
 
     words: str
 
 
 class Section(BaseModel):
-    """A mapping whose keys we know. A null stands for the default, as if the key were absent."""
+    """A mapping with known keys. Null means the default, as if the key were absent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
     keeps_null: ClassVar[frozenset[str]] = frozenset()
-    """Keys whose null is a value of its own."""
+    """Keys for which null is a value of its own."""
 
     @model_validator(mode="before")
     @classmethod
@@ -49,12 +49,12 @@ class Section(BaseModel):
 
     @classmethod
     def known_keys(cls) -> frozenset[str]:
-        """The keys as they stand in a file."""
+        """The keys as written in a file."""
         return frozenset(field.alias or name for name, field in cls.model_fields.items())
 
 
 def wrong(expected: str, item: int | None = None) -> PydanticCustomError:
-    """Build the error of a check of ours: what was expected; what came is added later.
+    """Build the error of one of our checks from what was expected; the value is added later.
 
     With `item` it is about that item of a list.
     """
@@ -62,7 +62,7 @@ def wrong(expected: str, item: int | None = None) -> PydanticCustomError:
 
 
 def _whole(value: Any) -> Any:
-    """Take 1e3 and 10.0 for the whole numbers that they are, as JSON Schema does."""
+    """Accept 1e3 and 10.0 as integers, as JSON Schema does."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -87,16 +87,16 @@ def _command(value: Any) -> Any:
     words = value if isinstance(value, (list, tuple)) else [value]
     bad = [i for i, word in enumerate(words) if not isinstance(word, str) or not word.strip()]
     if bad and words is value:
-        raise wrong("a word of the command", item=bad[0])
+        raise wrong("an argument of the command", item=bad[0])
     if bad or not words:
-        raise wrong("a command: text, or a list of its words")
+        raise wrong("a command: text, or a list of arguments")
     return value
 
 
 Command = Annotated[
     Text | tuple[Text, ...],
     BeforeValidator(_command),
-    Expected("a command: text, or a list of its words"),
+    Expected("a command: text, or a list of arguments"),
 ]
 
 
@@ -142,7 +142,7 @@ Size = Annotated[
 
 
 def matching(test: Callable[[str], object], expected: str) -> BeforeValidator:
-    """Build a check of text: `test` returns something true, or the text is refused."""
+    """Build a check of text: the text is rejected unless `test` returns something true."""
 
     def check(value: Any) -> Any:
         if isinstance(value, str) and not test(value):
@@ -165,7 +165,7 @@ def _length(value: Any) -> Any:
         raise wrong(example)
     count = _whole(next(iter(given.values())))
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise wrong(f"{example}, with n a whole number >= 0")
+        raise wrong(f"{example}, with n an integer >= 0")
     return {next(iter(given)): count}
 
 
@@ -191,7 +191,7 @@ def _max_length(value: Any) -> Any:
     count = _whole(value)
     if isinstance(count, int) and not isinstance(count, bool):
         if count < 1:
-            raise wrong("a whole number >= 1, or {batches: n}, {records: n} or {epochs: n}")
+            raise wrong("an integer >= 1, or {batches: n}, {records: n} or {epochs: n}")
         return count
     length = _length(value)
     if 0 in length.values():
@@ -207,5 +207,5 @@ MaxLength = Annotated[
             anyOf=[{"type": "integer", "minimum": 1}, _length_schema()]
         )
     ),
-    Expected("a whole number >= 1, or {batches: n}, {records: n} or {epochs: n}"),
+    Expected("an integer >= 1, or {batches: n}, {records: n} or {epochs: n}"),
 ]

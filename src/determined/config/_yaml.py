@@ -67,7 +67,7 @@ def plain_scalar(text: str) -> Any:
 
 
 def in_older_yaml(text: str) -> bool | int | float | None:
-    """Return what text meant under YAML 1.1, if that was a truth value or a number."""
+    """Return what text meant under YAML 1.1, if it was a boolean or a number."""
     if _OLDER_NUMBER.fullmatch(text):
         number: int | float = plain_scalar(text.replace("_", ""))
         return number
@@ -75,7 +75,7 @@ def in_older_yaml(text: str) -> bool | int | float | None:
 
 
 def read(data: bytes | str, source: str) -> Document:
-    """Read one YAML document; whatever is wrong with it becomes a problem, never an exception."""
+    """Read one YAML document; mistakes in it become problems, never exceptions."""
     text = _decode(data, source)
     if isinstance(text, Problem):
         return Document(None, {}, [text])
@@ -218,7 +218,7 @@ class _Reader:
         try:
             value = plain_scalar(text)
         except ValueError:  # too many digits
-            self._note_problem("a whole number with too many digits", event, path)
+            self._note_problem("an integer with too many digits", event, path)
             return 0
         if tag is None:
             self._tell_older_meaning(text, event, path)

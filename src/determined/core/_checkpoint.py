@@ -217,7 +217,7 @@ class CheckpointContext:
             self._backend.before_save(storage_id, metadata)
         except JournalError as error:
             raise CheckpointError(
-                f"The checkpoint is not saved, as its metrics cannot be: {error}"
+                f"The checkpoint is not saved, because its metrics cannot be: {error}"
             ) from error
 
     def _report(self, saved: SavedCheckpoint) -> None:
@@ -316,8 +316,8 @@ class CheckpointContext:
                     return
                 stack.close()
         raise CheckpointError(
-            f"Checkpoint {storage_id} in {self._storage.location} was deleted meanwhile. Does "
-            "another run of the same name work there?"
+            f"Checkpoint {storage_id} in {self._storage.location} was deleted in the meantime. Is "
+            "another run with the same name using it?"
         )
 
     def _joint_selector(self, storage_id: str, selector: Selector | None) -> Selector | None:
@@ -365,7 +365,7 @@ class CheckpointContext:
             if found is None:
                 of_run = f" of run {run_id}" if run_id is not None else ""
                 raise CheckpointNotFound(
-                    f"There is no whole checkpoint{of_run} in {self._storage.location}."
+                    f"There is no complete checkpoint{of_run} in {self._storage.location}."
                 )
             return found.storage_id
 

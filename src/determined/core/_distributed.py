@@ -423,8 +423,8 @@ def _warn_of_two_scripts(scripts: list[str]) -> None:
     if others:
         rank, script = others[0]
         logger.warning(
-            "rank 0 runs %s but rank %d runs %s: if these are two jobs, give each a `pub_port` or "
-            "a DET_COMM_SECRET of its own.",
+            "rank 0 runs %s but rank %d runs %s: if these are two jobs, give each its own "
+            "`pub_port` or DET_COMM_SECRET.",
             scripts[0],
             rank,
             script,

@@ -79,9 +79,10 @@ def listen(host: str, ports: Sequence[int]) -> socket.socket:
             break
     numbers = ", ".join(map(str, ports))
     raise DistributedError(
-        f"The chief cannot listen on {host}: port {numbers} is in use by another program, maybe by "
-        "another job of this kind. Give each job a `pub_port` (or INTER_TRAIN_PROCESS_COMM_PORT_1) "
-        "of its own, the same on all its ranks, or start the ranks with torchrun."
+        f"The chief cannot listen on {host}: port {numbers} is in use by another program, maybe "
+        "by another training job. Give each job its own `pub_port` (or "
+        "INTER_TRAIN_PROCESS_COMM_PORT_1), the same on all its ranks, or start the ranks with "
+        "torchrun."
     )
 
 
@@ -103,7 +104,7 @@ def admit(
         try:
             rank, connection = greet_worker(sock, key, _GREETING_SECONDS)
         except (OSError, EOFError, RefusedError) as error:
-            logger.debug("turned a connection away: %s", error)
+            logger.debug("rejected a connection: %s", error)
             sock.close()
             return
         try:
@@ -119,18 +120,18 @@ def admit(
         while absent := missing():
             if refused:
                 raise DistributedError(
-                    f"{refused[0]}: another process came first. If these are two jobs, give each a "
-                    "`pub_port` or a DET_COMM_SECRET of its own."
+                    f"{refused[0]}. If these are two "
+                    "jobs, give each its own `pub_port` or DET_COMM_SECRET."
                 )
             if absent == everybody:
                 give_up()
             names = ", ".join(map(str, absent))
             if patience.is_over:
                 raise DistributedError(
-                    f"rank {names} did not come within {patience.timeout_seconds:g} s. {advice} "
+                    f"rank {names} did not connect within {patience.timeout_seconds:g} s. {advice} "
                     "DET_COLLECTIVE_TIMEOUT sets the seconds to wait."
                 )
-            patience.remind(f"rank 0 still waits for rank {names}. {advice}")
+            patience.remind(f"rank 0 is still waiting for rank {names}. {advice}")
             for ready, _ in selector.select(timeout=0.05):
                 with contextlib.suppress(OSError):  # it did not wait
                     sock, _ = ready.fileobj.accept()  # type: ignore[union-attr]  # a socket

@@ -141,7 +141,7 @@ class Group:
         """Take a member's connection and listen to it. The centre adds all, others the centre."""
         with self._trouble.changed:
             if member in self._connections or not 0 <= member < len(self._ranks):
-                raise RefusedError(f"there is no free place for rank {member} in this job")
+                raise RefusedError(f"rank {member} is already taken, or not a rank of this job")
             self._connections[member] = connection
             self._inboxes[member] = deque()
             self._trouble.changed.notify_all()
@@ -348,7 +348,7 @@ class Group:
             if not self._closing:
                 message = (
                     f"rank {rank} died: its process ended or its machine was lost. "
-                    f"Its own output tells why."
+                    f"Its own output shows why."
                 )
                 self._trouble.report(Failure(rank, message), source=connection)
         with self._trouble.changed:

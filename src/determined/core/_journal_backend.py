@@ -210,7 +210,7 @@ class JournalBackend:
             except JournalError as error:
                 if not self._has_warned:
                     self._has_warned = True
-                    logger.warning("%s Reports wait in memory until that works again.", error)
+                    logger.warning("%s Reports are kept in memory until it works again.", error)
 
     def _write_waiting(self) -> None:
         if not self._waiting:

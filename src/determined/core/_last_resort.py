@@ -81,7 +81,7 @@ def _watch(launchers: list[psutil.Process], heard_at: HeardAt, ended: threading.
     while not any(map(_is_gone, launchers)):
         if ended.wait(_LOOK_SECONDS):
             return
-    _say("The launcher of this process is gone, so it stops.")
+    _say("The launcher of this process is gone, so the process stops.")
     asked_at = time.monotonic()
     os.kill(os.getpid(), signal.SIGTERM)
     if not ended.wait(_UNHEARD_SECONDS) and heard_at() < asked_at:
@@ -159,8 +159,8 @@ os.register_at_fork(after_in_child=_forget_in_child)
 def _end(number: int) -> None:
     faulthandler.dump_traceback(2)
     _say(
-        f"The main thread did not hear of {signal.Signals(number).name} (its stack is above), so "
-        "the process ends here."
+        f"The main thread did not react to {signal.Signals(number).name} (its stack is above), so "
+        "the process is terminated."
     )
     os._exit(128 + number)
 

@@ -123,7 +123,8 @@ class Meeting:
                     f"({news}). {self._advice()}"
                 )
             patience.remind(
-                f"rank {self.rank} still waits for the chief, rank 0 ({news}). {self._advice()}"
+                f"rank {self.rank} is still waiting for the chief, rank 0 ({news}). "
+                f"{self._advice()}"
             )
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
@@ -164,8 +165,8 @@ class Meeting:
             return bytes.fromhex(_digest("key", secret, self.size))
         if not self.secret and self.rank == 0:
             logger.warning(
-                "DET_COMM_SECRET is not set: whoever reaches %s could pose as a rank of this job. "
-                "Set it to the same random text on every machine.",
+                "DET_COMM_SECRET is not set: anyone who can reach %s could impersonate a rank of "
+                "this job. Set it to the same random text on every machine.",
                 self.chief_ip,
             )
         # Without MASTER_ADDR, which machines may spell differently.
@@ -175,13 +176,13 @@ class Meeting:
     def _advice(self) -> str:
         if self.chief_ip is None and self.is_launched:
             return (
-                "Did all ranks start? Their own output tells. If no launcher started them, "
+                "Did all ranks start? Check their output. If no launcher started them, "
                 "MASTER_ADDR, MASTER_PORT and DET_COMM_SECRET must be the same for all of them."
             )
         ports = ", ".join(map(str, self._known_ports()[:3]))
         ports += ", ..." if len(self._known_ports()) > 3 else ""
         start = (
-            f"They meet at {self.chief_ip or LOOPBACK}, port {ports}: start each of the "
+            f"They connect at {self.chief_ip or LOOPBACK}, port {ports}: start each of the "
             f"{self.size} ranks with the same `size`, `pub_port` (or "
             "INTER_TRAIN_PROCESS_COMM_PORT_1) and DET_COMM_SECRET (if any)"
         )
@@ -234,7 +235,7 @@ def _private_directory() -> Path:
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise DistributedError(
-            f"{path} must be a directory of your own with mode 0700: ranks leave the job's secret "
+            f"{path} must be your own directory with mode 0700: ranks store the job's secret "
             "there. Remove it, or point TMPDIR elsewhere."
         )
     return path

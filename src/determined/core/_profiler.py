@@ -41,7 +41,7 @@ class ProfilerContext:
             )
         if not isinstance(samples_per_report, numbers.Integral) or samples_per_report < 1:
             raise ValueError(
-                f"`samples_per_report` must be a whole number >= 1, got {samples_per_report!r}."
+                f"`samples_per_report` must be an integer >= 1, got {samples_per_report!r}."
             )
         if self._thread is None and self._is_local_chief:
             self._thread = _SamplingThread(
@@ -98,7 +98,7 @@ class _SamplingThread(threading.Thread):
         try:
             pending.append(collect())
         except Exception as error:
-            logger.warning("The profiler goes on without %s samples: %s", group, error)
+            logger.warning("The profiler continues without %s samples: %s", group, error)
             return False
         if len(pending) >= self._samples_per_report:
             self._report(group, pending)

@@ -148,7 +148,7 @@ class Recorder:
             if requests and self._journal is not None:
                 self._journal.sync()
         except Exception as error:
-            logger.debug("A part of this run is not recorded yet: %s", error)
+            logger.debug("Part of this run is not recorded yet: %s", error)
         for request in requests:
             request.set()
 

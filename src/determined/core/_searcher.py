@@ -45,7 +45,7 @@ class SearcherOperation:
 
     def _check_chief(self, what: str) -> None:
         if not self._is_chief:
-            raise RuntimeError(f"{what} may be called by the chief only.")
+            raise RuntimeError(f"{what} may only be called by the chief.")
 
 
 class SearcherContext:
@@ -81,7 +81,7 @@ class SearcherContext:
         is_chief = self._distributed.rank == 0
         if mode == SearcherMode.ChiefOnly and not is_chief:
             raise RuntimeError(
-                "searcher.operations may be called by the chief only with SearcherMode.ChiefOnly."
+                "searcher.operations may only be called by the chief with SearcherMode.ChiefOnly."
             )
         return self._operations(mode, is_chief)
 
@@ -159,6 +159,6 @@ def parse_length(searcher: dict[str, Any]) -> tuple[int, Unit | None] | None:
         return int(length), None if unit is None else Unit(str(unit).upper())
     except ValueError as error:
         raise ValueError(
-            "searcher.max_length: expected a whole number of epochs, records or batches, got "
+            "searcher.max_length: expected an integer number of epochs, records or batches, got "
             f"{searcher.get('max_length')!r}."
         ) from error

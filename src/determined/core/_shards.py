@@ -212,7 +212,7 @@ def check_metadata(metadata: dict[str, Any] | None) -> dict[str, Any]:
         raise TypeError(f"`metadata` must be a dict, got {type(metadata).__name__}.")
     steps = metadata.get("steps_completed", 0)
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
-        raise ValueError(f"`steps_completed` must be a whole number >= 0, got {steps!r}.")
+        raise ValueError(f"`steps_completed` must be an integer >= 0, got {steps!r}.")
     for key, value in metadata.items():
         try:
             json.dumps({key: value})

@@ -135,7 +135,7 @@ class TrackedBackend(LocalBackend):
         try:
             act()
         except Exception as error:
-            logger.debug("Something that was reported is not recorded: %r", error)
+            logger.debug("A report could not be recorded: %r", error)
 
     def _say(self, text: str) -> None:
         self._recorder.say(f"INFO: [{os.getpid()}] determined.core: {text}\n")

@@ -171,9 +171,7 @@ class TrainContext:
         if not isinstance(group, str) or not group or "." in group:
             raise ValueError(f"`group` must be a non-empty str without '.', got {group!r}.")
         if not isinstance(steps_completed, numbers.Integral) or steps_completed < 0:
-            raise ValueError(
-                f"`steps_completed` must be a whole number >= 0, got {steps_completed!r}."
-            )
+            raise ValueError(f"`steps_completed` must be an integer >= 0, got {steps_completed!r}.")
         if not isinstance(metrics, dict):
             raise TypeError(f"`metrics` must be a dict, got {type(metrics).__name__}.")
         if self._reports(f"metrics of group {group!r}"):
@@ -204,7 +202,7 @@ class TrainContext:
         if self._rank > 0 and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "Reports come from the chief; dropped on rank %d: %s. Further ones are dropped "
+                "Only the chief reports; dropped on rank %d: %s. Further reports are dropped "
                 "silently.",
                 self._rank,
                 what,

@@ -149,8 +149,8 @@ class Watchdog:
         with contextlib.suppress(FileExistsError):
             _append(path, "\n".join(lines) + "\n", os.O_EXCL)
             logger.error(
-                "rank %d made no progress for %.0f s (last: %s). %s All ranks tell what they are "
-                "doing in %s. DET_HANG_TIMEOUT sets the seconds of silence.",
+                "rank %d made no progress for %.0f s (last: %s). %s %s shows what each rank is "
+                "doing. DET_HANG_TIMEOUT sets the seconds of silence.",
                 self._rank,
                 silent_seconds,
                 _doing(self._beat),
@@ -209,7 +209,7 @@ class Watchdog:
     def _child_stacks(self, pid: int) -> str:
         path = _stack_path(self._directory, self._rank, pid)
         if not path.exists():  # the signal would end a process that is not prepared for it
-            return "(not prepared to show its stacks)"
+            return "(cannot show its stacks)"
         before = path.stat().st_size
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGUSR1)
@@ -221,7 +221,7 @@ class Watchdog:
 
 def _describe(rank: int, status: dict[str, Any] | None) -> str:
     if status is None:
-        return f"  rank {rank}: has left no status; it did not start, or its files are elsewhere"
+        return f"  rank {rank}: has written no status; it did not start, or its files are elsewhere"
     text = (
         f"  rank {rank}: {status['at']}, last beat {status['doing']!r} "
         f"{status['silent_seconds']} s before its status, last collective {status['collective']}, "
@@ -243,13 +243,16 @@ def _suspicion(statuses: list[dict[str, Any] | None]) -> str:
     if len(statuses) == 1:
         return f"It {whereabouts()}."
     late = [
-        f"rank {rank} {'has left no status' if status is None else status['at']}"
+        f"rank {rank} {'has written no status' if status is None else status['at']}"
         for rank, status in enumerate(statuses)
         if status is None or not status["at"].startswith(WAITS) or _age(status) > _OLD_SECONDS
     ]
     if late:
-        return f"The others wait for it: {'; '.join(late)}."
-    return "All ranks wait for each other, each in another place: code that only some ranks run?"
+        return f"The others are waiting for it: {'; '.join(late)}."
+    return (
+        "All ranks are waiting for each other in different places: is there code that only some "
+        "ranks run?"
+    )
 
 
 def _found(directory: Path, pattern: str) -> list[Path]:

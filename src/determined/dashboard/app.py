@@ -133,7 +133,7 @@ def _route(endpoint: Endpoint) -> Route:
             except BodyTooLarge:
                 return problem(413, "The body is too large.")
             except BodyTooSlow:
-                return problem(408, "The body did not come in time.")
+                return problem(408, "The body did not arrive in time.")
         pool = state.readers if is_question else state.actors
         loop = asyncio.get_running_loop()
         result = await loop.run_in_executor(pool, answer, endpoint, state.view, request, body)
@@ -169,4 +169,4 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 
 async def _fault(request: Request, error: Exception) -> Response:
     logger.error("%s %s failed.", request.method, request.url.path, exc_info=error)
-    return problem(500, "This is a fault of the dashboard itself; its output tells more.")
+    return problem(500, "This is a bug in the dashboard itself; its output shows more.")

@@ -48,14 +48,14 @@ def check(value: Any, schema: Schema, name: str = "The body") -> None:
 def _object(value: Any, schema: Schema, name: str) -> None:
     known = schema["properties"]
     if not isinstance(value, dict):
-        raise BadValue(f"{name}: expected an object of JSON.")
+        raise BadValue(f"{name}: expected a JSON object.")
     if unknown := sorted(value.keys() - known.keys()):
         raise BadValue(f"There is no {shown(unknown[0])} here; there are: {', '.join(known)}.")
     for key in schema["required"]:
         if key not in value:
             raise BadValue(f"{key}: expected a value, got none.")
     if len(value) < schema["minProperties"]:
-        raise BadValue(f"{name}: expected something to set: {', '.join(known)}.")
+        raise BadValue(f"{name}: expected at least one of: {', '.join(known)}.")
     for key, item in value.items():
         check(item, known[key], key)
 
@@ -82,7 +82,7 @@ def _is_clean(value: str) -> bool:
 
 def _integer(value: Any, schema: Schema, name: str) -> None:
     if type(value) is not int or not schema["minimum"] <= value <= schema["maximum"]:
-        raise BadValue(f"{name}: expected a whole number from {schema['minimum']} on.")
+        raise BadValue(f"{name}: expected an integer >= {schema['minimum']}.")
 
 
 def _boolean(value: Any, schema: Schema, name: str) -> None:

@@ -38,7 +38,7 @@ _LOGIN_STYLE = (
     "color-scheme:light dark}input{font:inherit;width:100%;box-sizing:border-box;margin:.5em 0}"
 )
 _ONWARD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Dashboard</title>
-<meta http-equiv="refresh" content="0;url=PATH"><p><a href="PATH">Go on</a></p></html>
+<meta http-equiv="refresh" content="0;url=PATH"><p><a href="PATH">Continue</a></p></html>
 """
 _LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>Dashboard</title>
@@ -49,8 +49,8 @@ same home. Or paste the token, which is in the file <code>dashboard.token</code>
 (<code>DET_HOME</code>).</p><form action="/" method="get"><label>Token <input name="token"
 type="password" autocomplete="off" required></label><button>Open</button></form></html>
 """.replace("STYLE", _LOGIN_STYLE)
-_NO_TOKEN = "This browser has not come in yet"
-_WRONG_TOKEN = "This token does not open this dashboard"
+_NO_TOKEN = "This browser is not signed in"
+_WRONG_TOKEN = "This token is not valid for this dashboard"
 
 
 def _digest(text: str) -> str:
@@ -169,15 +169,15 @@ class Door:
         if method not in _SAFE:
             return self._refused_verb(headers)
         if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/api/"):
-            return problem(403, "Another site asked for this.")
+            return problem(403, "This request came from another site.")
         return None
 
     def _refused_verb(self, headers: Headers) -> Response | None:
         origin = headers.get("origin")
         if origin is not None and urlsplit_host(origin) != headers.get("host", "").lower():
-            return problem(403, "Another site asked for this.")
+            return problem(403, "This request came from another site.")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return problem(403, "Another site asked for this.")
+            return problem(403, "This request came from another site.")
         if not is_same(headers.get(CSRF_HEADER, ""), self.csrf):
             return problem(
                 403,
@@ -229,7 +229,7 @@ def _stranger(path: str, head: str = _NO_TOKEN) -> Response:
     if path.startswith(("/api/", "/static/")):
         return problem(
             401,
-            "The dashboard does not know this browser.",
+            "This browser is not signed in.",
             "Run `det dashboard` and open the address that it prints.",
         )
     return HTMLResponse(_LOGIN.replace("HEAD", head), 401)
@@ -267,7 +267,7 @@ class Guard:
 def _too_large(headers: Headers) -> Response | None:
     length = headers.get("content-length", "0")
     if not length.isdigit():
-        return problem(400, "Content-Length is no number.")
+        return problem(400, "Content-Length is not a number.")
     if int(length) > LARGEST_BODY:
         return problem(413, f"The body is larger than {LARGEST_BODY} bytes.")
     return None
@@ -290,7 +290,7 @@ class BodyTooLarge(Exception):
 
 
 class BodyTooSlow(Exception):
-    """The body did not come in time."""
+    """The body did not arrive in time."""
 
 
 async def read_body(receive: Receive) -> bytes:

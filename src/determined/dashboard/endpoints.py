@@ -81,7 +81,7 @@ class Endpoint:
         for name, parameter in self.parameters.items():
             texts = [path[name]] if name in path else query.get(name, [])
             if len(texts) > 1:
-                raise BadValue(f"{name}: expected it once, got it {len(texts)} times.")
+                raise BadValue(f"{name}: expected one value, got {len(texts)} times.")
             if not texts or (texts == [""] and not parameter.is_required):
                 if parameter.is_required:
                     raise BadValue(f"{name}: expected a value, got none.")
@@ -168,7 +168,7 @@ def answer(endpoint: Endpoint, view: View, request: Request, body: bytes) -> Any
     except DeterminedError as error:
         return problem(503, str(error))
     except sqlite3.Error as error:
-        return problem(503, f"The store cannot be read: {error}.", "`det store check` tells more.")
+        return problem(503, f"The store cannot be read: {error}.", "`det store check` shows more.")
     except OSError as error:
         return problem(503, f"{error.filename or 'A file'} cannot be read: {error.strerror}.")
     if isinstance(result, Response) or endpoint.media_type == "text/event-stream":
@@ -189,7 +189,7 @@ def _json(body: bytes) -> Any:
     try:
         return json.loads(body or b"{}", parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise Refusal(400, "The body is no JSON.") from None
+        raise Refusal(400, "The body is not JSON.") from None
 
 
 def _no_constant(word: str) -> Any:

@@ -30,14 +30,14 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number within limits."""
+    """An integer within limits."""
 
     minimum: int = 0
     maximum: int = LARGEST_ID
 
     def parse(self, text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,17}", text):
-            raise BadValue(f"expected a whole number, got {shown(text)}")
+            raise BadValue(f"expected an integer, got {shown(text)}")
         value = int(text)
         if not self.minimum <= value <= self.maximum:
             raise BadValue(f"expected {self.minimum} to {self.maximum}, got {value}")

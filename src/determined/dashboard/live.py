@@ -122,7 +122,7 @@ class Live:
             try:
                 changed, is_alive = await self._call(self._look)
             except (DeterminedError, Refusal, OSError, sqlite3.Error) as error:
-                logger.error("Changes cannot be looked for: %s", error)
+                logger.error("Changes cannot be read: %s", error)
                 await asyncio.sleep(10 * INTERVAL_SECONDS)
                 continue
             has_turned, self._alive = is_alive != self._alive, is_alive

@@ -8,7 +8,7 @@ from determined.platform.states import State
 
 ID = Integer(1)
 UUID = Text(100, r"[A-Za-z0-9._-]+", 1)
-LIMIT = Parameter(Integer(0, 1000), 100, about="How many rows at most.")
+LIMIT = Parameter(Integer(0, 1000), 100, about="The maximum number of rows.")
 OFFSET = Parameter(Integer(0, 10_000_000), 0, about="How many rows to skip.")
 ORDER = Parameter(
     Choice(("asc", "desc")), "asc", about="Rows without a value come last either way."
@@ -20,6 +20,6 @@ STATES = Parameter(
 COLUMNS = Parameter(
     Many(Choice((), ("hparam", "metric")), 100),
     [],
-    about="Values to show besides: `hparam:NAME`, `metric:GROUP.NAME`.",
+    about="Additional values to show: `hparam:NAME`, `metric:GROUP.NAME`.",
 )
 PIXELS = Parameter(Integer(1, 4000), 800, about="How wide the chart is.")

@@ -104,6 +104,6 @@ def _outcome(trial: Trial, r: int, *, is_top: bool) -> str:
 
 def _sentence(outcome: str, trial: Trial, rank: int, count: int, reasons: dict[str, str]) -> str:
     if outcome == "promoted":
-        return f"went on; rank {rank} of {count} by now"
+        return f"continued; rank {rank} of {count} by now"
     known = reasons.get(trial.request_id, "")
     return known or f"{outcome}; rank {rank} of {count} by now"

@@ -13,7 +13,7 @@ from determined.dashboard.door import CSRF_HEADER
 from determined.dashboard.endpoints import Endpoint
 
 _NUMBER = {
-    "description": "A number; what is not finite is a string.",
+    "description": "A number; NaN and infinities are strings.",
     "anyOf": [{"type": "number"}, {"type": "string", "enum": ["NaN", "Infinity", "-Infinity"]}],
 }
 _PROBLEM = {
@@ -41,7 +41,7 @@ def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "Dashboard",
             "version": __version__,
-            "description": "What the page of `det dashboard` asks. Times are seconds since 1970.",
+            "description": "The API of `det dashboard`. Times are seconds since 1970.",
         },
         "paths": paths,
         "components": {

@@ -84,7 +84,7 @@ def _trial_info() -> ClusterInfo:
     info = get_cluster_info()
     if info is None or trial_of(info) is None:
         raise AssertionError(
-            "`module:Class` needs the platform's description of a trial, and there is none here. "
+            "`module:Class` needs the platform's description of a trial, which is missing here. "
             "Write a script that calls determined.pytorch.init and Trainer.fit, and launch that."
         )
     return info

@@ -21,8 +21,8 @@ def main() -> int:
     info = get_cluster_info()
     if info is None or info.task_type != "TRIAL":
         sys.stderr.write(
-            "determined.exec.launch needs the platform's description of a trial, and there is none "
-            "here: DET_INFO_DIR names no folder with a cluster.json.\n"
+            "determined.exec.launch needs the platform's description of a trial, which is "
+            "missing here: DET_INFO_DIR names no folder with a cluster.json.\n"
         )
         return 1
     entrypoint = ExperimentConfig(info.trial._config).get_entrypoint()

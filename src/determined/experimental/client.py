@@ -126,14 +126,14 @@ def login(
     cert_name: str | None = None,
     noverify: bool = False,
 ) -> None:
-    """For the sake of existing code: nobody needs to log in, and there is no server.
+    """Accepted for existing code: there is no server, and no login is needed.
 
     May be called once, before all other functions of this module; else ValueError.
     """
     global _default
     with _guard:
         if _default is not None:
-            raise ValueError("login() may be called once, before every other function of client.")
+            raise ValueError("login() may be called once, before any other function of the client.")
         _default = Determined(master, user, password, cert_path, cert_name, noverify)
 
 

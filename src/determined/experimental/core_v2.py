@@ -86,7 +86,7 @@ def init(
     """
     global _context, _status
     if _context is not None:
-        raise RuntimeError("core_v2.init() was called before: call core_v2.close() first.")
+        raise RuntimeError("core_v2.init() was already called: call core_v2.close() first.")
     _context = init_context(
         config=config,
         defaults=defaults,
@@ -157,7 +157,7 @@ def url_reverse_webui_exp_view() -> str:
     """Where `det dashboard` shows this experiment, unless it was given another port."""
     known = _open_context("url_reverse_webui_exp_view()").info
     if known is None:
-        raise RuntimeError("This process is no trial, so it has no experiment to show.")
+        raise RuntimeError("This process is not a trial, so it has no experiment to show.")
     return f"http://127.0.0.1:8090/experiments/{known.trial.experiment_id}"
 
 

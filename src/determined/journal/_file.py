@@ -73,7 +73,7 @@ class JournalWriter:
             payload = encode(record)
             if len(payload) > MAX_RECORD_BYTES:
                 raise JournalError(
-                    f"A record of {len(payload):,} bytes is more than a journal takes "
+                    f"A record of {len(payload):,} bytes is more than a journal accepts "
                     f"({MAX_RECORD_BYTES:,}): report fewer or smaller values at once."
                 )
             parts += (_RECORD_HEAD.pack(len(payload), _checksum(offset, payload)), payload)

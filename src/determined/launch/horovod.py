@@ -26,7 +26,7 @@ def main(args: list[str]) -> int:
         usage="%(prog)s [[HOROVOD_OVERRIDES...] --] [--autohorovod] (--trial TRIAL | SCRIPT...)",
         allow_abbrev=False,
     )
-    parser.add_argument("--autohorovod", action="store_true", help="do without it on one slot")
+    parser.add_argument("--autohorovod", action="store_true", help="skip Horovod on a single slot")
     parser.add_argument("--trial", help="a trial class to run, as module:Class")
     parser.add_argument("script", nargs=argparse.REMAINDER, help="the command to run")
     parsed = parser.parse_args(args[args.index("--") + 1 :] if "--" in args else args)

@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
         action="store_true",
         help="accepted for old command lines; output always goes to the inherited streams",
     )
-    parser.add_argument("rank", help="a number, or names of variables that may hold it")
+    parser.add_argument("rank", help="a number, or the names of variables that may hold it")
     parser.add_argument("script", nargs=argparse.REMAINDER)
     args = parser.parse_args(argv)
     script = args.script[1:] if args.script[:1] == ["--"] else args.script

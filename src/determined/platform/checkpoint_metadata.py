@@ -24,9 +24,9 @@ def remove_metadata(service: Service, uuid: str, keys: Iterable[str]) -> None:
 def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as JSON holds it; raises ValueError for what it cannot hold."""
     if not isinstance(metadata, Mapping) or not all(isinstance(key, str) for key in metadata):
-        raise ValueError(f"`metadata` must be a dict with text as keys, got {metadata!r}.")
+        raise ValueError(f"`metadata` must be a dict with string keys, got {metadata!r}.")
     try:
         content: dict[str, Any] = json.loads(json.dumps(dict(metadata)))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"`metadata` must hold what JSON can: {error}.") from None
+        raise ValueError(f"`metadata` must be JSON-serializable: {error}.") from None
     return content

@@ -67,7 +67,7 @@ def extract_archive(file: IO[bytes], target: Path) -> None:
             _check_link(path, destination, stage)
         stage.rename(target)
     except tarfile.TarError as error:
-        raise UnsafeArchive(f"This is no archive of code: {error}.") from error
+        raise UnsafeArchive(f"This is not a code archive: {error}.") from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
@@ -79,8 +79,8 @@ def _bounded(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         num_bytes += entry.size
         if number > _MOST_ENTRIES or num_bytes > _MOST_BYTES:
             raise UnsafeArchive(
-                f"At {entry.name!r} there are {number:,} entries with {num_bytes:,} bytes; code "
-                f"has at most {_MOST_ENTRIES:,} with {_MOST_BYTES:,}."
+                f"At {entry.name!r} there are {number:,} entries with {num_bytes:,} bytes; the "
+                f"limit is {_MOST_ENTRIES:,} with {_MOST_BYTES:,}."
             )
         yield entry
 
@@ -108,7 +108,7 @@ def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path) -> tuple
 def _safe_name(name: str) -> str:
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\0" in name or not name:
-        raise UnsafeArchive(f"The name {name!r} leads out of the archive.")
+        raise UnsafeArchive(f"The name {name!r} points outside the archive.")
     return name
 
 
@@ -118,7 +118,7 @@ def _check_link(path: Path, destination: str, stage: Path) -> None:
     is_inside = real == root or real.startswith(root + os.sep)
     if destination.startswith("/") or not is_inside:
         raise UnsafeArchive(
-            f"The link {path.relative_to(stage)} leads out of the archive, to {destination}."
+            f"The link {path.relative_to(stage)} points outside the archive, to {destination}."
         )
 
 

@@ -15,8 +15,8 @@ _TAKES = {
     "max_length": ("single", "random", "grid", "custom"),
 }
 _INSTEAD = {
-    ("max_length", "async_halving"): " Raise max_time: its rungs say how long trials train.",
-    ("max_length", "adaptive_asha"): " Raise max_time: its rungs say how long trials train.",
+    ("max_length", "async_halving"): " Raise max_time: its rungs determine how long trials train.",
+    ("max_length", "adaptive_asha"): " Raise max_time: its rungs determine how long trials train.",
     ("max_time", "single"): " Raise max_length.",
     ("max_time", "random"): " Raise max_length.",
     ("max_time", "grid"): " Raise max_length.",
@@ -59,8 +59,8 @@ def continued_config(
     name = config["searcher"]["name"]
     if (overrides or changes) and name != "single":
         raise Refused(
-            f"A {name} search keeps its configuration: only its limits can be raised. Values of "
-            "the configuration can be changed where there is one trial (searcher: single)."
+            f"A {name} search keeps its configuration: only its limits can be raised. Other "
+            "values can only be changed for an experiment with a single trial (searcher: single)."
         )
     raised = [f"searcher.{key}={value}" for key, value in _raised(config, limits).items()]
     written = [*overrides, *raised]
@@ -74,7 +74,7 @@ def continued_config(
         )
     for key in ("workspace", "project"):
         if new[key] != config[key]:
-            raise Refused(f"{key}: continuing an experiment does not move it.")
+            raise Refused(f"{key}: an experiment cannot be moved by continuing it.")
     return new
 
 
@@ -88,7 +88,7 @@ def _raised(config: dict[str, Any], limits: Limits) -> dict[str, int]:
             continue
         if searcher["name"] not in names:
             words = _INSTEAD.get((key, searcher["name"]), "")
-            raise Refused(f"{key}: a {searcher['name']} search has no such limit.{words}")
+            raise Refused(f"{key}: a {searcher['name']} search does not have this limit.{words}")
         old = searcher.get(key)
         path, old = _place(key, old)
         if isinstance(old, int) and value < old:

@@ -54,8 +54,8 @@ def find_waste(home: Home, reader: Reader, *, workdirs: bool = False) -> list[Wa
     snapshots = {experiment.snapshot_id for experiment in experiments}
     creations = {experiment.environment.get("creation") for experiment in experiments}
     found = [
-        *_unknown(home.snapshots, snapshots, "code of no experiment"),
-        *_unknown(home.creations, creations, "prepared for an experiment that never came"),
+        *_unknown(home.snapshots, snapshots, "code that no experiment uses"),
+        *_unknown(home.creations, creations, "prepared for an experiment that was never created"),
     ]
     if workdirs:
         found += [

@@ -45,8 +45,8 @@ def _fetch(checkpoint: Checkpoint, storage: StorageManager, target: Path) -> Non
         storage.download(checkpoint.uuid, stage)
         if missing := missing_files(checkpoint, stage):
             raise InvalidCheckpointException(
-                f"Checkpoint {checkpoint.uuid} in {storage.location} is not whole: "
-                f"{', '.join(missing[:5])} missing or of another size than recorded."
+                f"Checkpoint {checkpoint.uuid} in {storage.location} is incomplete: "
+                f"{', '.join(missing[:5])} missing or of a different size than recorded."
             )
         _move(stage, target)
     finally:

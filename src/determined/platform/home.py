@@ -73,8 +73,8 @@ class Home:
         home = cls._named()
         if home.path.is_dir() and not os.access(home.path, os.R_OK | os.X_OK):
             raise DeterminedError(
-                f"The home {home.path} is not yours to read: set {HOME_VARIABLE} to a folder of "
-                "yours."
+                f"The home {home.path} belongs to another user and cannot be read: set "
+                f"{HOME_VARIABLE} to a folder of your own."
             )
         return home
 
@@ -85,6 +85,6 @@ class Home:
         if named and not home.path.parent.is_dir():  # never make it where a disk should be mounted
             raise DeterminedError(
                 f"{HOME_VARIABLE} is {named}, but there is no folder {home.path.parent}. Is a "
-                f"disk missing? Else make it: `mkdir -p {home.path.parent}`."
+                f"disk not mounted? Otherwise create it: `mkdir -p {home.path.parent}`."
             )
         return home

@@ -79,11 +79,11 @@ def after_run(trial: TrialFacts, end: RunEnd) -> Verdict:
     if end.exit_code is None:
         return _after_loss(trial, end)
     if end.is_acknowledged and (end.exit_code == 0 or end.exit_code in _INTERRUPTED):
-        return _again(trial, "stopped as asked, with a checkpoint")
+        return _again(trial, "stopped on request, with a checkpoint")
     if end.exit_code == 0:
         return _closed(trial, State.COMPLETED, "finished")
     if end.was_killed_by_us:
-        return _again(trial, "ended by force: it did not stop in time")
+        return _again(trial, "killed: it did not stop in time")
     return _after_failure(trial, end)
 
 
@@ -122,10 +122,10 @@ def _after_stopping(trial: TrialFacts, end: RunEnd) -> Verdict:
 def _after_failure(trial: TrialFacts, end: RunEnd) -> Verdict:
     what = f"failed with status {end.exit_code}" + (f": {end.error}" if end.error else "")
     if end.cancels_retries:
-        reason = f"{what}; a log policy rules out another try"
+        reason = f"{what}; a log policy forbids a restart"
         return _closed(trial, State.ERROR, reason, EarlyExit.ERRORED)
     if end.brought_checkpoint and trial.max_restarts > 0:
-        return _again(trial, f"{what}; goes on at once from its new checkpoint")
+        return _again(trial, f"{what}; resumes at once from its new checkpoint")
     restarts = trial.restarts + 1
     if restarts > trial.max_restarts:
         tries = f"{what}; max_restarts is {trial.max_restarts}"

@@ -17,8 +17,9 @@ _FOLDERS = ("/usr/lib/systemd", "/usr/local/lib/systemd", "/run/systemd", "/etc/
 _SESSION = re.compile(r"/session-[^/]+\.scope(/|$)", re.MULTILINE)
 
 HINT = (
-    "this machine ends your processes at logout (KillUserProcesses=yes), experiments too. To keep "
-    "them: `loginctl enable-linger`, then `systemd-run --user --scope det supervisor start`."
+    "this machine kills your processes, including experiments, at logout "
+    "(KillUserProcesses=yes). To keep them: `loginctl enable-linger`, then `systemd-run --user "
+    "--scope det supervisor start`."
 )
 
 

@@ -15,7 +15,8 @@ def find_machine(home: Home) -> Machine:
         return find_slots()
     table = load_nodes(home.cluster)
     if table is None or table.address != settings.address:
-        note = f"The cluster {settings.address} was not looked at yet: `det supervisor start` does."
+        hint = "run `det supervisor start`"
+        note = f"The cluster {settings.address} has not been contacted yet: {hint}."
         return Machine((), (note,), is_cluster=True)
     return table.machine
 

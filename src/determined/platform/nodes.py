@@ -88,7 +88,7 @@ class NodeTable:
         """What there is to schedule on."""
         used = [node for node in self.nodes if not node.left_out]
         skipped = tuple(
-            f"Node {node.host} ({node.address}) is left out: {node.left_out}"
+            f"Node {node.host} ({node.address}) is not used: {node.left_out}"
             for node in self.nodes
             if node.left_out
         )

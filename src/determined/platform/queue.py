@@ -62,7 +62,7 @@ def look(home: Home, reader: Reader | None, has_supervisor: bool) -> Queue:
         and experiment.state == "ACTIVE"
     ]
     if not has_supervisor:
-        waiting = [Waiting(w.trial, w.experiment, "no supervisor is at work") for w in waiting]
+        waiting = [Waiting(w.trial, w.experiment, "no supervisor is running") for w in waiting]
     without = [run for run in running if not run.slots]
     order = sorted(waiting, key=lambda w: (_priority(w.experiment), w.trial.id))
     return Queue(
@@ -91,7 +91,7 @@ def _why(
         return trial.reason or "its search holds it back"
     seconds = trial.not_before - time.time()
     if seconds > 0:
-        return f"starts again in {seconds:.0f} s, after a failure"
+        return f"restarts in {seconds:.0f} s, after a failure"
     if experiment.max_slots is not None:
         used = taken.get(experiment.id, 0)
         if used + wanted > experiment.max_slots:
@@ -100,7 +100,7 @@ def _why(
     slots = [slot for slot in machine.slots if not pool or pool in slot.pools]
     where = f" in resource pool {pool!r}" if pool else ""
     if wanted > len(slots):
-        return f"needs {_slots(wanted)}, and there are {len(slots)}{where}"
+        return f"needs {_slots(wanted)}, but there are only {len(slots)}{where}"
     per_slot = experiment.config["resources"]["trials_per_slot"]
     free = sum(len(by_slot.get(slot.id, ())) < per_slot for slot in slots)
     if free < wanted:

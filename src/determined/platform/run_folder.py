@@ -153,7 +153,7 @@ class RunFolder:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)
         if self.was_started:
-            raise FileExistsError(f"{self.path} belongs to a run that was started already.")
+            raise FileExistsError(f"{self.path} belongs to a run that was already started.")
         for folder in (self.info, self.workdir):
             folder.mkdir(mode=0o700, exist_ok=True)
         for name, content in (info or {}).items():
@@ -278,7 +278,7 @@ class RunFolder:
         if version != _VERSION:
             raise DeterminedError(
                 f"{path} has version {version}, this library reads {_VERSION}: it was written by "
-                "another version of determined-pytorch. Use that one for this run."
+                "another version of determined-pytorch. Use that version for this run."
             )
         return content
 

@@ -162,7 +162,7 @@ class _Room:
     """What is free of each slot: now, and once those that were told to stop are gone.
 
     A trial that waits for these has its slots reserved, so that nobody starts on them meanwhile.
-    Shares of slots are whole numbers here, of which `_unit` make a slot.
+    Shares of slots are integers here, of which `_unit` make a slot.
     """
 
     def __init__(self, waiting: Sequence[Request], running: Sequence[Running], site: _Site) -> None:

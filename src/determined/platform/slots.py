@@ -64,7 +64,7 @@ def find_slots() -> Machine:
         foreign = [pid for pid in users.get(uuid, ()) if not _is_ours(pid)]
         if foreign:
             pids = ", ".join(map(str, foreign))
-            skipped.append(f"GPU {number} ({uuid}) is left out: process {pids} computes on it.")
+            skipped.append(f"GPU {number} ({uuid}) is not used: process {pids} is running on it.")
         else:
             slots.append(Slot(number, uuid))
     return Machine(tuple(slots), tuple(skipped))
@@ -100,7 +100,7 @@ def free_ports(count: int = 3, taken: Collection[int] = ()) -> list[int]:
             return found
         if port not in taken and _is_free(port):
             found.append(port)
-    raise OSError(f"There are no {count} free ports from {_PORTS.start} to {_PORTS.stop - 1}.")
+    raise OSError(f"There are not {count} free ports from {_PORTS.start} to {_PORTS.stop - 1}.")
 
 
 def count_cores() -> int:
@@ -115,7 +115,7 @@ def _cpu_slots() -> int:
     if text is None:
         return count_cores()
     if not text.isdigit() or int(text) < 1:
-        raise ValueError(f"{SLOTS_VARIABLE}: expected a whole number >= 1, got {text!r}.")
+        raise ValueError(f"{SLOTS_VARIABLE}: expected an integer >= 1, got {text!r}.")
     return int(text)
 
 

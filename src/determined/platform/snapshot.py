@@ -90,8 +90,8 @@ def create_snapshot(root: Path, model_dir: Path | None, includes: Iterable[Path]
             shutil.rmtree(stage, ignore_errors=True)  # gone already if it was published
     if num_bytes > _LARGE_BYTES:
         notes.append(
-            f"The code has {num_bytes / 2**20:.0f} MiB, and each run gets a copy. Name data in a "
-            f"{IGNORE_FILE} file and read it from where it is."
+            f"The code has {num_bytes / 2**20:.0f} MiB, and each run gets a copy. List data in a "
+            f"{IGNORE_FILE} file and read it from its original location."
         )
     return Snapshot(snapshot.path, digest, num_files, num_bytes, tuple(notes))
 
@@ -146,7 +146,7 @@ def _collect(model_dir: Path | None, includes: list[Path], notes: list[str]) -> 
             name = entry.name.split("/", 1)[0]
             if owners.setdefault(name, source) != source:
                 raise ValueError(
-                    f"{owners[name]} and {source} both bring {name!r} to the top of the snapshot: "
+                    f"{owners[name]} and {source} both put {name!r} at the top of the snapshot: "
                     "rename one of them."
                 )
             yield entry
@@ -194,8 +194,8 @@ def _is_kept(link: _Entry, root: Path, names: set[str], notes: list[str]) -> boo
     if inside == "." or inside in names:
         return True
     notes.append(
-        f"{link.source} is left out: it links to {real}, which is not part of the snapshot. "
-        "Add that with --include, or give your code its path."
+        f"{link.source} is left out: it links to {real}, which is not part of the snapshot. Add "
+        "it with --include, or pass its path to your code."
     )
     return False
 
@@ -204,7 +204,7 @@ def _refuse_special(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
         raise ValueError(
             f"{path} is neither a file nor a directory nor a link, so it cannot be part of a "
-            f"snapshot: remove it, or name it in a {IGNORE_FILE} file."
+            f"snapshot: remove it, or list it in a {IGNORE_FILE} file."
         )
 
 

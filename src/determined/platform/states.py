@@ -68,7 +68,7 @@ def paused(state: State, what: str) -> State:
     """The state after `pause`; pausing twice is pausing once."""
     if state in (State.ACTIVE, State.PAUSED):
         return State.PAUSED
-    raise Refused(f"{what} is {state.value}: only what is active can be paused.")
+    raise Refused(f"{what} is {state.value}: only an active one can be paused.")
 
 
 def activated(state: State, what: str) -> State:
@@ -76,7 +76,7 @@ def activated(state: State, what: str) -> State:
     if state in (State.ACTIVE, State.PAUSED):
         return State.ACTIVE
     hint = f" `det experiment continue` runs {what} again." if state.is_terminal else ""
-    raise Refused(f"{what} is {state.value}: only what is paused can be activated.{hint}")
+    raise Refused(f"{what} is {state.value}: only a paused one can be activated.{hint}")
 
 
 def canceled(state: State) -> State:

@@ -138,7 +138,7 @@ def _free_port(host: str, wanted: int | None) -> int:
             except socket.gaierror as error:
                 raise RefusedError(f"--host {host}: {error.strerror}.") from None
             except UnicodeError:
-                raise RefusedError(f"--host {host!r} is no name of a machine.") from None
+                raise RefusedError(f"--host {host!r} is not the name of a machine.") from None
             except OSError as error:
                 if wanted is not None:
                     raise RefusedError(f"--port {port}: {error.strerror}.") from None

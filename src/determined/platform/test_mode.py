@@ -180,7 +180,10 @@ class OneBatchRun:
 
     def _failure(self, trial: Trial, end: RunExit | None) -> str:
         if "invalid" in trial.reason.lower():
-            return f"it refused its hyperparameters {trial.hparams}; another test draws others"
+            return (
+                f"it rejected its hyperparameters {trial.hparams}; run the test again to draw "
+                "others"
+            )
         if trial.state == State.COMPLETED.value or (self._was_asked and _was_stopped(end)):
             return ""
         return trial.reason or f"it is {trial.state}"

@@ -65,5 +65,5 @@ def has_no_meaning(verb: str, what: str) -> str:
     """Why a verb is refused."""
     return (
         f"{what} is unmanaged: its script was started by hand, not by the platform, which cannot "
-        f"{verb} it. Do so where it runs."
+        f"{verb} it. Do that where it runs."
     )

@@ -45,8 +45,8 @@ def check_limit(limit: int | None, trial: PyTorchTrial) -> None:
     if limit is not None and not uses_evaluate_batch(trial):
         raise ValueError(
             "`limit_validation_batches` counts the batches of evaluate_batch, but "
-            f"{type(trial).__name__} overrides evaluate_full_dataset, which goes through the data "
-            "itself: limit it there."
+            f"{type(trial).__name__} overrides evaluate_full_dataset, which iterates over the "
+            "data itself: limit it there."
         )
 
 
@@ -107,9 +107,9 @@ class Evaluation:
         self.num_batches = sum(batches for _, batches in counts)
         if self.num_batches == 0:
             raise RuntimeError(
-                "The validation loader gave no batch. Check that build_validation_data_loader "
-                "returns a loader over a dataset that is not empty (with drop_last, not smaller "
-                "than a batch)."
+                "The validation loader gave no batches. Check that the dataset of "
+                "build_validation_data_loader is not empty (with drop_last, not smaller than a "
+                "batch)."
             )
         columns = outputs.columns()
         if self._hooks.of("on_validation_epoch_end"):
@@ -145,7 +145,7 @@ class Evaluation:
                 names = set(metrics)
             elif names != set(metrics):
                 raise ValueError(
-                    "evaluate_batch must return the same metrics for every batch: first "
+                    "evaluate_batch must return the same metrics for every batch: at first "
                     f"{sorted(names, key=str)}, from batch {batch_idx} {sorted(metrics, key=str)}."
                 )
             outputs.append(metrics)

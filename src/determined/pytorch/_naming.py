@@ -89,13 +89,13 @@ def former_checkpoint(context: PyTorchTrialContext, trial_class: type) -> str | 
         seed = _saved_seed(context, newest)
         if not identity.arguments and identity.seed in (None, seed):
             logger.warning(
-                f"Continuing checkpoint {newest.storage_id} of an earlier release, which called "
-                f"this run {former}; from here on it is {context._run_id}."
+                f"Continuing checkpoint {newest.storage_id} from an earlier release, which "
+                f"called this run {former}; it is now called {context._run_id}."
             )
             return newest.storage_id
         logger.warning(
             f"{storage.location} has checkpoints that an earlier release saved for this script, "
-            "whatever its seed and arguments were. If they are of this run, continue them with "
+            "regardless of seed and arguments. If they belong to this run, continue them with "
             f'pytorch.init(run_id="{former}").'
         )
         return None

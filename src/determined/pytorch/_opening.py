@@ -214,7 +214,7 @@ def _open_training_data(loader: Any, fit: Fit, start: int, saved: SavedRun | Non
 
 def _check_no_epochs(plan: FitPlan) -> None:
     """Refuse to train for epochs whose length nobody knows: that would never end."""
-    why = "the training data does not tell its number of batches"
+    why = "the number of training batches is unknown"
     if isinstance(plan.max_length, Epoch):
         raise ValueError(
             f"`max_length={plan.max_length}` needs the length of an epoch, but {why}. Give the "

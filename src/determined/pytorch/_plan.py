@@ -221,7 +221,7 @@ def _check_checkpoint_name(latest_checkpoint: Any) -> None:
     if latest_checkpoint in ("last", "newest", "auto"):
         raise ValueError(
             f"`latest_checkpoint` is {latest_checkpoint!r}: to continue from the newest "
-            "checkpoint of this run write fit(latest_checkpoint='latest')."
+            "checkpoint of this run, write fit(latest_checkpoint='latest')."
         )
 
 
@@ -231,8 +231,8 @@ def _checkpoint_of_trial(asked: str | None, context: PyTorchTrialContext) -> str
     newest = None if info is None else info.latest_checkpoint
     if asked is None and newest is not None:
         logger.info(
-            "Training continues from the trial's checkpoint, which fit was not given; "
-            'fit(latest_checkpoint="latest") says so.'
+            "Training continues from the trial's checkpoint although fit was not given one: "
+            'write fit(latest_checkpoint="latest") to make that explicit.'
         )
     return newest if asked in (None, "latest") else asked
 
@@ -257,8 +257,8 @@ def _checked_period(name: str, unit: TrainUnit | None) -> TrainUnit:
     )
     if not isinstance(unit, TrainUnit) or not (is_whole_number(unit.value) or is_schedule):
         raise TypeError(
-            f"`{name}` must be pytorch.Batch or pytorch.Epoch of a whole number or a container of "
-            f"whole numbers, got {unit!r}."
+            f"`{name}` must be pytorch.Batch or pytorch.Epoch of an integer or a container of "
+            f"integers, got {unit!r}."
         )
     _refuse_negative(name, unit)
     return unit
@@ -273,9 +273,7 @@ def _checked_length(max_length: TrainUnit | None, context: PyTorchTrialContext) 
             f"`max_length` must be pytorch.Batch(n) or pytorch.Epoch(n), got {max_length!r}."
         )
     if not is_whole_number(max_length.value):
-        raise TypeError(
-            f"`max_length` must be Batch or Epoch of a whole number, got {max_length!r}."
-        )
+        raise TypeError(f"`max_length` must be Batch or Epoch of an integer, got {max_length!r}.")
     _refuse_negative("max_length", max_length)
     return max_length
 
@@ -293,7 +291,7 @@ def _configured_length(context: PyTorchTrialContext) -> TrainUnit:
     if unit is None:
         raise ValueError(
             "`max_length` is required: pass fit(max_length=...) (the experiment configuration's "
-            "searcher.max_length and unit do not give it either)."
+            "searcher.max_length and unit are not set either)."
         )
     warnings.warn(
         "Taking the length of training from searcher.max_length is deprecated: pass "

@@ -15,7 +15,7 @@ from determined.core import Unit
 class TrainUnit:
     """A length or a period of training, counted in batches or epochs.
 
-    A whole number is a period (`Batch(100)`: every 100 batches). Any other container is a schedule
+    An integer is a period (`Batch(100)`: every 100 batches). Any other container is a schedule
     of counts since the start of the trial (`Batch([5, 30, 45])`: after batches 5, 30 and 45).
     """
 
@@ -45,8 +45,8 @@ class TrainUnit:
 
     def _complaint(self) -> str:
         return (
-            f"The value of {type(self).__name__} must be a whole number or a container of whole "
-            f"numbers, got {self.value!r}."
+            f"The value of {type(self).__name__} must be an integer or a container of "
+            f"integers, got {self.value!r}."
         )
 
     @staticmethod

@@ -47,8 +47,9 @@ class _Init(contextlib._GeneratorContextManager[PyTorchTrialContext]):
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"pytorch.init() has no {name!r}: it must be entered. Write `with pytorch.init(...) as "
-            "context:` and make the trial and the trainer inside of that block."
+            f"pytorch.init() has no {name!r}: it has not been entered. Write `with "
+            "pytorch.init(...) as context:` and create the trial and the trainer inside that "
+            "block."
         )
 
 
@@ -109,7 +110,7 @@ def init(
     """
     if not is_whole_number(aggregation_frequency) or aggregation_frequency < 1:
         raise ValueError(
-            "`aggregation_frequency` must be a whole number of at least 1, got "
+            "`aggregation_frequency` must be an integer of at least 1, got "
             f"{aggregation_frequency!r}."
         )
     check_kind("hparams", hparams, dict, "a dictionary")

@@ -20,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m determined.pytorch.runs",
-        description="List the runs of a checkpoint storage, the one that saved last first. "
+        description="List the runs in a checkpoint storage, most recently saved first. "
         'Continue one with pytorch.init(run_id="...") and fit(latest_checkpoint="latest").',
     )
     parser.add_argument(

@@ -36,7 +36,7 @@ def _repeat(sampler: Iterable[Any]) -> Iterator[Any]:
             yield item
         if is_empty:
             raise RuntimeError(
-                f"Cannot repeat {type(sampler).__name__}: a whole pass over it gave nothing. "
+                f"Cannot repeat {type(sampler).__name__}: a full pass over it gave nothing. "
                 "Check the dataset's length, and batch_size if drop_last is set."
             )
 
@@ -156,7 +156,7 @@ class _ReproducibleShuffle(Sampler[Any]):
     def __init__(self, items: Iterable[Any], seed: int) -> None:
         check_count("seed", seed)
         if seed >= 2**32:
-            raise ValueError(f"`seed` must be less than 2**32, as numpy asks, got {seed}.")
+            raise ValueError(f"`seed` must be less than 2**32, a limit of numpy, got {seed}.")
         self._items = items
         self._seed = seed
         self._rng = np.random.RandomState(seed)

@@ -67,7 +67,7 @@ class StoredCheckpoint:
             return None
         try:
             return float(value)
-        except OverflowError:  # a whole number beyond all floats
+        except OverflowError:  # an integer beyond all floats
             return None
 
 
@@ -344,7 +344,7 @@ class StorageManager(abc.ABC):
         try:
             self._tag(name, tag_of(run_id))
         except (OSError, CheckpointError) as error:
-            logger.debug("Checkpoint %s gets no tag in %s: %s", name, self.location, error)
+            logger.debug("Checkpoint %s could not be tagged in %s: %s", name, self.location, error)
 
     def _forget_run(self, name: str, run_id: str | None) -> None:
         if run_id is None:
@@ -436,8 +436,8 @@ class StorageManager(abc.ABC):
             except CheckpointNotFound as error:
                 logger.debug("Looking for checkpoints again: %s", error)
         raise CheckpointError(
-            f"Checkpoints in {self.location} vanish as fast as they are found. Does another run of "
-            "the same name work there?"
+            f"Checkpoints in {self.location} disappear as fast as they are found. Is another run "
+            "with the same name using it?"
         )
 
     def _is_intact(self, checkpoint: StoredCheckpoint) -> bool:

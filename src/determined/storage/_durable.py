@@ -67,7 +67,7 @@ def _explanation(error: OSError, operation: str, path: Path, needed: int | None)
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return (
-            f"{text}. Check who may write there, or choose another place with "
+            f"{text}. Check the permissions, or choose another place with "
             "`checkpoint_storage` or DET_STORAGE."
         )
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
@@ -138,7 +138,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
     def digest(self) -> FileDigest:
         """What was written; only after `close`."""
         if self._digest is None:
-            raise ValueError(f"{self._path} is not written completely: close the file first.")
+            raise ValueError(f"{self._path} has not been written completely: close the file first.")
         return self._digest
 
     @property

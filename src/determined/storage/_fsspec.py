@@ -246,7 +246,7 @@ class FsspecStorageManager(StorageManager):
         if METADATA_NAME not in sizes:
             raise InvalidCheckpointException(
                 f"Checkpoint {name} in {self.location} has neither {MANIFEST_NAME} nor "
-                f"{METADATA_NAME}: its upload was never completed. `verify=False` takes the files "
+                f"{METADATA_NAME}: its upload was never completed. `verify=False` uses the files "
                 "as they are."
             )
         logger.info("Checkpoint %s has no %s: its files are unverified.", name, MANIFEST_NAME)
@@ -261,7 +261,11 @@ class FsspecStorageManager(StorageManager):
             return False
         extra = compare(manifest, sizes, None, name)
         if extra:
-            logger.warning("Checkpoint %s holds files of others: %s.", name, ", ".join(extra))
+            logger.warning(
+                "Checkpoint %s contains files that were not saved with it: %s.",
+                name,
+                ", ".join(extra),
+            )
         folder = self._temporary_folder()
         try:
             for number, (path, expected) in enumerate(sorted(manifest.contents.files.items())):

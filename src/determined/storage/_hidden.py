@@ -62,7 +62,7 @@ class HiddenFolders:
         except OSError as error:
             if not self._base.is_dir():
                 raise
-            logger.debug("No lock for %s: %s", stage, error)  # nobody else sweeps it then either
+            logger.debug("Could not lock %s: %s", stage, error)  # nobody else sweeps it then either
             return None
 
     def release_stage(self, stage: str) -> None:
@@ -139,7 +139,7 @@ class HiddenFolders:
         try:
             lock = FolderLock.try_exclusive(self._base / LOCKS / stage)
         except OSError as error:
-            logger.debug("Cannot tell whether %s is in use, left alone: %s", stage, error)
+            logger.debug("Cannot tell whether %s is in use, so it is left alone: %s", stage, error)
             return
         if lock is not None:
             _remove_tree(self._base / stage)
@@ -158,4 +158,4 @@ def _remove_tree(folder: Path) -> None:
     except FileNotFoundError:
         pass
     except OSError as error:
-        logger.warning("Could not remove %s, will try again at next start: %s", folder, error)
+        logger.warning("Could not remove %s, will try again at the next start: %s", folder, error)

@@ -146,8 +146,8 @@ class SharedFSStorageManager(StorageManager):
             files = [path for path in sizes if not path.endswith("/")]
             if lost := sorted(known.keys() - sizes.keys()):
                 raise CheckpointError(
-                    f"{target / lost[0]} was written, but is gone. Is the storage still mounted, "
-                    "and has nothing else removed files from it?"
+                    f"{target / lost[0]} was written, but has disappeared. Is the storage still "
+                    "mounted, and has nothing else removed files from it?"
                 )
             digests = for_each(seal, files)
         folders = frozenset(path for path in sizes if path.endswith("/"))
@@ -239,7 +239,11 @@ class SharedFSStorageManager(StorageManager):
         if extra is None:
             logger.info("Checkpoint %s has no %s: its files are unverified.", src, MANIFEST_NAME)
         elif extra:
-            logger.warning("Checkpoint %s holds files of others: %s.", src, ", ".join(extra))
+            logger.warning(
+                "Checkpoint %s contains files that were not saved with it: %s.",
+                src,
+                ", ".join(extra),
+            )
         return extra is not None
 
     def _locate(self, src: StrPath) -> Path:
@@ -283,7 +287,7 @@ class SharedFSStorageManager(StorageManager):
         try:
             return dict(walk(self._locate(name), str(name)))
         except FileNotFoundError as error:
-            raise CheckpointNotFound(f"Checkpoint {name} was deleted meanwhile.") from error
+            raise CheckpointNotFound(f"Checkpoint {name} was deleted in the meantime.") from error
 
     def _tag(self, name: str, tag: str) -> None:
         self._run_tags.add(name, tag)
@@ -341,8 +345,8 @@ def _replace_link(link: Path) -> None:
     content = link.resolve()
     if not content.is_file():
         raise CheckpointError(
-            f"{link} leads to {content}, which is not a file: a checkpoint can hold files and "
-            "directories only."
+            f"{link} leads to {content}, which is not a file: a checkpoint can only contain files "
+            "and directories."
         )
     link.unlink()
     copy_file(content, link)

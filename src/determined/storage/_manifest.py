@@ -89,7 +89,7 @@ class Manifest:
             raise _invalid(
                 checkpoint,
                 MANIFEST_NAME,
-                f"has format version {version}, this release reads up to {FORMAT_VERSION}: upgrade",
+                f"has format version {version}; this release reads up to {FORMAT_VERSION}: upgrade",
             )
         if document.pop("checksum", None) != _checksum(document):
             raise _invalid(checkpoint, MANIFEST_NAME, "is damaged: its own checksum does not match")
@@ -218,7 +218,9 @@ def walk(folder: Path, checkpoint: str) -> Iterator[tuple[str, int]]:
                     yield path, status.st_size
                 else:
                     kind = "a symbolic link" if entry.is_symlink() else "a special file"
-                    raise _invalid(checkpoint, path, f"is {kind}, which a checkpoint may not hold")
+                    raise _invalid(
+                        checkpoint, path, f"is {kind}, which a checkpoint may not contain"
+                    )
 
 
 def check_folder(folder: Path, checkpoint: str, *, hashes: bool = True) -> tuple[str, ...] | None:
@@ -234,7 +236,7 @@ def check_folder(folder: Path, checkpoint: str, *, hashes: bool = True) -> tuple
         if not any(name in sizes for name in MARKERS):
             raise InvalidCheckpointException(
                 f"Checkpoint {checkpoint}: {folder} holds neither {MANIFEST_NAME} nor any of "
-                f"{', '.join(MARKERS)}; it is no checkpoint, or one that was never completed."
+                f"{', '.join(MARKERS)}; it is not a checkpoint, or was never completed."
             )
         return None
     return compare(manifest, sizes, folder if hashes else None, checkpoint)

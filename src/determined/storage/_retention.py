@@ -31,7 +31,7 @@ class RetentionPolicy:
         for name in ("save_experiment_best", "save_trial_best", "save_trial_latest"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ValueError(f"`{name}` must be a whole number >= 0, got {value!r}.")
+                raise ValueError(f"`{name}` must be an integer >= 0, got {value!r}.")
 
     def kept(self, checkpoints: Iterable[StoredCheckpoint]) -> frozenset[str]:
         """The ids that the rules keep; each `run_id` is a trial, all together an experiment."""
@@ -74,7 +74,7 @@ def apply_retention(
 def _delete(manager: StorageManager, checkpoint: StoredCheckpoint) -> bool:
     if checkpoint.extra_files:
         logger.warning(
-            "Checkpoint %s is kept because it holds files that were not saved with it: %s.",
+            "Checkpoint %s is kept because it contains files that were not saved with it: %s.",
             checkpoint.storage_id,
             ", ".join(checkpoint.extra_files),
         )
@@ -87,5 +87,5 @@ def _delete(manager: StorageManager, checkpoint: StoredCheckpoint) -> bool:
     except DeterminedError as error:
         logger.warning("Could not delete checkpoint %s: %s", checkpoint.storage_id, error)
         return False
-    logger.debug("Deleted checkpoint %s, which no rule keeps.", checkpoint.storage_id)
+    logger.debug("Deleted checkpoint %s according to the retention rules.", checkpoint.storage_id)
     return True

@@ -47,8 +47,8 @@ def persistently(operation: str, url: str, action: Callable[[], R]) -> R:
         except Exception as error:
             if _is_refusal(error):
                 raise NoDirectStorageAccess(
-                    f"Cannot {operation} {url}: access refused or no credentials ({error}). Check "
-                    "the credentials of this process and what they allow."
+                    f"Cannot {operation} {url}: access denied or no credentials ({error}). Check "
+                    "this process's credentials and permissions."
                 ) from error
             if pause is None:
                 raise CheckpointError(

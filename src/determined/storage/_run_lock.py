@@ -69,7 +69,7 @@ def alone_in_run(storage_base: Path | None, location: str, name: str) -> Iterato
     try:
         lock = _acquire(path)
     except OSError as error:
-        logger.debug("No lock for run %s: %s", name, error)
+        logger.debug("Could not lock run %s: %s", name, error)
         yield  # a file system without locks: nobody can be asked
         return
     if lock is None:

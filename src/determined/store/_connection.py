@@ -38,7 +38,7 @@ def prepare(home: Path) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
-            f"Cannot make the home {home}: {error.strerror}. Set DET_HOME to a folder of yours."
+            f"Cannot make the home {home}: {error.strerror}. Set DET_HOME to a folder of your own."
         ) from error
     refuse_network(home)
     path = home / FILE_NAME
@@ -48,7 +48,7 @@ def prepare(home: Path) -> None:
             _create(path)
     except OSError as error:
         raise StoreError(
-            f"Cannot write {path}: {error.strerror}. Set DET_HOME to a folder of yours."
+            f"Cannot write {path}: {error.strerror}. Set DET_HOME to a folder of your own."
         ) from error
     connection = _open(path, "rw")
     try:
@@ -68,7 +68,7 @@ def _refuse_to_forget(home: Path) -> None:
         if any(entry.name.isdigit() for entry in entries):
             raise StoreError(
                 f"{home / FILE_NAME} is gone or empty, but there are experiments in {home}. "
-                "`det store rebuild` makes it anew from their folders."
+                "`det store rebuild` rebuilds it from their folders."
             )
 
 
@@ -209,7 +209,9 @@ def as_store_error(error: sqlite3.Error, path: Path) -> StoreError:
             "DET_HOME to a folder of yours."
         )
     if "disk is full" in text:
-        return StoreError(f"{path} cannot be written: its disk is full. Make room, and try again.")
+        return StoreError(
+            f"{path} cannot be written: its disk is full. Free some space and try again."
+        )
     return StoreError(f"{path}: {text}.")
 
 

@@ -110,7 +110,7 @@ class Deletions:
         found: dict[str, str] = {}
         for uuid, trial_id in self._needed_by_trials(outside):
             if uuid in wanted:
-                found[uuid] = f"trial {trial_id} goes on from it"
+                found[uuid] = f"trial {trial_id} resumes from it"
         versions = self._connection.execute(
             "SELECT v.checkpoint_uuid, m.name, v.number FROM model_version v "
             "JOIN model m ON m.id=v.model_id"

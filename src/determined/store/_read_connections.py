@@ -34,7 +34,7 @@ class Connected:
         if is_outdated(self._connection):
             self.close()
             raise OutdatedStoreError(
-                f"{home / FILE_NAME} has an older schema: start the supervisor, which updates it."
+                f"{home / FILE_NAME} has an older schema: start the supervisor, which migrates it."
             )
 
     def close(self) -> None:

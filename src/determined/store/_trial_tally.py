@@ -255,7 +255,7 @@ def read_summaries(connection: sqlite3.Connection, trial_id: int) -> dict[tuple[
 
 
 def _stored(number: float | None) -> float | str | None:
-    """SQLite would turn NaN into NULL, and its whole numbers have 64 bits."""
+    """SQLite would turn NaN into NULL, and its integers have 64 bits."""
     if number is None:
         return None
     if isinstance(number, int) and not -(2**63) <= number < 2**63:

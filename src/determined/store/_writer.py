@@ -115,7 +115,7 @@ def send_command(
     try:
         if is_outdated(connection):
             raise OutdatedStoreError(
-                f"{home / FILE_NAME} has an older schema: start the supervisor, which updates it."
+                f"{home / FILE_NAME} has an older schema: start the supervisor, which migrates it."
             )
         _begin_patiently(connection)
         if COMMANDS.find(connection, "uuid=?", identifier) is None:
@@ -153,5 +153,7 @@ def _take_lock(path: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock)
-        raise StoreError(f"Another process writes the store already (it holds {path}).") from error
+        raise StoreError(
+            f"Another process is already writing the store (it holds {path})."
+        ) from error
     return lock

@@ -131,7 +131,7 @@ class ScalarEvents:
                 patience = 0.0 if self._stalled else _STALL_SECONDS
                 if not self._changed.wait_for(self._has_room, patience):
                     self._stalled = True  # so that the next call does not wait again
-                    self._warn_once("the disk does not keep up")
+                    self._warn_once("the disk cannot keep up")
                     return
             self._stalled = False
             self._pending.append(points)
@@ -200,7 +200,7 @@ class ScalarEvents:
         if not self._warned:
             self._warned = True
             logger.warning(
-                "TensorBoard loses points in %s: %s. Training goes on; this is said once.",
+                "TensorBoard loses points in %s: %s. Training continues; this is shown once.",
                 self._directory,
                 problem,
             )

@@ -221,7 +221,7 @@ def test_a_few_lost_trials_do_not_flatten_the_landscape(page: Page) -> None:
 
 def test_two_configurations_are_compared_line_by_line(page: Page) -> None:
     page.goto("/experiments/1/config")
-    page.get_by_label("Difference to experiment").fill("2")
+    page.get_by_label("Compare with experiment").fill("2")
     page.get_by_role("button", name="Show").click()
     page.locator(".diff .add").first.wait_for()
     until_address(page, "other=2")

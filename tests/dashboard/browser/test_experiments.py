@@ -67,7 +67,7 @@ def test_states_are_chosen_in_a_menu(page: Page) -> None:
 
 def test_a_filter_that_nothing_fits_says_so(page: Page) -> None:
     page.goto("/?search=there-is-no-such-thing")
-    page.get_by_text("No experiment fits these filters.").wait_for()
+    page.get_by_text("No experiments match these filters.").wait_for()
     page.get_by_role("link", name="Show all").click()
     page.locator("tr[data-id='1']").wait_for()
 
@@ -97,7 +97,7 @@ def test_the_help_names_the_keys(page: Page) -> None:
     page.locator("tr[data-id='1']").wait_for()
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keys")
-    dialog.get_by_text("Compare what is selected").wait_for()
+    dialog.get_by_text("Compare the selection").wait_for()
     page.keyboard.press("Escape")
     dialog.wait_for(state="hidden")
 
@@ -120,7 +120,7 @@ def test_the_table_is_saved_as_csv(page: Page) -> None:
 def test_the_theme_is_switched_and_kept(page: Page) -> None:
     page.locator("tr[data-id='1']").wait_for()
     assert page.locator("html").get_attribute("data-theme") == "light"
-    page.get_by_role("button", name="Light or dark").click()
+    page.get_by_role("button", name="Light or dark theme").click()
     assert page.locator("html").get_attribute("data-theme") == "dark"
     page.reload()
     page.locator("tr[data-id='1']").wait_for()

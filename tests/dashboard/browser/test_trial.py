@@ -68,7 +68,7 @@ def test_times_filter_a_log(page: Page) -> None:
     until_address(page, f"until={middle}")
     eventually(lambda: max(shown(), default="~") <= end, "only early lines")
     choose("To", first - 10)
-    page.get_by_text("No line fits these filters.").wait_for()
+    page.get_by_text("No lines match these filters.").wait_for()
     choose("To", last + 10)
     begin = choose("From", middle)
     until_address(page, f"since={middle}")
@@ -86,12 +86,12 @@ def test_a_click_on_a_number_gives_a_line_its_address(page: Page) -> None:
 
 def test_a_log_is_compared_with_that_of_another_trial(page: Page) -> None:
     page.goto("/trials/5/logs")
-    field = page.get_by_label("Difference to the log of trial")
+    field = page.get_by_label("Compare with the log of trial")
     field.fill("13")
     field.press("Enter")
     until_address(page, "other=13")
     page.locator(".diff .remove").get_by_text("RuntimeError: CUDA error").wait_for()
-    page.get_by_role("button", name="Close the difference").click()
+    page.get_by_role("button", name="Close the diff").click()
     page.locator(".log-line").first.wait_for()
 
 

@@ -159,7 +159,7 @@ def test_the_command_line_tells_of_damage_and_repairs_it(kept: Keepsake) -> None
     done = run_det("store", "rebuild", "--yes", environment=home)
     assert done.returncode == 0, done.stderr
     assert "Restored from its folder: experiment 3." in done.stdout
-    assert "Rebuilt: 3 experiments; journals of 5 trials read again." in done.stdout
+    assert "Rebuilt: 3 experiments; journals of 5 trials reread." in done.stdout
     assert run_det("store", "check", environment=home).returncode == 0
 
 

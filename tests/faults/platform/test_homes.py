@@ -31,7 +31,7 @@ def test_a_home_that_is_moved_away_is_left_alone_until_it_is_back(lab: Lab) -> N
     lab.home.path.rename(away)
     eventually(lambda: not _supervisors(lab), "the end of the supervisor")
     assert not lab.home.path.exists()
-    assert "is not there any more" in (away / "supervisor.log").read_text()
+    assert "no longer exists" in (away / "supervisor.log").read_text()
     away.rename(lab.home.path)
     check_as_unbroken(lab, experiment_id)
 

@@ -364,7 +364,10 @@ def test_a_pattern_that_takes_for_ever_is_given_up(tmp_path: Path) -> None:
     )
     end = keep(run)
     assert [match.name for match in end.matches] == ["fine"]
-    assert "log policy 'slow' is off, its pattern took more than 2 seconds" in run.log.read_text()
+    assert (
+        "log policy 'slow' is off, because its pattern took more than 2 seconds"
+        in run.log.read_text()
+    )
 
 
 def test_an_idle_keeper_uses_no_processor_time(tmp_path: Path) -> None:
@@ -405,6 +408,6 @@ def test_a_second_keeper_of_the_same_run_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "determined.platform.keeper", str(run.path)]
     second = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert second.returncode == 1
-    assert "is kept by another process already" in second.stderr
+    assert "is already handled by another process" in second.stderr
     processes.send(keeper, signal.SIGQUIT)
     collect(run)

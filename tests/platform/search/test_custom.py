@@ -115,5 +115,5 @@ def test_a_custom_search_needs_all_records(start: Callable[..., CustomProcess]) 
     oracle = start()
     search = Script(config(), oracle=oracle)
     snapshot = search.searcher.snapshot()
-    with pytest.raises(ValueError, match="all its records"):
+    with pytest.raises(ValueError, match="all of its records"):
         Searcher.restore(config(), SPACE, 42, snapshot, oracle=oracle)

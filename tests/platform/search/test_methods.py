@@ -113,7 +113,7 @@ def test_async_halving_decides_as_in_the_worked_example() -> None:
     assert search.validate(1, 2, 0.75) == []
     assert search.validate(2, 4, 0.5) == ["continue T2"]
     assert search.validate(1, 4, 0.7) == ["stop T1", "create T3"]
-    assert search.reasons[0] == "stopped at 4 epochs: rank 2 of 2, the best 1 goes on"
+    assert search.reasons[0] == "stopped at 4 epochs: rank 2 of 2, the best 1 continues"
     assert search.validate(3, 1, 0.85) == ["stop T3", "create T4"]
     assert search.validate(4, 1, 0.6) == ["continue T4"]
     assert search.validate(2, 16, 0.2) == ["stop T2", "create T5"]
@@ -325,7 +325,7 @@ def test_halving_progress() -> None:
         ({"divisor": 1}, "searcher.divisor"),
         ({"max_trials": 0}, "searcher.max_trials"),
         ({"max_trials": True}, "searcher.max_trials"),
-        ({"max_time": None}, "searcher.max_time: this key is missing"),
+        ({"max_time": None}, "searcher.max_time: this key is required"),
         ({"num_rungs": 600}, "searcher.num_rungs: 600 rungs, .* Take 504 or fewer"),
         (
             {"name": "adaptive_asha", "bracket_rungs": [2, 700]},

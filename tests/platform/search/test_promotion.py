@@ -15,10 +15,10 @@ def test_a_paused_trial_is_promoted_when_there_is_room_on_one_slot() -> None:
     )
     assert search.start() == ["create T1"]
     assert search.validate(1, 8, 0.3) == ["pause T1", "create T2"]
-    assert search.reasons[0] == "paused at 8 epochs: rank 1 of 1, none goes on yet"
+    assert search.reasons[0] == "paused at 8 epochs: rank 1 of 1, none continues yet"
     assert search.paused(1) == []
     assert search.validate(2, 8, 0.5) == ["pause T2", "resume T1"]
-    assert search.reasons[1] == "promoted from 8 epochs: rank 1 of 2, the best 1 goes on"
+    assert search.reasons[1] == "promoted from 8 epochs: rank 1 of 2, the best 1 continues"
     assert search.paused(2) == []
     assert search.validate(1, 16, 0.1) == ["stop T1", "create T3"]
     assert search.validate(3, 8, 0.6) == ["stop T3", "create T4"]
@@ -56,7 +56,7 @@ def test_no_more_are_promoted_than_a_rung_allows_while_new_trials_come() -> None
         assert search.validate(trial, 8, 1.0) == [f"pause T{trial}", f"create T{trial + 1}"]
         search.paused(trial)
     assert search.validate(12, 8, 1.0) == ["pause T12", "resume T7"]
-    assert search.reasons[1] == "promoted from 8 epochs: rank 4 of 12, the best 6 go on"
+    assert search.reasons[1] == "promoted from 8 epochs: rank 4 of 12, the best 6 continue"
 
 
 def test_promotion_ends_with_as_many_full_trials_as_stopping_or_fewer() -> None:

@@ -59,5 +59,5 @@ def test_whoever_goes_on_here_goes_on_in_ray_and_only_the_next_ranks_differ(
 def test_ray_lets_one_more_go_on_when_its_percentile_falls_on_a_result() -> None:
     """Of five at a divisor of three, the percentile of the four before is the second of them."""
     losses = [1.0, 2.0, 3.0, 4.0, 1.5]
-    assert ours_goes_on(losses, 3)[-1] is False  # rank 2, the best 1 goes on
+    assert ours_goes_on(losses, 3)[-1] is False  # rank 2, the best 1 continues
     assert ray_goes_on(1.5, losses[:-1], 3)

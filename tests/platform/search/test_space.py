@@ -79,7 +79,10 @@ def test_an_empty_group_is_one_value_of_a_grid() -> None:
     ("space", "message"),
     [
         ({}, "at least one hyperparameter"),
-        ({"a": {"type": "int", "minval": 0, "maxval": 3}}, "hyperparameters.a: a grid needs"),
+        (
+            {"a": {"type": "int", "minval": 0, "maxval": 3}},
+            "hyperparameters.a: a grid search needs",
+        ),
         ({"a": {"b": {"type": "categorical", "vals": [1, 1]}}}, "hyperparameters.a.b: the values"),
         ({"a": {"type": "categorical", "vals": []}}, "hyperparameters.a.vals"),
         ({"a": {"type": "int", "minval": 3, "maxval": 3, "count": 1}}, "minval < maxval"),

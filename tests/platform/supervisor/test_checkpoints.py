@@ -61,7 +61,7 @@ def test_a_checkpoint_that_was_published_but_not_reported_is_adopted(lab: Lab) -
     reports = lab.service.reader.iter_metrics(trial.id, "training")
     assert [report.steps_completed for report in reports] == [1, 2, 3, 4]
     (event,) = kinds(lab, experiment_id, "checkpoint_adopted")
-    assert "was published, but not reported" in event
+    assert "was saved but not reported" in event
 
 
 def kinds(lab: Lab, experiment_id: int, kind: str) -> list[str]:

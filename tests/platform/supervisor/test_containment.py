@@ -68,14 +68,14 @@ def test_reports_that_make_no_sense_end_their_run_only(lab: Lab) -> None:
     assert lab.wait(other).state == "COMPLETED"
     ended = lab.wait(experiment_id)
     assert ended.state == "ERROR"
-    assert "its reports cannot be taken in" in lab.trials(experiment_id)[0].reason
+    assert "its reports cannot be recorded" in lab.trials(experiment_id)[0].reason
     assert len(events(lab, experiment_id, "damaged_journal")) == 1
 
 
 def test_a_command_that_cannot_be_understood_blocks_nobody(lab: Lab) -> None:
-    with pytest.raises(RefusedError, match="The supervisor failed at this: KeyError"):
+    with pytest.raises(RefusedError, match="The supervisor failed to do this: KeyError"):
         lab.service.ask("kill", {"experiment": 1})
-    with pytest.raises(RefusedError, match="does not know the verb 'dance'"):
+    with pytest.raises(RefusedError, match="does not know the command 'dance'"):
         lab.service.ask("dance", {})
     assert lab.wait(lab.create("pass")).state == "COMPLETED"
 

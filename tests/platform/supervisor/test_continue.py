@@ -43,11 +43,13 @@ def test_a_single_trial_trains_longer_from_its_checkpoint(lab: Lab) -> None:
 def test_a_finished_random_search_tries_more(lab: Lab) -> None:
     settings = searcher("random", max_trials=2)
     first = lab.wait(lab.create(curve(), searcher=settings, hyperparameters=SPACE))
-    with pytest.raises(RefusedError, match="would not go on: all 2 trials that it asks for"):
+    with pytest.raises(
+        RefusedError, match="has nothing to continue: all 2 trials that it asks for"
+    ):
         lab.service.continue_experiment(first.id)
     with pytest.raises(RefusedError, match="can only be raised"):
         lab.service.continue_experiment(first.id, max_trials=1)
-    with pytest.raises(RefusedError, match="max_time: a random search has no such limit"):
+    with pytest.raises(RefusedError, match="max_time: a random search does not have this limit"):
         lab.service.continue_experiment(first.id, max_time=9)
     with pytest.raises(RefusedError, match="keeps its configuration"):
         lab.service.continue_experiment(first.id, overrides=["max_restarts=2"])
@@ -127,8 +129,8 @@ def test_a_method_of_ones_own_hears_of_it(lab: Lab) -> None:
     ("options", "message"),
     [
         ({"overrides": ["searcher.name=random", "searcher.max_trials=2"]}, "cannot become"),
-        ({"overrides": ["workspace=other"]}, "does not move it"),
-        ({"max_trials": 3}, "a single search has no such limit"),
+        ({"overrides": ["workspace=other"]}, "cannot be moved by continuing it"),
+        ({"max_trials": 3}, "a single search does not have this limit"),
     ],
 )
 def test_what_continuing_cannot_change_is_refused(
@@ -146,7 +148,9 @@ def test_what_continuing_cannot_change_is_refused(
 
 def test_an_experiment_at_work_cannot_be_continued(lab: Lab) -> None:
     experiment_id = lab.create("pass", paused=True)
-    with pytest.raises(RefusedError, match="is PAUSED: only what has ended can be continued"):
+    with pytest.raises(
+        RefusedError, match="is PAUSED: only an experiment that has ended can be continued"
+    ):
         lab.service.continue_experiment(experiment_id)
     lab.service.kill(experiment_id)
     assert lab.wait(experiment_id).state == "CANCELED"

@@ -75,10 +75,10 @@ def test_what_runs_or_is_registered_cannot_be_deleted(lab: Lab) -> None:
     lab.until(lambda: lab.checkpoints(running))
     done = ended(lab)
     for numbers in ([running], [done, running]):
-        with pytest.raises(RefusedError, match="only what has ended can be deleted"):
+        with pytest.raises(RefusedError, match="only an experiment that has ended can be deleted"):
             lab.service.delete_experiments(numbers)
     (needed,) = lab.checkpoints(running)
-    with pytest.raises(RefusedError, match="trial 1 goes on from it"):
+    with pytest.raises(RefusedError, match="trial 1 resumes from it"):
         lab.service.delete_checkpoints([needed.uuid])
     lab.service.kill(running)
     lab.wait(running)

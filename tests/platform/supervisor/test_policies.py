@@ -80,7 +80,7 @@ def test_a_log_policy_rules_out_another_try(lab: Lab) -> None:
     script = "import os\nprint('no such data')\nraise ValueError(os.environ['DET_TRIAL_RUN_ID'])"
     ended = lab.wait(lab.create(script, log_policies=policies, max_restarts=5))
     assert len(lab.runs(ended.id)) == 1
-    assert "a log policy rules out another try" in lab.trials(ended.id)[0].reason
+    assert "a log policy forbids a restart" in lab.trials(ended.id)[0].reason
     assert any("'hopeless'" in text for text in texts(lab, ended.id, "log_policy"))
 
 

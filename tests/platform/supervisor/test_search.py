@@ -130,8 +130,8 @@ def test_promotion_on_one_slot_survives_the_loss_of_everything(
     assert all(trial.exited for trial in replayed.desk.trials)
     (freed,) = actions(lab, experiment_id, "free_checkpoints")
     assert freed["request_id"] == paused
-    rank = "rank 4 of 5, and at most 3 can go on"
-    assert trials[paused].reason == f"no longer to be promoted from 2 epochs: {rank}"
+    rank = "rank 4 of 5, and at most 3 can continue"
+    assert trials[paused].reason == f"can no longer be promoted from 2 epochs: {rank}"
     lab.until(lambda: not any(c.state == "COMPLETED" for c in lab.checkpoints(experiment_id)))
 
 
@@ -155,7 +155,7 @@ def test_a_trial_without_the_metric_fails_alone(lab: Lab) -> None:
     assert ended.state == "COMPLETED"
     assert [trial.id for trial in trials if trial.state == "ERROR"] == [2]
     assert "loss" in trials[1].reason
-    assert "reported were `epochs`, `lost`" in trials[1].reason
+    assert "the reported metrics are `epochs`, `lost`" in trials[1].reason
     told = [s.event["event"] for s in lab.service.reader.search_steps(ended.id)]
     of_it = [t["kind"] for t in told if t.get("request_id") == trials[1].request_id]
     assert of_it[-2:] == ["trial_exited_early", "trial_exited"]

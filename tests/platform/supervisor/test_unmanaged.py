@@ -339,7 +339,7 @@ class TestOtherMachines:
         hour_ago = time.time() - 3600
         os.utime(remote.item.journal, (hour_ago, hour_ago))
         lab.until(lambda: experiments(lab)[0].state == "ERROR")
-        assert "nothing was heard" in experiments(lab)[0].reason
+        assert "it has not reported" in experiments(lab)[0].reason
         self._append(remote, lab, journal.Metrics("training", 1, {"loss": 1.0}))
         lab.until(lambda: experiments(lab)[0].state == "ACTIVE")
         self._append(remote, lab, journal.Ended("COMPLETED", "finished"))

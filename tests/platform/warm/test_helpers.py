@@ -53,7 +53,7 @@ def test_what_cannot_start_warm_starts_cold_and_says_why(bench: Bench) -> None:
         "Cold start: PYTHONPATH names a relative folder.": bench.lay_out(
             "program.py", files=script, variables={"PYTHONPATH": "lib"}
         ),
-        "Cold start: its own module random has the name of one that is loaded already.": (
+        "Cold start: its own module random has the same name as one that is already loaded.": (
             bench.lay_out("program.py", files={**script, "random.py": ""})
         ),
     }

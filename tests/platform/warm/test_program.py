@@ -41,9 +41,9 @@ def test_python_programs_are_found(
         (("sh", "-c", "cd x && python3 train.py"), "its entrypoint needs a shell"),
         (("sh", "-c", "python3 train.py --lr $LR"), "its entrypoint needs a shell"),
         (("sh", "-c", "python3 'train.py"), "its entrypoint needs a shell"),
-        (("sh", "-c", "LR=1 python3 train.py"), "its entrypoint is no Python program"),
-        (("bash", "train.sh"), "its entrypoint is no Python program"),
-        (("sh", "-c", ""), "its entrypoint is no Python program"),
+        (("sh", "-c", "LR=1 python3 train.py"), "its entrypoint is not a Python program"),
+        (("bash", "train.sh"), "its entrypoint is not a Python program"),
+        (("sh", "-c", ""), "its entrypoint is not a Python program"),
         (("python3", "-O", "train.py"), "its entrypoint gives Python options"),
         (("python3", "-c", "print(1)"), "its entrypoint gives Python options"),
         (("python3",), "its entrypoint gives Python options"),
@@ -66,7 +66,7 @@ def test_obstacles_are_named_one_at_a_time() -> None:
     assert obstacle(unbuffered, {}) == Cold("its entrypoint gives Python options")
     assert obstacle(program, {}, has_startup_hook=True) == Cold("a startup-hook.sh comes first")
     assert obstacle(program, {}, is_own_interpreter=False) == Cold(
-        "it has another interpreter than the supervisor"
+        "it uses a different interpreter than the supervisor"
     )
     assert obstacle(program, {}, is_wanted=False, has_startup_hook=True) == Cold(
         "environment.warm_start is false", lasts=False
@@ -82,5 +82,5 @@ def test_only_variables_that_are_read_late_may_differ() -> None:
 def test_a_module_with_the_name_of_a_loaded_one_is_an_obstacle() -> None:
     assert shadowed(["train", "model"], ["torch", "random"]) is None
     assert shadowed(["train", "random"], ["torch", "random"]) == Cold(
-        "its own module random has the name of one that is loaded already"
+        "its own module random has the same name as one that is already loaded"
     )

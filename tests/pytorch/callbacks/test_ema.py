@@ -186,7 +186,7 @@ def test_average_of_other_models_is_refused() -> None:
             self.context.models.pop()
             return {"ema": ExponentialMovingAverage(self.context, models=[self.model, other])}
 
-    with pytest.raises(RuntimeError, match="is of other models"):
+    with pytest.raises(RuntimeError, match="belongs to other models"):
         fit(_ema, 4, Bigger, latest_checkpoint=the_checkpoint(2))
 
 
@@ -260,7 +260,9 @@ def test_of_several_averages_one_must_be_named() -> None:
 
     fit(two, 2, NormTrial)
     path = str(Path(os.environ["DET_STORAGE"]) / the_checkpoint(2))
-    with pytest.raises(InvalidCheckpointException, match=r"several keep one: \['a', 'ema'\]"):
+    with pytest.raises(
+        InvalidCheckpointException, match=r"several callbacks keep one: \['a', 'ema'\]"
+    ):
         pytorch.load_trial_from_checkpoint_path(path, NormTrial, ema=True)
     pytorch.load_trial_from_checkpoint_path(path, NormTrial, ema="a")
     with pytest.raises(InvalidCheckpointException, match="named 'b'"):
@@ -306,5 +308,6 @@ def test_the_average_is_exported_on_request() -> None:
 def test_the_last_line_says_what_validations_measured(capfd: pytest.CaptureFixture[str]) -> None:
     fit(_ema, 1, NormTrial, progress=True)
     assert (
-        "Validations measured the averaged weights; ema=True loads them." in capfd.readouterr().err
+        "Validation metrics are those of the averaged weights; load them with ema=True."
+        in capfd.readouterr().err
     )

@@ -96,7 +96,7 @@ def test_store_that_does_not_work_does_not_end_training(
 ) -> None:
     (tmp_path / "mlruns").write_text("not a directory")
     assert fit(_tracker(store), 4, Line).batches == [0, 1, 2, 3]
-    assert "MLflowTracker is cut off" in caplog.text
+    assert "MLflowTracker is disconnected" in caplog.text
 
 
 def test_missing_package_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

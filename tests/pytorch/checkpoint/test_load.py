@@ -301,7 +301,7 @@ def test_trial_in_main_is_a_warning_or_an_error(
     ("name", "file", "change", "message"),
     [
         ("0.21.0 trainer", "load_data.json", {"trial_type": "TFKerasTrial"}, "TFKerasTrial"),
-        ("0.13.13", "metadata.json", {"framework": "tensorflow-2"}, "does not say"),
+        ("0.13.13", "metadata.json", {"framework": "tensorflow-2"}, "does not identify"),
     ],
 )
 def test_another_framework_is_a_warning(

@@ -74,4 +74,4 @@ def test_a_class_with_the_same_settings_goes_on_with_a_warning(
 ) -> None:
     fit(torch.optim.Adam, 1)
     fit(torch.optim.AdamW, 2)
-    assert "is of Adam and goes on as AdamW" in caplog.text
+    assert "was Adam and continues as AdamW" in caplog.text

@@ -98,7 +98,7 @@ def test_a_file_with_code_is_refused_and_not_run(tmp_path: Path) -> None:
 def test_parts_that_do_not_fit_are_refused(tmp_path: Path, part: Any) -> None:
     description = write(tmp_path, torch.ones(4), 2)
     torch.save({"w": part}, tmp_path / "shards" / "rank_1.pth")
-    with pytest.raises(InvalidCheckpointException, match="do not make up w|should hold a row"):
+    with pytest.raises(InvalidCheckpointException, match="do not add up to w|should hold a row"):
         join(tmp_path, {"w": description})
 
 
@@ -127,7 +127,7 @@ def test_descriptions_that_claim_what_is_not_there_are_refused(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
     description = {**write(tmp_path, torch.ones(4), 2), **change}
-    with pytest.raises(InvalidCheckpointException, match="do not make up w|no shape and type"):
+    with pytest.raises(InvalidCheckpointException, match="do not add up to w|no shape and type"):
         join(tmp_path, {"w": description})
 
 

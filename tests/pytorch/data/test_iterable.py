@@ -262,7 +262,7 @@ def test_reading_again_is_announced(caplog: pytest.LogCaptureFixture) -> None:
     saved = data.state_dict(3)
     with caplog.at_level(logging.INFO, "determined.pytorch"):
         next(opened(DataLoader(Shuffled(10), 3), 3, saved))
-    assert "Reading 3 batches of Shuffled again" in caplog.text
+    assert "Rereading 3 batches of Shuffled" in caplog.text
 
 
 @pytest.mark.parametrize("batch_size", [2, None])
@@ -340,4 +340,4 @@ def test_a_lost_state_means_reading_from_the_beginning(caplog: pytest.LogCapture
     next(data)
     resumed = opened(DataLoader(Forgetful(10), 3), 1, data.state_dict(1))
     assert plain(list(itertools.islice(resumed, 7))) == uncut[1:]
-    assert "read from its beginning" in caplog.text
+    assert "read from the beginning" in caplog.text

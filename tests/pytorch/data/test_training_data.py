@@ -516,7 +516,7 @@ class TestOtherLoaders:
     ) -> None:
         with caplog.at_level(logging.INFO, "determined.pytorch"):
             assert next(opened([1, 2, 3], 8)) == 3
-        assert "Reading 2 batches again" in caplog.text
+        assert "Rereading 2 batches" in caplog.text
 
     def test_a_loader_with_state_reads_nothing_twice(self) -> None:
         data = opened(Resumable(range(6)))

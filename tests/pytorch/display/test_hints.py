@@ -42,7 +42,7 @@ def test_a_shape_mismatch_shows_the_batch_and_the_first_layer(tmp_path: Path) ->
     said = _failure(_WrongShape, tmp_path)
     assert "In your code:" in said
     assert "train_batch: return self.model(torch.cat([x, x], dim=1)).sum()" in said
-    assert "The last batch begun was batch 0." in said
+    assert "The last batch started was batch 0." in said
     assert "[0]: (2, 1) float32" in said
     assert "Linear(in_features=1" in said
 
@@ -56,7 +56,7 @@ class _ThirdBatchFails(LineTrial):
 
 def test_a_device_mismatch_names_the_device_to_use(tmp_path: Path) -> None:
     said = _failure(_ThirdBatchFails, tmp_path)
-    assert "The last batch begun was batch 2." in said
+    assert "The last batch started was batch 2." in said
     assert "device=self.context.device" in said
 
 
@@ -117,7 +117,7 @@ class _Deadly(Dataset[Any]):
 @pytest.mark.multiprocess
 @pytest.mark.parametrize(
     ("number", "hint"),
-    [(signal.SIGBUS, "--shm-size"), (signal.SIGKILL, "memory ran out")],
+    [(signal.SIGBUS, "--shm-size"), (signal.SIGKILL, "ran out of memory")],
 )
 def test_a_worker_that_dies_of_memory_says_what_to_change(
     tmp_path: Path, number: int, hint: str

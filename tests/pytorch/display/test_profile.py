@@ -94,7 +94,7 @@ def test_sleeping_in_train_batch_is_not_taken_for_the_model() -> None:
     profile.stop()
     assert 0.2 <= profile.idle_seconds <= profile.seconds["train_batch"]
     (line,) = profile.advice()
-    assert line.startswith("train_batch computes nothing for ")
+    assert line.startswith("train_batch is idle ")
     assert "sleeps" in line
 
 

@@ -190,9 +190,9 @@ class _Stream(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"checkpoint_interval": 0}, "`checkpoint_interval` must be a whole number of at least 1"),
+        ({"checkpoint_interval": 0}, "`checkpoint_interval` must be an integer of at least 1"),
         ({"checkpoint_interval": 1.5}, "`checkpoint_interval`"),
-        ({"batch_size": 0}, "`batch_size` must be a whole number of at least 1, got 0"),
+        ({"batch_size": 0}, "`batch_size` must be an integer of at least 1, got 0"),
         ({"batch_size": 2, "dataloader_kwargs": {"batch_size": 2}}, "not both"),
         ({"dataloader_kwargs": {"shuffle": True}}, "must not have `shuffle`"),
         ({"dataloader_kwargs": {"sampler": [0]}}, "must not have `sampler`"),
@@ -273,7 +273,7 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     checkpoint = core._dummy_init(checkpoint_storage=tmp_path).checkpoint
     with checkpoint.store_path({"steps_completed": 3}) as (_, storage_id):
         pass
-    with pytest.raises(InvalidCheckpointException, match="no checkpoint of torch_batch_process"):
+    with pytest.raises(InvalidCheckpointException, match="not a checkpoint of torch_batch_process"):
         torch_batch_process(Recorder, latest_checkpoint=storage_id, **options)
 
 
@@ -305,7 +305,7 @@ def test_reducers_that_cannot_be_kept_are_named_and_report_each_part(
     options: dict[str, Any] = {"checkpoint_storage": tmp_path, "checkpoint_interval": 1}
     Recorder.stop_after = 1
     torch_batch_process(WithOpaqueReducer, numbers(4), **options)
-    warnings = [m for m in reports.messages if "not kept in checkpoints" in m]
+    warnings = [m for m in reports.messages if "not saved in checkpoints" in m]
     assert len(warnings) == 1
     assert "pathlib" in warnings[0]
     Recorder.stop_after = None
@@ -447,7 +447,7 @@ def test_without_a_platform_and_cuda_there_are_no_hparams_and_the_cpu(
     with core._dummy_init(checkpoint_storage=tmp_path) as core_context:
         assert get_default_device(core_context) == torch.device("cpu")
         context = TorchBatchProcessorContext(core_context, "uuid/rank_0")
-        with pytest.raises(AssertionError, match="no platform runs this process"):
+        with pytest.raises(AssertionError, match="not run by the platform"):
             context.get_hparams()
 
 

@@ -40,7 +40,9 @@ def test_an_ignored_result_is_an_error_at_the_first_update(
     found = collect_workers(2, _run, Ignoring, tmp_path, aggregation)
     assert [outcome.exit_code for outcome in found] == [1, 1]
     for outcome in found:
-        assert "not through what context.wrap_model returned" in (outcome.error or "")
+        assert "not through the wrapped model that context.wrap_model returned" in (
+            outcome.error or ""
+        )
     text = found[0].error or ""
     message = text[text.index("Model 0") :].splitlines()[0]
     documented("what `wrap_model` returned is not used, on several ranks", message)

@@ -130,7 +130,7 @@ def test_exact_script_is_proved_exact_at_a_validation_boundary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--batches", "9", "--cut", "4", str(_script(tmp_path))]) == 0
-    assert "bit-exact: 9 batches at once equal 4 batches" in capsys.readouterr().out
+    assert "bit-exact: 9 batches in one go equal 4 batches" in capsys.readouterr().out
 
 
 @pytest.mark.multiprocess
@@ -142,12 +142,12 @@ def test_exact_script_is_proved_exact_at_a_validation_boundary(
             {"IN_TRAINING": "loss = loss * (1 + self.calls)"},
             [
                 "after the resume, in train_batch of batch 7, metric loss differs",
-                "No checkpoint holds self.calls, which the resumed run began with as new",
+                "No checkpoint holds self.calls, which the resumed run started with new values",
             ],
         ),
         (
             {"IN_TRAINING": "loss = loss + random.SystemRandom().random()"},
-            ["before any cut: in train_batch of batch 0, metric loss differs", "seed=..."],
+            ["before any interruption: in train_batch of batch 0, metric loss differs", "seed=..."],
         ),
         (
             {"ORDER": "sampler=Forgetful()"},
@@ -206,7 +206,7 @@ class Trial("""
     difference = _difference(tmp_path, script, batches=4, cut=2)
     assert difference is not None
     assert "in fetching batch 2, batch[0], batch[1] differ" in difference
-    assert "the same samples (4, 5) came out differently" in difference
+    assert "the same samples (4, 5) gave different data" in difference
 
 
 def test_bad_arguments_name_what_was_expected(

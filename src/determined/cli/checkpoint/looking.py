@@ -70,7 +70,9 @@ def list_checkpoints(
     from determined.store import CheckpointFilter
 
     if best is not None and experiment_id is None:
-        raise click.UsageError("--best needs --experiment: metrics of several cannot be compared.")
+        raise click.UsageError(
+            "--best needs --experiment: metrics of several experiments cannot be compared."
+        )
     where = CheckpointFilter(experiment_id, trial_id, states or _STATES[:2])
     with platform() as service:
         if experiment_id is not None:
@@ -114,7 +116,7 @@ def describe(uuid: str, utc: bool, output: Output) -> None:
     type=click.Choice(["direct", "master", "auto"]),
     default="auto",
     hidden=True,
-    help="Accepted and ignored: there is one way to the storage.",
+    help="Accepted and ignored: there is only one way to the storage.",
 )
 @json_option
 def download(uuid: str, output_dir: Path | None, quiet: bool, mode: str, as_json: bool) -> None:

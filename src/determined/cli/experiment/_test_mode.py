@@ -43,7 +43,7 @@ def run_test(
             verdict = test.verdict()
             service.close()
     except KeyboardInterrupt:
-        complain("interrupted: the test was ended, and nothing was kept")
+        complain("interrupted: the test was stopped, and nothing was kept")
         return INTERRUPTED
     return _show(verdict, time.monotonic() - began)
 

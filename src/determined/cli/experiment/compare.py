@@ -51,7 +51,7 @@ def compare(
         if trial_ids is not None:
             known = {trial.id: trial for trial in trials}
             if unknown := [number for number in trial_ids if number not in known]:
-                raise click.UsageError(f"Trial {unknown[0]} is not of these experiments.")
+                raise click.UsageError(f"Trial {unknown[0]} does not belong to these experiments.")
             trials = [known[number] for number in trial_ids]
         seen = look(service.reader, found, trials, metric, smaller_is_better)
         running = {run.trial_id for run in service.reader.unfinished_runs()}

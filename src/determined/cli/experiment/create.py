@@ -71,9 +71,11 @@ def create(
     a real one but in a temporary home, which is then deleted. The exit code is 0 on success.
     """
     if sum((paused, follow_first_trial, test_mode)) > 1:
-        raise click.UsageError("--paused, --follow-first-trial and --test-mode exclude each other.")
+        raise click.UsageError("--paused, --follow-first-trial and --test-mode cannot be combined.")
     if tells_json() and (follow_first_trial or test_mode):
-        raise click.UsageError("--json goes with neither --follow-first-trial nor --test-mode.")
+        raise click.UsageError(
+            "--json cannot be combined with --follow-first-trial or --test-mode."
+        )
     if local and not test_mode:
         raise click.UsageError("--local needs --test-mode: every experiment runs on this machine.")
 
@@ -185,8 +187,8 @@ def _follow(service: Service, experiment_id: int) -> int:
             show_outcome(service, experiment_id, with_traceback=False)
         else:
             click.echo(
-                f"Trial {trial.id} is over, the experiment goes on: "
-                f"`det experiment logs -f {experiment_id}` follows all of it."
+                f"Trial {trial.id} has ended, the experiment continues: `det experiment logs -f "
+                f"{experiment_id}` follows all of it."
             )
         click.echo(f"To see this log again: det trial logs {trial.id}")
         return OK

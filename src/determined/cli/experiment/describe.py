@@ -51,7 +51,7 @@ def describe(
 ) -> None:
     """Show experiments, their trials, and what happened at each step."""
     if outdir is not None and output != "table":
-        raise click.UsageError("--outdir excludes --csv and --json.")
+        raise click.UsageError("--outdir cannot be combined with --csv or --json.")
     with platform() as service:
         found = [service.experiment(number) for number in experiment_ids]
         trials = {e.id: _trials(service, e.id) for e in found}

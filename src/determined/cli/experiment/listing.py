@@ -123,11 +123,13 @@ def _show_none(output: Output, *, is_empty: bool = True, is_filtered: bool = Fal
     if output == "json":
         show([], [], output, [])
     elif output == "table" and is_empty:
-        click.echo("There are no experiments yet: `det experiment create CONFIG DIR` makes one.")
+        click.echo("There are no experiments yet: `det experiment create CONFIG DIR` creates one.")
     elif output == "table" and is_filtered:
-        click.echo("None of your experiments is like that; --all looks at archived ones too.")
+        click.echo("None of your experiments match; --all includes archived ones.")
     elif output == "table":
-        click.echo("None but archived ones and those of others: --all shows them.")
+        click.echo(
+            "There are only archived experiments and those of other users: --all shows them."
+        )
 
 
 def _user() -> str:

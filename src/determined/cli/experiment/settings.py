@@ -115,7 +115,7 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
     """Set how many slots an experiment may use at once; `none` lifts the limit."""
     is_number = max_slots.isascii() and max_slots.isdigit() and int(max_slots) < 2**31
     if max_slots != "none" and not is_number:
-        raise click.UsageError(f"expected a whole number or `none`, got {max_slots!r}.")
+        raise click.UsageError(f"expected an integer or `none`, got {max_slots!r}.")
     with platform(wake=False) as service:
         service.change(experiment_id, max_slots=None if max_slots == "none" else int(max_slots))
         _done(service, experiment_id, f"Set max_slots of experiment {experiment_id} to {max_slots}")

@@ -28,7 +28,9 @@ def logs(experiment_id: int, trial_id: int | None, **options: object) -> int:
     with platform() as service:
         service.experiment(experiment_id)
         if trial_id is not None and service.trial(trial_id).experiment_id != experiment_id:
-            raise click.UsageError(f"Trial {trial_id} is not of experiment {experiment_id}.")
+            raise click.UsageError(
+                f"Trial {trial_id} does not belong to experiment {experiment_id}."
+            )
         return show_logs(service, experiment_id, trial_id, request)
 
 

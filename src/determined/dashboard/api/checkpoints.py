@@ -115,7 +115,7 @@ def download(view: View, uuid: str) -> Response:
     folder = folder_of(checkpoint, view.experiment(checkpoint.experiment_id))
     if folder is not None:
         if not folder.is_dir():
-            raise Refusal(404, f"The files of checkpoint {uuid} are gone: {folder}.")
+            raise Refusal(404, f"The files of checkpoint {uuid} no longer exist: {folder}.")
         return _archive(tar_of(folder, uuid), uuid)
     return _archive(_fetched(view, checkpoint), uuid)
 

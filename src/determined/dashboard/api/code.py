@@ -141,7 +141,7 @@ def snapshot_of(view: View, experiment_id: int) -> Snapshot | None:
     try:
         return load_snapshot(view.home.snapshots, digest)
     except (OSError, ValueError):
-        raise Refusal(404, f"The code of experiment {experiment_id} is gone.") from None
+        raise Refusal(404, f"The code of experiment {experiment_id} no longer exists.") from None
 
 
 def files_of(snapshot: Snapshot) -> Iterator[tuple[str, Path]]:

@@ -26,11 +26,11 @@ routes = Routes("logs")
 _MOST_COMPARED = 5000
 _TRACEBACK = "Traceback (most recent call last)"
 _PIECE = 1 << 18
-LIMIT = Parameter(Integer(1, 5000), 500, about="How many lines at most.")
+LIMIT = Parameter(Integer(1, 5000), 500, about="The maximum number of lines.")
 TAIL = Parameter(Flag(), False, about="1: count from the end.")
 FILTERS = {
-    "search": Parameter(Text(200), about="Text that must occur, in upper or lower case."),
-    "level": Parameter(Many(Choice(LEVELS), 6), [], about="Lines that tell none count as INFO."),
+    "search": Parameter(Text(200), about="Text to search for, ignoring case."),
+    "level": Parameter(Many(Choice(LEVELS), 6), [], about="Lines without a level count as INFO."),
     "rank": Parameter(Many(Integer(0, 100_000), 100), []),
     "since": Parameter(Number(), about="Seconds since 1970."),
     "until": Parameter(Number(), about="Seconds since 1970."),
@@ -79,7 +79,7 @@ def logs(
     try:
         page = _page(log, from_line, tail, limit, wanted)
     except TooSlow:
-        raise Refusal(422, "search: this expression takes too long: make it simpler.") from None
+        raise Refusal(422, "search: this expression takes too long; simplify it.") from None
     lines = [line_shape(id, numbered) for numbered in page.lines]
     return {
         "lines": lines,
@@ -104,7 +104,7 @@ def wanted_of(filters: dict[str, Any], regex: bool = False) -> Wanted:
         try:
             re.compile(search)
         except (re.error, OverflowError, RecursionError) as error:
-            raise Refusal(422, f"search: no regular expression: {error}.") from None
+            raise Refusal(422, f"search: not a regular expression: {error}.") from None
     return Wanted(
         None if regex else search,
         search if regex else None,
@@ -217,7 +217,9 @@ class LogDiffShape(TypedDict):
     "/trials/{id}/logs/diff",
     id=ID,
     other=Parameter(ID, is_required=True),
-    numbers=Parameter(Flag(), False, about="1: lines that differ in numbers alone differ, too."),
+    numbers=Parameter(
+        Flag(), False, about="1: lines that differ only in numbers count as different."
+    ),
 )
 def diff(view: View, id: int, other: int, numbers: bool) -> LogDiffShape:
     """How the log of another trial differs from this one's."""

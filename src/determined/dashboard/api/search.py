@@ -86,8 +86,12 @@ class ImportanceShape(TypedDict):
 @routes.get(
     "/experiments/{id}/importance",
     id=ID,
-    metric=Parameter(Text(300), about="GROUP.NAME, whose last values count; else the searcher's."),
-    smaller=Parameter(Flag(), about="Whether less of it is better; else as the searcher has it."),
+    metric=Parameter(
+        Text(300), about="GROUP.NAME, whose last values count; default: the searcher's metric."
+    ),
+    smaller=Parameter(
+        Flag(), about="Whether smaller is better; default: as the searcher's metric."
+    ),
 )
 def importances(view: View, id: int, metric: str | None, smaller: bool | None) -> ImportanceShape:
     """Which hyperparameters matter, by PED-ANOVA."""
@@ -110,7 +114,7 @@ def _importance(
     elif not found:
         note = "The trials do not differ in any hyperparameter."
     elif len(values) < 20:
-        note = f"From {len(values)} trials only: take it as a hint."
+        note = f"Based on only {len(values)} trials: take it as a hint."
     shown = metric or record.searcher_metric
     return {
         "method": "PED-ANOVA",

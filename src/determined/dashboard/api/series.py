@@ -24,10 +24,10 @@ _MOST_KEYS = 500
         about="TRIAL:GROUP:NAME or TRIAL:GROUP:NAME:batches, parts percent-encoded, `;` between.",
     ),
     x=Parameter(Choice(tuple(_AXES), ("metric",)), "steps", about="Or `metric:GROUP.NAME`."),
-    from_=Parameter(Number(), about="Only what has at least this x."),
-    to=Parameter(Number(), about="Only what has at most this x."),
+    from_=Parameter(Number(), about="Only points with at least this x."),
+    to=Parameter(Number(), about="Only points with at most this x."),
     px=PIXELS,
-    smooth=Parameter(Number(0, 0.9999), 0.0, about="Weight of the past, per point."),
+    smooth=Parameter(Number(0, 0.9999), 0.0, about="Smoothing factor, per point."),
 )
 def series(
     view: View,

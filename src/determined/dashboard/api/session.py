@@ -61,12 +61,10 @@ def supervisor_shape(view: View) -> SupervisorShape:
     """The supervisor, in words too."""
     facts = view.supervisor()
     if facts is None:
-        text = (
-            "No supervisor is at work: what you see does not change. One starts when it is needed."
-        )
+        text = "No supervisor is running, so nothing changes. One starts when needed."
         return {"alive": False, "pid": None, "text": text}
     slots = "1 slot" if facts.slots == 1 else f"{facts.slots} slots"
-    text = f"The supervisor is at work: process {facts.pid}, version {facts.version}, {slots}."
+    text = f"The supervisor is running: process {facts.pid}, version {facts.version}, {slots}."
     return {"alive": True, "pid": facts.pid, "text": text}
 
 

@@ -1,4 +1,4 @@
-"""Pictures of experiments with plotly, which is imported only here."""
+"""Plots of experiments with plotly, which is imported only here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def experiment_figure(
     group: str,
     kind: str | None,
 ) -> Any:
-    """The figure of an experiment: how its trials learned, and what their values came to."""
+    """Plot an experiment: the learning curves of its trials, and their hyperparameters."""
     if kind is not None and kind not in _KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(_KINDS)}, got {kind!r}.")
     objects, make_subplots = _plotly()
@@ -53,7 +53,7 @@ def experiment_figure(
 
 
 def _fitting_kinds(metric: str | None, trials: Sequence[Trial]) -> list[str]:
-    """Values are compared where there are some, and by the searcher's metric only."""
+    """Compare trials only where they have values, and only by the searcher's metric."""
     num_rated = sum(trial.best_validation is not None for trial in trials)
     return list(_KINDS) if metric is None and num_rated > 1 else ["curves"]
 
@@ -96,7 +96,7 @@ def _parallel(objects: Any, experiment: Experiment, trials: Sequence[Trial]) -> 
 
 
 def _dimension(name: str, values: list[Any]) -> dict[str, Any]:
-    """An axis: numbers as they are, or as powers of ten if they span many; others by name."""
+    """An axis: linear or logarithmic for numbers, categorical for the rest."""
     numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
     if len(numbers) < len(values):
         words = sorted({repr(value) for value in values})
@@ -119,7 +119,7 @@ def _nothing_to_draw(reader: Reader, experiment: Experiment, group: str, metric:
 
 
 def _plain(text: str) -> str:
-    """Text that plotly, which reads some tags, shows as it is."""
+    """Escape text, as plotly interprets some tags."""
     return text.replace("<", "‹").replace(">", "›")
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what was saved, where it is, and how to get it."""
+"""Checkpoints: what was saved, where it is, and how to download it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CheckpointTrainingMetadata:
         experiment_id: The experiment.
         trial_id: The trial.
         hparams: The trial's hyperparameters.
-        validation_metrics: Under the key `avgMetrics`, what the validation at its step reported.
+        validation_metrics: Under `avgMetrics`, the metrics of the validation at the same step.
     """
 
     experiment_config: dict[str, Any] | None
@@ -58,14 +58,14 @@ class Checkpoint(StoredObject):
     """A saved state of a trial.
 
     Attributes:
-        uuid: Its name, and that of its folder in the storage.
+        uuid: Its UUID, which is also the name of its folder in the storage.
         task_id: The task that saved it.
         allocation_id: The run that saved it.
         report_time: When it was saved.
-        steps_completed: After how many batches it was saved.
+        steps_completed: Batches trained when it was saved.
         resources: The files and their sizes; folders end in `/`.
-        size: The bytes of all files.
-        metadata: What was saved with it, and added since.
+        size: The total size of its files, in bytes.
+        metadata: The metadata saved with it or added later.
         state: A `CheckpointState`.
     """
 
@@ -98,12 +98,12 @@ class Checkpoint(StoredObject):
         }
 
     def reload(self) -> None:
-        """Read the values again."""
+        """Read the current values."""
         self._hydrate(self._session.service.checkpoint(self.uuid))
 
     @cached_property
     def training(self) -> CheckpointTrainingMetadata | None:
-        """Where it comes from, None if no trial of an experiment saved it."""
+        """Where it comes from; None if it was not saved by a trial of an experiment."""
         record, service = self._record, self._session.service
         if record.trial_id is None or record.experiment_id is None:
             return None
@@ -116,7 +116,7 @@ class Checkpoint(StoredObject):
         )
 
     def trial_config(self) -> dict[str, Any]:
-        """The configuration that its trial ran with: hyperparameters are values, not ranges."""
+        """Return the configuration its trial ran with: hyperparameters are values, not ranges."""
         training = self.training
         if training is None or training.experiment_config is None:
             return {}
@@ -129,12 +129,12 @@ class Checkpoint(StoredObject):
     ) -> str:
         """Copy its files to a folder, and return the folder.
 
-        What is there already and whole is not copied again; what a broken download left is
-        completed. `metadata.json` is written last, with what was added to the metadata since.
+        Files that are already complete are not copied again, so an interrupted download can be
+        resumed. `metadata.json` is written last and includes metadata added since the save.
 
         Args:
             path: The folder; default: `checkpoints/<uuid>`.
-            mode: Accepted as in the original: here is one way to the storage.
+            mode: Accepted for compatibility: there is only one way to the storage.
 
         Raises:
             CheckpointStateException: its files are deleted.
@@ -176,7 +176,7 @@ class Checkpoint(StoredObject):
         self.reload()
 
     def delete(self) -> None:
-        """Delete its files; the record stays. Returns when they are gone.
+        """Delete its files but keep its record; returns once they are gone.
 
         Refused if it is registered as a version of a model, or a trial needs it.
         """
@@ -184,7 +184,7 @@ class Checkpoint(StoredObject):
         self.reload()
 
     def remove_files(self, globs: Iterable[str]) -> None:
-        """Delete the files that patterns match. Returns when they are gone.
+        """Delete the files that match patterns; returns once they are gone.
 
         Without patterns, the record is brought in line with the files that are there.
         """
@@ -192,14 +192,14 @@ class Checkpoint(StoredObject):
         self.reload()
 
     def get_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
-        """Yield the metrics of trials that said they use this checkpoint."""
+        """Yield the metrics of trials that reported using this checkpoint."""
         return reports_of_users(self._session, "checkpoint", self.uuid, group)
 
     def get_pachyderm_commit(self) -> None:
-        """None: there is no Pachyderm here."""
+        """Return None: Pachyderm is not supported."""
 
 
 def _several(words: Iterable[str]) -> list[str]:
     if isinstance(words, str):
-        raise ValueError(f"Expected a list of texts, got one: {words!r}.")
+        raise ValueError(f"Expected a list of strings, got one string: {words!r}.")
     return list(words)

@@ -1,4 +1,4 @@
-"""Lists of checkpoints: which come first, and which are best."""
+"""Lists of checkpoints: their order, and which are best."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def list_checkpoints(
     order_by: AnyOrder | None,
     max_results: int | None,
 ) -> list[Checkpoint]:
-    """Checkpoints in an order; by default the best by the searcher's metric come first."""
+    """List checkpoints in order; by default, best first by the searcher's metric."""
     assert (sort_by is None) == (order_by is None), (
         "Give both `sort_by` and `order_by`, or neither."
     )
@@ -38,7 +38,7 @@ def best_checkpoints(
     sort_by: str | None,
     smaller_is_better: bool | None,
 ) -> list[Checkpoint]:
-    """The checkpoints that were validated, best first; the configuration says what is better."""
+    """List the validated checkpoints, best first; the configuration says what is better."""
     if sort_by is None and smaller_is_better is not None:
         raise AssertionError("Give `smaller_is_better` only together with `sort_by`.")
     smaller = experiment.smaller_is_better if smaller_is_better is None else smaller_is_better

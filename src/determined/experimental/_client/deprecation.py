@@ -1,4 +1,4 @@
-"""Older names: they work, and say what to write instead."""
+"""Deprecated names: they still work, and say what to use instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def deprecated(replacement: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Let a function warn when it is called; its documentation says so, too."""
+    """Make a function warn when called, and say so in its docstring."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""The platform as an object: what is created, found and listed."""
+"""The platform as an object: create, find and list things."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _ACTIVE = ("QUEUED", "PULLING", "STARTING", "RUNNING")
 
 
 class Determined:
-    """Everything that a home holds. May be shared by threads.
+    """The experiments, models and workspaces in a home. Safe to share between threads.
 
     Args:
-        master: For the sake of existing code; there is no server, so an address is an error.
-        user: Accepted and ignored, as is everything about logging in.
+        master: Accepted for existing code; there is no server, so an address is an error.
+        user: Accepted and ignored: there are no logins.
         password: Accepted and ignored.
         cert_path: Accepted and ignored.
         cert_name: Accepted and ignored.
@@ -87,15 +87,15 @@ class Determined:
 
         Args:
             config: A dict, the path of a YAML file, or YAML of several lines.
-            model_dir: The folder with the code: what is in it now is stored.
-            includes: Further files and folders for the code.
+            model_dir: The folder with the code; a copy of it is stored with the experiment.
+            includes: More files and folders to store with the code.
             project_id: The project it belongs to.
-            template: A configuration (as `config`) that gives what `config` leaves open.
-            parent_id: The experiment that it is made from.
-            paused: Whether not to start it yet.
+            template: A configuration (as `config`) with defaults for `config`.
+            parent_id: The experiment it was forked from.
+            paused: Create it without starting it.
 
         Raises:
-            ConfigurationError: tells all problems of the configuration at once.
+            ConfigurationError: the configuration is invalid; lists all problems at once.
             RefusedError: the platform will not do it; the message says why.
         """
         service = self._session.service
@@ -139,15 +139,15 @@ class Determined:
         raise ValueError(f"`config` must be a dict or the path of a YAML file, got {config!r}.")
 
     def get_experiment(self, experiment_id: int) -> Experiment:
-        """An experiment; NotFoundError if there is none of that id."""
+        """Return an experiment by its id; raises NotFoundError if there is none."""
         return Experiment(_number("experiment_id", experiment_id), self._session)
 
     def get_trial(self, trial_id: int) -> Trial:
-        """A trial; NotFoundError if there is none of that id."""
+        """Return a trial by its id; raises NotFoundError if there is none."""
         return Trial(_number("trial_id", trial_id), self._session)
 
     def get_checkpoint(self, uuid: str) -> Checkpoint:
-        """A checkpoint; NotFoundError if there is none of that name."""
+        """Return a checkpoint by its UUID; raises NotFoundError if there is none."""
         if not isinstance(uuid, str):
             raise ValueError(f"`uuid` must be text, got {uuid!r}.")
         if not uuid.isprintable():
@@ -165,16 +165,16 @@ class Determined:
         name: str | None = None,
         project_id: int | None = None,
     ) -> list[Experiment]:
-        """The experiments that fit every filter.
+        """List the experiments that match every filter.
 
         Args:
-            sort_by: What decides on the order; default: the id.
-            order_by: The direction.
+            sort_by: What to sort by; default: the id.
+            order_by: Ascending or descending.
             experiment_ids: Only these.
             labels: Only those with any of these labels.
-            users: Only those that one of them created.
+            users: Only those created by one of these users.
             states: Only those in one of these states; QUEUED and RUNNING mean ACTIVE.
-            name: Only those whose name contains this, in capitals or not.
+            name: Only those whose name contains this, ignoring case.
             project_id: Only those of a project.
         """
         from determined.store import ExperimentFilter, Order
@@ -197,17 +197,17 @@ class Determined:
 
     @deprecated("list_experiments()")
     def get_experiments(self, *args: Any, **kwargs: Any) -> list[Experiment]:
-        """The experiments that fit every filter."""
+        """List the experiments that match every filter."""
         return self.list_experiments(*args, **kwargs)
 
     def iter_trials_metrics(
         self, trial_ids: Sequence[int], group: str | None = None
     ) -> Iterator[TrialMetrics]:
-        """Yield what trials reported, by trial and step.
+        """Yield the metrics that trials reported, by trial and step.
 
         Args:
             trial_ids: Which trials.
-            group: One group of reports, such as `validation`; all by default.
+            group: Only this group of metrics, such as `validation`; all by default.
         """
         numbers = [_number("trial_id", trial_id) for trial_id in trial_ids]
         for number in numbers:
@@ -218,17 +218,17 @@ class Determined:
     def stream_trials_metrics(
         self, trial_ids: Sequence[int], group: str | None = None
     ) -> Iterator[TrialMetrics]:
-        """Yield what trials reported."""
+        """Yield the metrics that trials reported."""
         return self.iter_trials_metrics(trial_ids, group)
 
     @deprecated('iter_trials_metrics(ids, "training")')
     def stream_trials_training_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
-        """Yield what the training of trials reported."""
+        """Yield the training metrics of trials."""
         return self.iter_trials_metrics(trial_ids, "training")
 
     @deprecated('iter_trials_metrics(ids, "validation")')
     def stream_trials_validation_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
-        """Yield what validations of trials reported."""
+        """Yield the validation metrics of trials."""
         return self.iter_trials_metrics(trial_ids, "validation")
 
     # Models
@@ -244,10 +244,10 @@ class Determined:
         """Add a model to the registry.
 
         Args:
-            name: Its name, which no other model has.
-            description: What it is for.
-            metadata: What to keep with it.
-            labels: Words to find it by.
+            name: Its name, which must be unique.
+            description: What the model is for.
+            metadata: Any metadata to store with it.
+            labels: Labels to filter models by.
             workspace_name: The workspace it belongs to.
         """
         workspace = None if workspace_name is None else self.get_workspace(workspace_name)
@@ -261,12 +261,12 @@ class Determined:
         return Model._of(record, self._session)
 
     def get_model(self, identifier: str | int) -> Model:
-        """A model by its name or id; NotFoundError if there is none."""
+        """Return a model by its name or id; raises NotFoundError if there is none."""
         return Model(identifier, self._session)
 
     @deprecated("get_model()")
     def get_model_by_id(self, model_id: int) -> Model:
-        """A model by its id."""
+        """Return a model by its id."""
         return self.get_model(model_id)
 
     def list_models(
@@ -279,16 +279,16 @@ class Determined:
         workspace_names: Sequence[str] | None = None,
         workspace_ids: Sequence[int] | None = None,
     ) -> list[Model]:
-        """The models that fit every filter.
+        """List the models that match every filter.
 
         Args:
-            sort_by: What decides on the order.
-            order_by: The direction.
-            name: Only those whose name contains this, in capitals or not.
+            sort_by: What to sort by.
+            order_by: Ascending or descending.
+            name: Only those whose name contains this, ignoring case.
             description: Only those whose description contains this.
-            model_id: Only the one of this id.
-            workspace_names: Only those of these workspaces.
-            workspace_ids: Only those of these workspaces.
+            model_id: Only the model with this id.
+            workspace_names: Only those in these workspaces.
+            workspace_ids: Only those in these workspaces.
         """
         key = sort_key(sort_by, ModelSortBy)
         places = set(workspace_ids or ())
@@ -311,83 +311,83 @@ class Determined:
 
     @deprecated("list_models()")
     def get_models(self, *args: Any, **kwargs: Any) -> list[Model]:
-        """The models that fit every filter."""
+        """List the models that match every filter."""
         return self.list_models(*args, **kwargs)
 
     def get_model_labels(self) -> list[str]:
-        """The labels of all models, most used first."""
+        """Return the labels of all models, most used first."""
         records = self._session.registry.models()
         return [label for label, _ in Counter(x for r in records for x in r.labels).most_common()]
 
     # Workspaces
 
     def create_workspace(self, name: str) -> Workspace:
-        """Make a workspace."""
+        """Create a workspace."""
         return Workspace._of(self._session.workspaces.create(name), self._session)
 
     def get_workspace(self, name: str) -> Workspace:
-        """A workspace; NotFoundError if there is none of that name."""
+        """Return a workspace by its name; raises NotFoundError if there is none."""
         return Workspace(self._session, workspace_name=name)
 
     def list_workspaces(self) -> list[Workspace]:
-        """All workspaces."""
+        """List all workspaces."""
         records = self._session.workspaces.all()
         return [Workspace._of(record, self._session) for record in records]
 
     def delete_workspace(self, name: str) -> None:
-        """Remove an empty workspace."""
+        """Delete an empty workspace."""
         self._session.workspaces.delete(self.get_workspace(name).id)
 
     # Users
 
     def whoami(self) -> User:
-        """Whoever runs this process."""
+        """Return the user who runs this process."""
         return User._me()
 
     def get_session_username(self) -> str:
-        """The name of whoever runs this process."""
+        """Return the name of the user who runs this process."""
         return User._me().username
 
     def list_users(self, active: bool | None = None) -> list[User]:
-        """The one user there is."""
+        """List the users: there is only one."""
         return [] if active is False else [User._me()]
 
     def get_user_by_id(self, user_id: int) -> User:
-        """The one user there is, if asked for by the id 1."""
+        """Return the only user, whose id is 1."""
         return self._user(user_id == 1, user_id)
 
     def get_user_by_name(self, user_name: str) -> User:
-        """The one user there is, if asked for by name."""
+        """Return the only user, by name."""
         return self._user(user_name == User._me().username, user_name)
 
     def create_user(self, username: str, admin: bool = False, password: str | None = None) -> User:
-        """Refused: accounts are those of the machine."""
+        """Not supported: users are the accounts of the machine."""
         raise no_accounts("create a user")
 
     def logout(self) -> None:
-        """Nothing to do: nobody logs in."""
+        """Do nothing: there are no logins."""
 
     def list_oauth_clients(self) -> None:
-        """Refused: there is no server to log in to."""
-        raise EnterpriseOnlyError("There is no OAuth here: there is no server to log in to.")
+        """Not supported: there is no server to log in to."""
+        raise EnterpriseOnlyError("OAuth is not supported: there is no server to log in to.")
 
     def add_oauth_client(self, domain: str, name: str) -> None:
-        """Refused: there is no server to log in to."""
+        """Not supported: there is no server to log in to."""
         self.list_oauth_clients()
 
     def remove_oauth_client(self, client_id: str) -> None:
-        """Refused: there is no server to log in to."""
+        """Not supported: there is no server to log in to."""
         self.list_oauth_clients()
 
     @staticmethod
     def _user(is_me: bool, wanted: object) -> User:
         if not is_me:
-            raise NotFoundError(f"There is no user {wanted!r}: the one here is {User._me()!r}.")
+            raise NotFoundError(f"There is no user {wanted!r}: the only user is {User._me()!r}.")
         return User._me()
 
 
 def _written(config: str | Path | Mapping[str, Any]) -> str:
-    """The configuration as its author wrote it, to be kept with the experiment."""
+    """Return the configuration as its author wrote it, to store with the experiment."""
     if isinstance(config, Mapping):
         return ""
     if isinstance(config, str) and "\n" in config:
@@ -403,7 +403,7 @@ def _number(name: str, number: int) -> int:
     try:  # numbers of numpy, as from a DataFrame, are as good
         number = operator.index(None if isinstance(number, bool) else number)  # type: ignore[arg-type]  # checks it
     except TypeError:
-        raise ValueError(f"`{name}` must be a whole number, got {number!r}.") from None
+        raise ValueError(f"`{name}` must be an integer, got {number!r}.") from None
     if not 0 < number < 2**63:
         raise NotFoundError(f"There is no {name.removesuffix('_id')} {number}: ids start at 1.")
     return number

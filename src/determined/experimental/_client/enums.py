@@ -1,4 +1,4 @@
-"""States, and by what lists can be sorted. The values are those of the original's interface."""
+"""States and sort keys. Their values are those of the original's interface."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 
 class ExperimentState(enum.Enum):
-    """Where an experiment stands. Here ACTIVE covers queued and running ones."""
+    """The state of an experiment. ACTIVE covers queued and running experiments."""
 
     ACTIVE = "STATE_ACTIVE"
     PAUSED = "STATE_PAUSED"
@@ -30,12 +30,12 @@ class ExperimentState(enum.Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is over."""
+        """Whether it has ended."""
         return self.name in ("COMPLETED", "CANCELED", "ERROR", "DELETED")
 
 
 class TrialState(enum.Enum):
-    """Where a trial stands. Here ACTIVE covers queued and running ones."""
+    """The state of a trial. ACTIVE covers queued and running trials."""
 
     ACTIVE = "STATE_ACTIVE"
     PAUSED = "STATE_PAUSED"
@@ -54,7 +54,7 @@ class TrialState(enum.Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is over."""
+        """Whether it has ended."""
         return self.name in ("COMPLETED", "CANCELED", "ERROR")
 
 
@@ -70,7 +70,7 @@ class CheckpointState(enum.Enum):
 
 
 class DownloadMode(enum.Enum):
-    """How a checkpoint is downloaded: here there is one way, and all mean the same."""
+    """How to download a checkpoint; there is only one way, so all values mean the same."""
 
     DIRECT = "direct"
     MASTER = "master"
@@ -78,7 +78,7 @@ class DownloadMode(enum.Enum):
 
 
 class LogLevel(enum.Enum):
-    """The level of a line of a log."""
+    """The level of a log line."""
 
     TRACE = "LOG_LEVEL_TRACE"
     DEBUG = "LOG_LEVEL_DEBUG"
@@ -89,7 +89,7 @@ class LogLevel(enum.Enum):
 
 
 class OrderBy(enum.Enum):
-    """The direction of a list."""
+    """The sort order of a list."""
 
     ASCENDING = "ORDER_BY_ASC"
     ASC = "ORDER_BY_ASC"
@@ -137,7 +137,7 @@ AnyOrder = OrderBy | ExperimentOrderBy | TrialOrderBy | CheckpointOrderBy | Mode
 
 
 class ExperimentSortBy(enum.Enum):
-    """By what experiments are sorted. There is one resource pool: RESOURCE_POOL sorts by id."""
+    """Sort keys of experiments. There is only one resource pool: RESOURCE_POOL sorts by id."""
 
     ID = "id"
     DESCRIPTION = "description"
@@ -157,7 +157,7 @@ class ExperimentSortBy(enum.Enum):
 
 
 class TrialSortBy(enum.Enum):
-    """By what trials are sorted. Logs are kept for ever: LOG_RETENTION_DAYS sorts by id."""
+    """Sort keys of trials. LOG_RETENTION_DAYS sorts by id."""
 
     ID = "id"
     START_TIME = "started"
@@ -173,7 +173,7 @@ class TrialSortBy(enum.Enum):
 
 
 class CheckpointSortBy(enum.Enum):
-    """By what checkpoints are sorted."""
+    """Sort keys of checkpoints."""
 
     UUID = "uuid"
     TRIAL_ID = "trial_id"
@@ -184,7 +184,7 @@ class CheckpointSortBy(enum.Enum):
 
 
 class ModelSortBy(enum.Enum):
-    """By what models are sorted."""
+    """Sort keys of models."""
 
     NAME = "name"
     DESCRIPTION = "description"
@@ -198,7 +198,7 @@ _Sort = TypeVar("_Sort", bound=enum.Enum)
 
 
 def is_descending(order_by: AnyOrder | None) -> bool:
-    """Whether largest come first; the older enums still tell, with a warning."""
+    """Whether the order is descending; the older enums still work, with a warning."""
     if order_by is None:
         return False
     if not isinstance(order_by, AnyOrder):
@@ -211,7 +211,7 @@ def is_descending(order_by: AnyOrder | None) -> bool:
 
 
 def sort_key(sort_by: _Sort | None, kind: type[_Sort]) -> str:
-    """The column of the store that a list is sorted by; what does not exist here is the id."""
+    """The column of the store to sort by; the id for keys that do not exist here."""
     if sort_by is None:
         return "id"
     if not isinstance(sort_by, kind):

@@ -1,4 +1,4 @@
-"""Experiments: their life, their trials, their best checkpoints."""
+"""Experiments: control them, read their trials and their best checkpoints."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ class Experiment(StoredObject):
     """An experiment.
 
     Attributes:
-        id: Its number.
-        config: Its whole configuration.
+        id: Its id.
+        config: Its full configuration.
         state: An `ExperimentState`.
-        labels: A set, None without labels.
-        archived: Whether lists leave it out.
-        name: What it is called.
-        progress: From 0 to 1.
-        description: What it is for.
-        notes: What people wrote about it.
+        labels: A set of labels; None if there are none.
+        archived: Whether it is hidden from lists.
+        name: Its name.
+        progress: Progress from 0 to 1.
+        description: Its description.
+        notes: Free-form notes.
         project_id: The project it belongs to.
         workspace_id: The workspace of that project.
-        parent_id: The experiment it was made from.
+        parent_id: The experiment it was forked from.
         username: Who created it.
         num_trials: How many trials it has.
-        start_time: When its first run began.
-        end_time: When it was over.
-        best_trial_id: The trial with the best validation.
+        start_time: When its first run started.
+        end_time: When it ended.
+        best_trial_id: The trial with the best value of the searcher's metric.
         best_validation: The best value of the searcher's metric.
-        reason: Why it ended as it did.
+        reason: Why it ended.
     """
 
     def __init__(self, experiment_id: int, session: Session) -> None:
@@ -109,33 +109,33 @@ class Experiment(StoredObject):
         }
 
     def reload(self) -> None:
-        """Read the values again."""
+        """Read the current values."""
         self._hydrate(self._session.service.experiment(self.id))
 
-    # Its life
+    # State
 
     def pause(self) -> None:
-        """Let its trials save a checkpoint and give their slots back."""
+        """Pause it: its trials save a checkpoint and free their slots."""
         self._session.service.pause(self.id)
         self.reload()
 
     def activate(self) -> None:
-        """Let it go on after a pause."""
+        """Resume it after a pause."""
         self._session.service.activate(self.id)
         self.reload()
 
     def cancel(self) -> None:
-        """End it; its trials save a checkpoint first."""
+        """Cancel it: its trials save a checkpoint, then it ends."""
         self._session.service.cancel(self.id)
         self.reload()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it: it ends at once, without a last checkpoint."""
         self._session.service.kill(self.id)
         self.reload()
 
     def archive(self) -> None:
-        """Leave it out of lists; it must be over."""
+        """Hide it from lists; it must have ended."""
         self._session.service.archive(self.id)
         self.reload()
 
@@ -145,9 +145,9 @@ class Experiment(StoredObject):
         self.reload()
 
     def delete(self) -> None:
-        """Delete it with its trials, metrics, logs and checkpoints. Returns when they are gone.
+        """Delete it with its trials, metrics, logs and checkpoints; returns once they are gone.
 
-        It must be over, and none of its checkpoints registered.
+        It must have ended, and none of its checkpoints may be registered.
         """
         self._session.service.delete_experiments([self.id])
         self.state = ExperimentState.DELETED
@@ -159,16 +159,16 @@ class Experiment(StoredObject):
         raise_on_pause: bool = True,
         progress: bool | None = None,
     ) -> ExperimentState:
-        """Wait until it is over, and return its state.
+        """Wait until it ends, and return its state.
 
         Args:
-            interval: After how many seconds at most the progress is shown again.
-            timeout: After how many seconds to give up.
-            raise_on_pause: Whether a pause is an error, or is waited for.
-            progress: Whether to show a bar; by default in notebooks and on terminals.
+            interval: The longest time between progress updates, in seconds.
+            timeout: Give up after this many seconds.
+            raise_on_pause: Whether to raise if it is paused, or to keep waiting.
+            progress: Whether to show a progress bar; by default in notebooks and terminals.
 
         Raises:
-            TimeoutError: it is not over yet; the message tells its state.
+            TimeoutError: it has not ended yet; the message gives its state.
             ValueError: it is paused.
         """
         wait_for_end(self._session.service, self.id, interval, timeout, raise_on_pause, progress)
@@ -176,7 +176,7 @@ class Experiment(StoredObject):
         return self.state
 
     def await_first_trial(self, interval: float = 0.1) -> Trial:
-        """Wait for its first trial; RuntimeError if it ends without one."""
+        """Wait for its first trial; raises RuntimeError if it ends without one."""
         record = wait_for_trial(self._session.service, self.id, interval)
         return Trial._of(record, self._session)
 
@@ -191,9 +191,9 @@ class Experiment(StoredObject):
         """Yield its trials; those without a value to sort by come last.
 
         Args:
-            sort_by: What decides on the order.
-            order_by: The direction.
-            limit: How many at most.
+            sort_by: What to sort by.
+            order_by: Ascending or descending.
+            limit: The maximum number of trials.
         """
         from determined.store import Order, TrialFilter
 
@@ -203,12 +203,12 @@ class Experiment(StoredObject):
     def list_trials(
         self, sort_by: TrialSortBy = TrialSortBy.ID, order_by: AnyOrder = OrderBy.ASCENDING
     ) -> list[Trial]:
-        """Its trials as a list."""
+        """List its trials."""
         return list(self.iter_trials(sort_by, order_by))
 
     @deprecated("Experiment.list_trials()")
     def get_trials(self, *args: Any, **kwargs: Any) -> list[Trial]:
-        """Its trials."""
+        """List its trials."""
         return self.list_trials(*args, **kwargs)
 
     # Checkpoints and code
@@ -219,12 +219,12 @@ class Experiment(StoredObject):
         order_by: AnyOrder | None = None,
         max_results: int | None = None,
     ) -> list[Checkpoint]:
-        """Its whole checkpoints; by default the best by the searcher's metric come first.
+        """List its complete checkpoints; by default, best first by the searcher's metric.
 
         Args:
             sort_by: The name of a validation metric, or a `CheckpointSortBy`.
-            order_by: The direction; to be given with `sort_by`.
-            max_results: How many at most.
+            order_by: Ascending or descending; needs `sort_by`.
+            max_results: The maximum number of checkpoints.
         """
         from determined.experimental._client.checkpoint_lists import list_checkpoints
         from determined.store import CheckpointFilter
@@ -236,14 +236,14 @@ class Experiment(StoredObject):
     def top_checkpoint(
         self, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> Checkpoint:
-        """Its best checkpoint by a validation metric."""
+        """Return its best checkpoint by a validation metric."""
         return self._best(1, sort_by, smaller_is_better)[0]
 
     @deprecated("Experiment.list_checkpoints(max_results=...)")
     def top_n_checkpoints(
         self, limit: int, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> list[Checkpoint]:
-        """The best checkpoint of each of its best trials."""
+        """Return the best checkpoint of each of its best trials."""
         return self._best(limit, sort_by, smaller_is_better)
 
     def _best(
@@ -268,47 +268,47 @@ class Experiment(StoredObject):
         return str(target)
 
     def delete_tensorboard_files(self) -> None:
-        """Delete the event files of its trials."""
+        """Delete the TensorBoard event files of its trials."""
         self._session.service.delete_tensorboard_files(self.id)
 
     def get_pachyderm_config(self) -> dict[str, Any]:
-        """An empty dict: there is no Pachyderm here."""
+        """Return an empty dict: Pachyderm is not supported."""
         return {}
 
-    # What people call it
+    # Name, notes and labels
 
     def set_name(self, name: str) -> None:
-        """Name it."""
+        """Set its name."""
         if not name.strip():
             raise ValueError("`name` must not be empty.")
         self._change(name=name)
 
     def set_description(self, description: str) -> None:
-        """Say what it is for."""
+        """Set its description."""
         self._change(description=description)
 
     def set_notes(self, notes: str) -> None:
-        """Write about it."""
+        """Set its notes."""
         self._change(notes=notes)
 
     def set_labels(self, labels: Iterable[str]) -> None:
-        """Give it these labels and no others."""
+        """Replace its labels."""
         if isinstance(labels, str):
-            raise ValueError(f"`labels` must be a set of texts, got one: {labels!r}.")
+            raise ValueError(f"`labels` must be a set of strings, got one string: {labels!r}.")
         self._change(labels=sorted(set(labels)))
 
     def add_label(self, label: str) -> None:
-        """Give it a label."""
+        """Add a label."""
         self._session.service.label(self.id, label)
         self.reload()
 
     def remove_label(self, label: str) -> None:
-        """Take a label away; it need not be there."""
+        """Remove a label, if it is there."""
         self._session.service.label(self.id, label, remove=True)
         self.reload()
 
     def move_to_project(self, workspace_name: str, project_name: str) -> None:
-        """Put it into another project."""
+        """Move it to another project."""
         self._session.workspaces.project(workspace_name, project_name)
         self._session.service.move(self.id, workspace_name, project_name)
         self.reload()
@@ -317,12 +317,12 @@ class Experiment(StoredObject):
         self._session.service.change(self.id, **changes)
         self.reload()
 
-    # Looking at it
+    # Analysis
 
     def to_dataframe(self) -> pd.DataFrame:
-        """Its trials as a pandas.DataFrame, one row per trial.
+        """Return its trials as a pandas.DataFrame, one row per trial.
 
-        The index is the trial's id. Hyperparameters stand in columns `hparams.<name>`; `best` and
+        The index is the trial's id. Hyperparameters are in columns `hparams.<name>`; `best` and
         `latest` are values of the searcher's metric.
         """
         from determined.experimental._client.frames import trials_frame
@@ -332,12 +332,12 @@ class Experiment(StoredObject):
     def plot(
         self, metric: str | None = None, group: str = "validation", kind: str | None = None
     ) -> go.Figure:
-        """Draw it as a plotly figure.
+        """Plot it as a plotly figure.
 
         Args:
             metric: Which metric; default: the searcher's.
-            group: Which reports: `validation`, `training` or another group.
-            kind: `curves` (how each trial learned) or `parallel` (hyperparameters and the best
+            group: Which group of metrics: `validation`, `training` or another one.
+            kind: `curves` (learning curves) or `parallel` (hyperparameters and the best
                 value of each trial); by default both, if it has several trials.
         """
         from determined.experimental._client.charts import experiment_figure

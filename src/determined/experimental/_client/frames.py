@@ -1,4 +1,4 @@
-"""Trials and reports as tables of pandas, which is imported only here."""
+"""Trials and metrics as pandas tables; pandas is imported only here."""
 
 from __future__ import annotations
 

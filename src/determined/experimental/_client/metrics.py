@@ -1,4 +1,4 @@
-"""What trials reported, one object per report."""
+"""The metrics that trials reported, one object per report."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class TrialMetrics:
     """One report of a trial.
 
     Attributes:
-        trial_id: Who reported it.
-        trial_run_id: In which run.
-        steps_completed: After how many batches.
-        end_time: When.
+        trial_id: The trial that reported it.
+        trial_run_id: The run that reported it.
+        steps_completed: Batches trained at that point.
+        end_time: When it was reported.
         metrics: Names and values; NaN and infinities are kept.
         group: `training`, `validation` or another one.
-        batch_metrics: Metrics of single batches, None if there are none.
+        batch_metrics: Metrics of single batches; None if there are none.
     """
 
     trial_id: int
@@ -35,7 +35,7 @@ class TrialMetrics:
 
     @property
     def total_batches(self) -> int:
-        """Another name of `steps_completed`."""
+        """An alias of `steps_completed`."""
         return self.steps_completed
 
 
@@ -56,7 +56,7 @@ class ValidationMetrics(TrialMetrics):
 def iter_reports(
     session: Session, trial_ids: Iterable[int], group: str | None
 ) -> Iterator[TrialMetrics]:
-    """Yield what trials reported: trial by trial in the order of their ids, then by step."""
+    """Yield the metrics of trials, ordered by trial id and step."""
     reader = session.service.reader
     for trial_id in sorted(set(trial_ids)):
         for report in reader.iter_metrics(trial_id, group):
@@ -74,5 +74,5 @@ def iter_reports(
 def reports_of_users(
     session: Session, what: str, identifier: str, group: str | None
 ) -> Iterator[TrialMetrics]:
-    """Yield the metrics of the trials that said they use a checkpoint or a model version."""
+    """Yield the metrics of the trials that reported using a checkpoint or a model version."""
     return iter_reports(session, session.service.reader.tasks_using(what, identifier), group)

@@ -26,18 +26,18 @@ __all__ = ["Model", "ModelOrderBy", "ModelSortBy", "ModelVersion"]
 
 
 class ModelVersion(StoredObject):
-    """A registered checkpoint, which nothing deletes as long as it is registered.
+    """A registered checkpoint, protected from deletion while it is registered.
 
     Attributes:
-        model_version: Its number: 1, 2, ...; one that was deleted is never used again.
-        model_version_id: Its id among the versions of all models.
+        model_version: Its number: 1, 2, ...; numbers of deleted versions are not reused.
+        model_version_id: Its id, unique across all models.
         model_name: The model's name.
         model_id: The model's id.
         checkpoint: The `Checkpoint`.
-        metadata: What is kept with the version.
-        name: What the version is called.
-        comment: A word on it.
-        notes: What people wrote about it.
+        metadata: The version's metadata.
+        name: The version's name.
+        comment: A short comment.
+        notes: Free-form notes.
         creation_time: When it was registered.
     """
 
@@ -77,43 +77,43 @@ class ModelVersion(StoredObject):
         }
 
     def reload(self) -> None:
-        """Read the values again."""
+        """Read the current values."""
         self._hydrate(self._session.registry.version(self._model._record, self.model_version))
 
     def set_name(self, name: str) -> None:
-        """Name the version."""
+        """Set the version's name."""
         self._session.registry.change_version(self.model_version_id, name=name)
         self.reload()
 
     def set_notes(self, notes: str) -> None:
-        """Write about the version."""
+        """Set the version's notes."""
         self._session.registry.change_version(self.model_version_id, notes=notes)
         self.reload()
 
     def delete(self) -> None:
-        """Remove the version; the checkpoint stays, no longer protected by it."""
+        """Delete the version; its checkpoint stays, but is no longer protected by it."""
         self._session.registry.delete_version(self.model_version_id)
 
     def iter_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
-        """Yield the metrics of trials that said they use this version."""
+        """Yield the metrics of trials that reported using this version."""
         identifier = f"{self.model_name}:{self.model_version}"
         return reports_of_users(self._session, "model_version", identifier, group)
 
 
 class Model(StoredObject):
-    """A name under which checkpoints are registered, one version after the other.
+    """A model in the registry: a name with numbered versions, each a registered checkpoint.
 
     Attributes:
         name: Its name, which is unique.
-        model_id: Its number.
-        description: What it is for.
-        creation_time: When it was made.
-        last_updated_time: When it, or a version of it, was changed.
-        metadata: What is kept with it.
-        labels: A list of texts.
-        username: Who made it.
+        model_id: Its id.
+        description: Its description.
+        creation_time: When it was created.
+        last_updated_time: When it or one of its versions last changed.
+        metadata: Its metadata.
+        labels: A list of labels.
+        username: Who created it.
         workspace_id: The workspace it belongs to.
-        archived: Whether it takes no new versions.
+        archived: Whether it is archived: hidden from lists, no new versions.
     """
 
     def __init__(self, name_or_id: str | int, session: Session) -> None:
@@ -146,17 +146,17 @@ class Model(StoredObject):
         }
 
     def reload(self) -> None:
-        """Read the values again."""
+        """Read the current values."""
         self._hydrate(self._session.registry.model(self.model_id))
 
     def get_version(self, version: int = -1) -> ModelVersion | None:
-        """A version; -1 means the newest, None if there is none yet."""
+        """Return a version; -1 is the newest. Returns None if there is none yet."""
         if version != -1:
             return ModelVersion(self, version, self._session)
         return next(iter(self.list_versions()), None)
 
     def list_versions(self, order_by: AnyOrder = OrderBy.DESCENDING) -> list[ModelVersion]:
-        """Its versions, newest first."""
+        """List its versions, newest first."""
         newest_first = is_descending(order_by)
         records = self._session.registry.versions(self.model_id)
         ordered = records if newest_first else reversed(records)
@@ -164,11 +164,11 @@ class Model(StoredObject):
 
     @deprecated("Model.list_versions()")
     def get_versions(self, order_by: AnyOrder = OrderBy.DESCENDING) -> list[ModelVersion]:
-        """Its versions."""
+        """List its versions."""
         return self.list_versions(order_by)
 
     def register_version(self, checkpoint_uuid: str) -> ModelVersion:
-        """Make a checkpoint the next version; nothing deletes it from then on."""
+        """Register a checkpoint as the next version, which protects it from deletion."""
         record = self._session.registry.register(self.model_id, checkpoint_uuid)
         self.reload()
         return ModelVersion._of_model(self, record)
@@ -181,18 +181,18 @@ class Model(StoredObject):
     def remove_metadata(self, keys: list[str]) -> None:
         """Remove keys at the top level."""
         if isinstance(keys, str):
-            raise ValueError(f"`keys` must be a list of texts, got one: {keys!r}.")
+            raise ValueError(f"`keys` must be a list of strings, got one string: {keys!r}.")
         self._session.registry.remove_metadata(self.model_id, keys)
         self.reload()
 
     def set_labels(self, labels: list[str]) -> None:
-        """Give it these labels and no others."""
+        """Replace its labels."""
         if isinstance(labels, str):
-            raise ValueError(f"`labels` must be a list of texts, got one: {labels!r}.")
+            raise ValueError(f"`labels` must be a list of strings, got one string: {labels!r}.")
         self._change(labels=list(dict.fromkeys(labels)))
 
     def set_description(self, description: str) -> None:
-        """Say what it is for."""
+        """Set its description."""
         self._change(description=description)
 
     def move_to_workspace(self, workspace_name: str) -> None:
@@ -200,15 +200,15 @@ class Model(StoredObject):
         self._change(workspace_id=self._session.workspaces.named(workspace_name).id)
 
     def archive(self) -> None:
-        """Let it take no new versions."""
+        """Archive it: it takes no new versions."""
         self._change(archived=True)
 
     def unarchive(self) -> None:
-        """Use it again."""
+        """Unarchive it."""
         self._change(archived=False)
 
     def delete(self) -> None:
-        """Remove it and its versions; their checkpoints stay, no longer protected."""
+        """Delete it and its versions; their checkpoints stay, but are no longer protected."""
         self._session.registry.delete(self.model_id)
 
     def _change(self, **changes: Any) -> None:

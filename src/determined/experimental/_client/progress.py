@@ -1,4 +1,4 @@
-"""A bar that shows how far an experiment is: in a notebook, on a terminal, or not at all."""
+"""A progress bar for experiments: in a notebook, on a terminal, or none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDTH = 30
 
 
 class Display(Protocol):
-    """Shows an experiment, again and again."""
+    """Shows the progress of an experiment."""
 
     def show(self, record: Experiment) -> None: ...
     def close(self) -> None: ...
@@ -25,7 +25,7 @@ class Display(Protocol):
 
 @contextlib.contextmanager
 def progress_display(wanted: bool | None) -> Iterator[Display]:
-    """The display that fits where we are; `wanted` None means: wherever somebody can see it."""
+    """Return the display for this environment; `wanted` None: only in notebooks and terminals."""
     display: Display
     if wanted is False:
         display = _Nothing()
@@ -42,7 +42,7 @@ def progress_display(wanted: bool | None) -> Iterator[Display]:
 
 
 def progress_words(record: Experiment) -> str:
-    """One line on how far an experiment is."""
+    """One line about the progress of an experiment."""
     trials = "1 trial" if record.num_trials == 1 else f"{record.num_trials} trials"
     words = f"experiment {record.id} {record.state} {100 * record.progress:.1f}%  {trials}"
     if record.best_validation is not None:
@@ -60,7 +60,7 @@ class _Nothing:
 
 
 class _TerminalBar:
-    """One line that is written over; it stays when the experiment is over."""
+    """One line that is overwritten; the last one stays when the experiment has ended."""
 
     def __init__(self) -> None:
         self._shown = ""
@@ -82,7 +82,7 @@ class _TerminalBar:
 
 
 class _NotebookBar:
-    """An output of the cell that is replaced."""
+    """A cell output that is replaced."""
 
     def __init__(self) -> None:
         self._handle: Any = None

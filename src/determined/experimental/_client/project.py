@@ -24,16 +24,16 @@ class Project(StoredObject):
     """A project of a workspace.
 
     Attributes:
-        id: Its number.
+        id: Its id.
         name: Its name, which is unique in its workspace.
-        description: What it is for.
+        description: Its description.
         key: A short name for it.
         notes: A list of dicts with `name` and `contents`.
-        archived: Whether it takes no new experiments.
+        archived: Whether it is archived: it takes no new experiments.
         n_experiments: How many experiments it has.
-        n_active_experiments: How many of them are not over.
+        n_active_experiments: How many of them have not ended.
         workspace_id: The workspace it belongs to.
-        username: Who made it.
+        username: Who created it.
     """
 
     def __init__(self, project_id: int, session: Session) -> None:
@@ -64,17 +64,17 @@ class Project(StoredObject):
         }
 
     def reload(self) -> None:
-        """Read the values again."""
+        """Read the current values."""
         self._hydrate(self._session.workspaces.project_of_id(self.id))
 
     def list_experiments(
         self, sort_by: ExperimentSortBy | None = None, order_by: AnyOrder | None = None
     ) -> list[Experiment]:
-        """Its experiments.
+        """List its experiments.
 
         Args:
-            sort_by: What decides on the order; default: the id.
-            order_by: The direction.
+            sort_by: What to sort by; default: the id.
+            order_by: Ascending or descending.
         """
         from determined.store import ExperimentFilter, Order
 
@@ -84,23 +84,23 @@ class Project(StoredObject):
         return [Experiment._of(record, self._session) for record in rows]
 
     def set_name(self, name: str) -> None:
-        """Name it."""
+        """Set its name."""
         self._change(name=name)
 
     def set_description(self, description: str) -> None:
-        """Say what it is for."""
+        """Set its description."""
         self._change(description=description)
 
     def set_key(self, key: str) -> None:
-        """Give it a short name."""
+        """Set its short name."""
         self._change(key=key)
 
     def archive(self) -> None:
-        """Let it take no new experiments."""
+        """Archive it: it takes no new experiments."""
         self._change(archived=True)
 
     def unarchive(self) -> None:
-        """Use it again."""
+        """Unarchive it."""
         self._change(archived=False)
 
     def add_note(self, name: str, contents: str) -> None:
@@ -109,7 +109,7 @@ class Project(StoredObject):
         self.reload()
 
     def remove_note(self, name: str) -> None:
-        """Remove the notes of a name."""
+        """Remove the notes with this name."""
         self._session.workspaces.remove_note(self.id, name)
         self.reload()
 

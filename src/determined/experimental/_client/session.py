@@ -1,4 +1,4 @@
-"""The way from an object of the client to its home; good in threads, forks and pickles."""
+"""How objects of the client reach their home; works across threads, forks and pickling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """One home, opened when it is first asked something, once per process.
+    """One home, opened on first use, once per process.
 
     A connection to the store must not cross a fork, so that a child opens its own.
     """
@@ -30,7 +30,7 @@ class Session:
 
     @property
     def service(self) -> Service:
-        """The verbs and the questions of the platform."""
+        """The commands and queries of the platform."""
         from determined.platform.service import Service
 
         if self._pid != os.getpid():  # the child of a fork has another one, and one thread only
@@ -42,7 +42,7 @@ class Session:
 
     @property
     def reader(self) -> Reader | None:
-        """The store, None as long as nothing was ever created."""
+        """The store; None if nothing was created yet."""
         return self.service.reader if self.service.has_store else None
 
     @property

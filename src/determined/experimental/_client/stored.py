@@ -14,7 +14,7 @@ Made = TypeVar("Made", bound="StoredObject")
 
 
 class StoredObject(abc.ABC):
-    """Values as they were when they were read; `reload()` reads them again.
+    """A snapshot of stored values; `reload()` reads the current ones.
 
     Two objects are equal if they stand for the same thing of the same home.
     """
@@ -23,7 +23,7 @@ class StoredObject(abc.ABC):
 
     @classmethod
     def _of(cls: type[Made], record: Any, session: Session) -> Made:
-        """The object of a record that was read already."""
+        """Build the object from a record that was already read."""
         made = cls.__new__(cls)
         made._session = session
         made._hydrate(record)
@@ -35,15 +35,15 @@ class StoredObject(abc.ABC):
 
     @abc.abstractmethod
     def reload(self) -> None:
-        """Read the values again."""
+        """Read the current values."""
 
     @abc.abstractmethod
     def _identity(self) -> Any:
-        """What tells it from others of its class."""
+        """What identifies it among objects of its class."""
 
     @abc.abstractmethod
     def _facts(self) -> dict[str, Any]:
-        """What to show of it, in this order."""
+        """What its repr shows, in this order."""
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -48,18 +48,18 @@ class Trial(StoredObject):
     """A trial of an experiment.
 
     Attributes:
-        id: Its number.
+        id: Its id.
         experiment_id: The experiment it belongs to.
         hparams: Its hyperparameters.
         state: A `TrialState`.
-        metadata: What its code reported about it.
+        metadata: Metadata reported by its code.
         steps_completed: How many batches it has trained.
-        progress: From 0 to 1.
-        restarts: How often it was started again after a failure.
-        start_time: When its first run began.
-        end_time: When it was over.
-        best_validation: The best value of the searcher's metric, None without a validation.
-        reason: Why it ended as it did.
+        progress: Progress from 0 to 1.
+        restarts: How many times it was restarted after a failure.
+        start_time: When its first run started.
+        end_time: When it ended.
+        best_validation: The best value of the searcher's metric; None before the first validation.
+        reason: Why it ended.
     """
 
     # Set by `experiment.py`: the two classes know each other, their modules need not.
@@ -99,13 +99,13 @@ class Trial(StoredObject):
         }
 
     def reload(self) -> None:
-        """Read the values again."""
+        """Read the current values."""
         self._hydrate(self._session.service.trial(self.id))
 
     @cached_property
     def summary_metrics(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """By group (`avg_metrics` are those of training, `validation_metrics`) and metric: last,
-        min, max, sum, mean, count and type.
+        """A summary of each metric, by group (`avg_metrics` for training, `validation_metrics`):
+        last, min, max, sum, mean, count and type.
         """
         groups = self._session.service.reader.summary_metrics(self.id)
         return {
@@ -114,11 +114,11 @@ class Trial(StoredObject):
         }
 
     def get_experiment(self) -> Experiment:
-        """The experiment that it belongs to."""
+        """Return the experiment it belongs to."""
         return type(self)._experiment_class(self.experiment_id, self._session)
 
     def kill(self) -> None:
-        """End it at once; its search goes on without it."""
+        """Kill it: it ends at once, and its search continues without it."""
         self._session.service.kill_trial(self.id)
         self.reload()
 
@@ -139,18 +139,18 @@ class Trial(StoredObject):
         sources: Sequence[str] | None = None,
         search_text: str | None = None,
     ) -> Iterable[str]:
-        """Yield the lines of its log over all runs, each with its newline.
+        """Yield the lines of its log over all runs, each ending in a newline.
 
         Args:
-            follow: Go on until the trial is over.
-            head: Only the first lines.
-            tail: Only the last lines.
+            follow: Keep yielding new lines until the trial ends.
+            head: Only this many lines from the start.
+            tail: Only this many lines from the end.
             container_ids: Accepted, without effect: there are no containers.
             rank_ids: Only lines of these ranks.
             stdtypes: Accepted, without effect: both streams go to one log.
-            min_level: Only lines of this level or above; those that tell none count as INFO.
+            min_level: Only lines of this level or above; lines without a level count as INFO.
             timestamp_before: Only earlier lines: RFC 3339, or seconds since 1970 (UTC).
-            timestamp_after: Only lines of this moment or later.
+            timestamp_after: Only lines from this time on.
             sources: Accepted, without effect: all lines come from the trial.
             search_text: Only lines that contain this text.
         """
@@ -172,28 +172,28 @@ class Trial(StoredObject):
     # Metrics
 
     def iter_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
-        """Yield what it reported: of one group such as `training`, or of all."""
+        """Yield its metrics, of one group such as `training` or of all."""
         return iter_reports(self._session, [self.id], group)
 
     @deprecated("Trial.iter_metrics()")
     def stream_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
-        """Yield what it reported."""
+        """Yield its metrics."""
         return self.iter_metrics(group)
 
     @deprecated('Trial.iter_metrics("training")')
     def stream_training_metrics(self) -> Iterable[TrialMetrics]:
-        """Yield what training reported."""
+        """Yield its training metrics."""
         return self.iter_metrics("training")
 
     @deprecated('Trial.iter_metrics("validation")')
     def stream_validation_metrics(self) -> Iterable[TrialMetrics]:
-        """Yield what validations reported."""
+        """Yield its validation metrics."""
         return self.iter_metrics("validation")
 
     def to_dataframe(self, group: str | None = None) -> pd.DataFrame:
-        """What it reported as a pandas.DataFrame, one row per report.
+        """Return its metrics as a pandas.DataFrame, one row per report.
 
-        The index is `steps_completed`. Without a `group`, the columns tell the group of each row.
+        The index is `steps_completed`. Without a `group`, a column holds the group of each row.
         """
         from determined.experimental._client.frames import reports_frame
 
@@ -207,12 +207,12 @@ class Trial(StoredObject):
         order_by: AnyOrder | None = None,
         max_results: int | None = None,
     ) -> list[Checkpoint]:
-        """Its checkpoints in any state; by default the best by the searcher's metric come first.
+        """List its checkpoints in any state; by default, best first by the searcher's metric.
 
         Args:
             sort_by: The name of a validation metric, or a `CheckpointSortBy`.
-            order_by: The direction; to be given with `sort_by`.
-            max_results: How many at most.
+            order_by: Ascending or descending; needs `sort_by`.
+            max_results: The maximum number of checkpoints.
         """
         from determined.experimental._client.checkpoint_lists import list_checkpoints
         from determined.store import CheckpointFilter
@@ -223,14 +223,14 @@ class Trial(StoredObject):
 
     @deprecated("Trial.list_checkpoints()")
     def get_checkpoints(self, *args: Any, **kwargs: Any) -> list[Checkpoint]:
-        """Its checkpoints."""
+        """List its checkpoints."""
         return self.list_checkpoints(*args, **kwargs)
 
     @deprecated("Trial.list_checkpoints(max_results=1)[0]")
     def top_checkpoint(
         self, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> Checkpoint:
-        """Its best checkpoint by a validation metric."""
+        """Return its best checkpoint by a validation metric."""
         return self._best(sort_by, smaller_is_better)
 
     @deprecated("Trial.list_checkpoints()")
@@ -242,7 +242,7 @@ class Trial(StoredObject):
         sort_by: str | None = None,
         smaller_is_better: bool | None = None,
     ) -> Checkpoint:
-        """One of its checkpoints: the latest, the best, or that of a name."""
+        """Return one of its checkpoints: the latest, the best, or the one with a given UUID."""
         assert sum([latest, best, uuid is not None]) == 1, (
             "Give exactly one of `latest`, `best` and `uuid`."
         )
@@ -255,7 +255,7 @@ class Trial(StoredObject):
             return self._latest()
         found = Checkpoint(str(uuid), self._session)
         assert found._record.trial_id == self.id, (
-            f"Checkpoint {uuid} is not one of trial {self.id}."
+            f"Checkpoint {uuid} does not belong to trial {self.id}."
         )
         return found
 

@@ -1,4 +1,4 @@
-"""Users: there is one, whoever runs the process."""
+"""Users: there is only one, who runs the process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["User"]
 
 @dataclass(frozen=True)
 class User:
-    """Whoever runs this process; accounts are those of the machine.
+    """The user who runs this process; users are the accounts of the machine.
 
     Attributes:
         user_id: Always 1.
         username: The name of the account.
-        admin: Always True: whoever runs it may do everything.
+        admin: Always True: the user may do everything.
         active: Always True.
         remote: Always False.
         agent_uid: Always None: there are no agents.
@@ -43,32 +43,32 @@ class User:
         return cls(1, getpass.getuser())
 
     def reload(self) -> None:
-        """Nothing can have changed."""
+        """Do nothing: a user never changes."""
 
     def rename(self, new_username: str) -> None:
-        """Refused: accounts are those of the machine."""
+        """Not supported: users are the accounts of the machine."""
         raise no_accounts("rename a user")
 
     def activate(self) -> None:
-        """Refused: accounts are those of the machine."""
+        """Not supported: users are the accounts of the machine."""
         raise no_accounts("activate a user")
 
     def deactivate(self) -> None:
-        """Refused: accounts are those of the machine."""
+        """Not supported: users are the accounts of the machine."""
         raise no_accounts("deactivate a user")
 
     def change_display_name(self, display_name: str) -> None:
-        """Refused: accounts are those of the machine."""
+        """Not supported: users are the accounts of the machine."""
         raise no_accounts("change a display name")
 
     def change_password(self, new_password: str) -> None:
-        """Refused: accounts are those of the machine."""
+        """Not supported: users are the accounts of the machine."""
         raise no_accounts("change a password")
 
 
 def no_accounts(what: str) -> RefusedError:
-    """Why something about users cannot be done."""
+    """Build the error for operations on users."""
     return RefusedError(
-        f"Cannot {what}: there is no server with accounts, everything belongs to the user of this "
-        "machine who runs it."
+        f"Cannot {what}: there is no server with accounts, everything belongs to the user who "
+        "runs it."
     )

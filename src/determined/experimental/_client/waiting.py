@@ -1,4 +1,4 @@
-"""Wait for experiments, and show how far they are."""
+"""Wait for experiments, and show their progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def wait_for_end(
     raise_on_pause: bool,
     progress: bool | None,
 ) -> None:
-    """Return when an experiment is over; a supervisor that died is started again."""
+    """Return when an experiment ends; a dead supervisor is restarted."""
     if not interval > 0:
         raise ValueError(f"`interval` must be a positive number of seconds, got {interval!r}.")
     started = time.monotonic()
@@ -40,8 +40,8 @@ def wait_for_end(
                 return
             if record.state == "PAUSED" and raise_on_pause:
                 raise ValueError(
-                    f"Experiment {experiment_id} is paused: `activate()` lets it go on, and "
-                    "`wait(raise_on_pause=False)` waits for that."
+                    f"Experiment {experiment_id} is paused: `activate()` resumes it, and "
+                    "`wait(raise_on_pause=False)` keeps waiting."
                 )
             if timeout is not None and now - started >= timeout:
                 raise TimeoutError(_too_long(record, timeout))
@@ -61,7 +61,7 @@ def wait_for_trial(service: Service, experiment_id: int, interval: float) -> Tri
         if found:
             return found[0]
         if record.state in _OVER:
-            raise RuntimeError(f"Experiment {experiment_id} is {record.state}, without any trial.")
+            raise RuntimeError(f"Experiment {experiment_id} is {record.state} and has no trials.")
         service.wake_if_needed()
         time.sleep(interval)
 
@@ -74,5 +74,5 @@ def _pause(interval: float, timeout: float | None, waited: float) -> float:
 def _too_long(record: Experiment, timeout: float) -> str:
     return (
         f"Experiment {record.id} is still {record.state} after {timeout:g} s "
-        f"({100 * record.progress:.1f}% done). It goes on; wait() may be called again."
+        f"({100 * record.progress:.1f}% done). It keeps running; call wait() again."
     )

@@ -26,9 +26,9 @@ class Workspace(StoredObject):
     """A workspace.
 
     Attributes:
-        id: Its number.
+        id: Its id.
         name: Its name, which is unique.
-        archived: Whether it takes no new projects.
+        archived: Whether it is archived: it takes no new projects.
     """
 
     def __init__(
@@ -57,27 +57,27 @@ class Workspace(StoredObject):
         return {"id": self.id, "name": self.name}
 
     def reload(self) -> None:
-        """Read the values again."""
+        """Read the current values."""
         self._hydrate(self._session.workspaces.of_id(self.id))
 
     def create_project(self, name: str, description: str | None = None) -> Project:
-        """Make a project in it."""
+        """Create a project in it."""
         record = self._session.workspaces.create_project(self.id, name, description or "")
         return Project._of(record, self._session)
 
     def get_project(self, name: str) -> Project:
-        """Its project of a name."""
+        """Return its project with this name."""
         return Project._of(self._session.workspaces.project(self.name, name), self._session)
 
     def list_projects(self) -> list[Project]:
-        """Its projects."""
+        """List its projects."""
         records = self._session.workspaces.projects(self.id)
         return [Project._of(record, self._session) for record in records]
 
     def delete_project(self, name: str) -> None:
-        """Remove an empty project."""
+        """Delete an empty project."""
         self._session.workspaces.delete_project(self.get_project(name).id)
 
     def list_pools(self) -> list[ResourcePool]:
-        """The resource pools: there is one."""
+        """List the resource pools: there is only one."""
         return [ResourcePool("default")]

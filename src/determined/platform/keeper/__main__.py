@@ -26,7 +26,7 @@ def main(argv: list[str], execute: Callable[..., Any] = os.execvpe) -> int:
     folder = RunFolder(os.path.abspath(argv[0]))  # noqa: PTH100
     alive = int(argv[1]) if len(argv) > 1 else folder.try_lock()
     if alive is None:
-        sys.stderr.write(f"{folder.path} is kept by another process already.\n")
+        sys.stderr.write(f"{folder.path} is already handled by another process.\n")
         return 1
     os.set_inheritable(alive, False)  # nothing that we start may keep the run alive
     if len(argv) > 1:

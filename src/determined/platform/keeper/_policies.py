@@ -56,7 +56,10 @@ class Policies:
             try:
                 self._waiting.append((policy, Pattern(policy.pattern)))
             except re.error as error:
-                say(f"log policy {policy.name!r} is off, its pattern is no expression: {error}")
+                say(
+                    f"log policy {policy.name!r} is off, because its pattern is not a regular "
+                    f"expression: {error}"
+                )
         self._rest = b""
         self._line = 0
         self.matches: tuple[LogMatch, ...] = ()
@@ -84,7 +87,7 @@ class Policies:
                 found = None
                 self._waiting.remove((policy, pattern))
                 self._say(
-                    f"log policy {policy.name!r} is off, its pattern took more than "
+                    f"log policy {policy.name!r} is off, because its pattern took more than "
                     f"{_LONGEST_SEARCH_SECONDS:g} seconds: {policy.pattern}"
                 )
             if found is not None:

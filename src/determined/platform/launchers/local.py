@@ -55,7 +55,7 @@ class LocalLauncher:
         try:
             alive = await self._take_lock(run, give_up=lambda: run.was_started)
         except TimeoutError:
-            raise RunStartedBefore(f"{run.path} is kept by another process already.") from None
+            raise RunStartedBefore(f"{run.path} is already handled by another process.") from None
         try:
             try:
                 run.mark_started()
@@ -111,7 +111,7 @@ class LocalLauncher:
             if not self._signal_keeper(run, signal.SIGKILL):  # nobody knows who it is
                 await asyncio.to_thread(_end_orphans, run)
         await self.wait(run)
-        return await self.declare_dead(run, "Its keeper did not answer, so it was killed.")
+        return await self.declare_dead(run, "Its keeper did not respond, so it was killed.")
 
     async def declare_dead(self, run: RunFolder, why: str) -> RunExit:
         _refuse_those_of_clusters(run)
@@ -268,7 +268,7 @@ def _lost(run: RunFolder, why: str) -> RunExit:
     with contextlib.suppress(OSError):
         with open_plain(run.keeper_errors) as file:
             words = file.read(_MOST_ERRORS_BYTES).decode(errors="replace").strip()
-        why = f"{why} Its keeper said: {words[-2000:]}" if words else why
+        why = f"{why} Its keeper wrote: {words[-2000:]}" if words else why
     text = _last_words.read_end(run.log)
     return RunExit(
         exit_code=128 + signal.SIGKILL,

@@ -68,7 +68,8 @@ def _alone(home: Home) -> Iterator[None]:
     claimed = presence.Presence.claim(home)
     if claimed is None:
         raise DeterminedError(
-            f"A supervisor works for {home.path} and does not leave: `det supervisor stop` first."
+            f"A supervisor is running for {home.path} and did not exit: run `det supervisor stop` "
+            "first."
         )
     try:
         yield

@@ -40,7 +40,7 @@ class Records:
         if known is not None:
             self._complete_known(known, found)
         elif found.config is None:
-            self.lost.append(f"experiment {found.id}: nothing in {found.path} tells what it was")
+            self.lost.append(f"experiment {found.id}: nothing in {found.path} says what it was")
         else:
             self._add(found, found.config)
 
@@ -110,8 +110,8 @@ class Records:
             elif is_open and trial.last.request_id not in requests:
                 self.strangers.append(trial.last)
                 self.lost.append(
-                    f"trial {trial.id} of experiment {known.id}: its search does not know it any "
-                    f"more and tries its values anew; its files stay in {trial.last.folder.path}"
+                    f"trial {trial.id} of experiment {known.id}: its search no longer knows it "
+                    f"and will try its values again; its files stay in {trial.last.folder.path}"
                 )
             else:
                 self.restored.append(f"trial {trial.id} of experiment {known.id}")

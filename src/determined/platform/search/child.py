@@ -91,7 +91,9 @@ class Child:
         while b"\n" not in self._unread:
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 self.close()
-                raise ChildLost(f"took more than {self._timeout:g} s for one event, and was ended.")
+                raise ChildLost(
+                    f"took more than {self._timeout:g} s for one event, and was killed."
+                )
             part = os.read(descriptor, 65536)
             if not part:
                 raise self._lost()

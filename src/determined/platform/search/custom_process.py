@@ -86,8 +86,8 @@ class CustomProcess:
         if dump(answer) != dump(orders):
             raise CustomMethodError(
                 f"the method cannot be restored: it answered {message['kind']} with {answer!r}, "
-                f"but had answered {orders!r} before. A method must take chance from "
-                "`search.random` and must not look at the time."
+                f"but had answered {orders!r} before. A method must draw random numbers only from "
+                "`search.random` and must not depend on the time."
             )
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class LateOracle:
                 raise CustomMethodError(f"its process could not be started: {error}") from None
             if self._is_aborted:
                 self.close()
-                raise CustomMethodError("the question was taken back.")
+                raise CustomMethodError("the question was withdrawn.")
             self._repeat(self._process)
         return self._process
 

@@ -26,8 +26,8 @@ class Streak:
         self.ended_well()
         return (
             f"paused: the last {REPEATS} trials failed with the same traceback before any "
-            "progress. See the log of one of them, correct the script or the machine, then "
-            "activate the experiment or start it anew."
+            "progress. See the log of one of them, fix the script or the machine, then activate "
+            "the experiment or create it again."
         )
 
     def ended_well(self) -> None:

@@ -78,7 +78,7 @@ class Bracket:
                 return
             self.rungs[r + 1].heading += 1
             trial.rung = r + 1
-            passed = f"goes on at {time} {self.unit}: {_rank(place, rung, keep)}"
+            passed = f"continues at {time} {self.unit}: {_rank(place, rung, keep)}"
         if passed:
             desk.go_on(trial, passed)
             self._release(desk)
@@ -151,8 +151,8 @@ class Bracket:
                 rung.leave(value, number)
                 if trial.exited:
                     continue
-                rank = f"rank {place + 1} of {len(rung.values)}, and at most {most} can go on"
-                reason = f"no longer to be promoted from {rung.units} {self.unit}: {rank}"
+                rank = f"rank {place + 1} of {len(rung.values)}, and at most {most} can continue"
+                reason = f"can no longer be promoted from {rung.units} {self.unit}: {rank}"
                 desk.free(trial, reason)
                 desk.stop(trial, reason)
 
@@ -203,7 +203,7 @@ class Bracket:
         self.rungs[trial.rung].heading += 1
         self.live += 1
         self.completed -= trial.exited
-        desk.resume(trial, "did not finish before, and runs again")
+        desk.resume(trial, "did not finish before; runs again")
 
     def rerun(self, desk: Desk, statuses: tuple[str, ...]) -> None:
         """Let trials that failed or were canceled run again, as soon as there is a place."""
@@ -257,5 +257,7 @@ class Bracket:
 
 
 def _rank(place: int, rung: Rung, keep: int) -> str:
-    go_on = {0: "none goes on yet", 1: "the best 1 goes on"}.get(keep, f"the best {keep} go on")
+    go_on = {0: "none continues yet", 1: "the best 1 continues"}.get(
+        keep, f"the best {keep} continue"
+    )
     return f"rank {place + 1} of {len(rung.values)}, {go_on}"

@@ -76,9 +76,9 @@ class Plain:
         if trial.status == t.DONE:
             if trial.best is not None:
                 desk.proposals.results.remove(0, trial.best, trial.number)
-            desk.resume(trial, "finished before, and trains on")
+            desk.resume(trial, "finished before; trains longer")
         else:
-            desk.resume(trial, "did not finish before, and runs again")
+            desk.resume(trial, "did not finish before; runs again")
 
     def _create(self, desk: Desk) -> None:
         if self._grid is not None:
@@ -88,8 +88,8 @@ class Plain:
         elif self._name == "single" and desk.space.searched:
             names = ", ".join(leaf.name for leaf in desk.space.searched)
             desk.create(
-                reason=f"the only sample, drawn from ranges: {names}; a single search "
-                "does not look for better values"
+                reason=f"the only sample, drawn from ranges: {names}; a single experiment does not "
+                "search for better values"
             )
         else:
             desk.create(reason="the only trial" if self._name == "single" else "")

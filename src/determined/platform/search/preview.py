@@ -155,12 +155,12 @@ def _about_rungs(settings: Settings, brackets: list[Shape]) -> list[str]:
             else f"num_rungs: {max(settings.num_rungs - 1, 1)}"
         )
         warnings.append(
-            f"the first rung is at {first} {settings.time_metric}: at the first unit of a metric "
-            "that starts at zero, trials have hardly trained, and results rank them almost at "
-            f"random. Take a rung away (`{fewer}`) or raise `max_time`."
+            f"the first rung is at {first} {settings.time_metric}: trials have hardly trained by "
+            f"then, so their ranking is almost random. Remove a rung (`{fewer}`) or raise "
+            "`max_time`."
         )
     if any(len(set(bracket.units)) < len(bracket.units) for bracket in brackets):
-        warnings.append("some rungs fall on the same unit; take rungs away or raise `max_time`.")
+        warnings.append("some rungs coincide; remove rungs or raise `max_time`.")
     return warnings
 
 
@@ -169,4 +169,4 @@ def _about_ranges(settings: Settings, hyperparameters: dict[str, Any]) -> list[s
     if settings.name != "single" or not searched:
         return []
     names = ", ".join(leaf.name for leaf in searched)
-    return [f"a single search draws one sample from ranges and looks no further: {names}."]
+    return [f"a single experiment draws one sample from ranges and does not search: {names}."]

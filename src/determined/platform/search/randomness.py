@@ -13,7 +13,7 @@ _WORDS = 624
 class Stream:
     """Draws what `numpy.random.RandomState(seed)` would draw, bit for bit, without numpy.
 
-    Both generators are the Mersenne Twister; only seeding and whole numbers differ from Python's.
+    Both generators are the Mersenne Twister; only seeding and integers differ from Python's.
     Every trial takes its values in the same order (hyperparameters, request id, seed), so sample k
     depends on the experiment's seed and on k alone, whenever it is asked for.
     """
@@ -32,7 +32,7 @@ class Stream:
         self._bits = self._random.getrandbits
 
     def integer(self, low: int, high: int) -> int:
-        """Return a whole number from `low` up to but without `high`."""
+        """Return an integer from `low` up to but without `high`."""
         largest = high - low - 1
         if largest <= 0:
             return low

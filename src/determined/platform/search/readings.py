@@ -50,11 +50,11 @@ def _number(key: str, name: str, metrics: dict[str, Any], steps: int) -> float:
         )
     try:
         return float(value)
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer of hundreds of digits
         return math.inf if value > 0 else -math.inf
 
 
 def _reported(metrics: dict[str, Any]) -> str:
     if not metrics:
         return "no metrics were reported"
-    return "reported were " + ", ".join(f"`{name}`" for name in sorted(metrics, key=str))
+    return "the reported metrics are " + ", ".join(f"`{name}`" for name in sorted(metrics, key=str))

@@ -150,8 +150,8 @@ class Searcher:
             return self.desk.by_request[request_id]
         except KeyError:
             raise ValueError(
-                f"Request id {request_id} is none of the {len(self.desk.trials)} trials of this "
-                "search: its state and its trials do not belong together."
+                f"Request id {request_id} is not one of the {len(self.desk.trials)} trials of "
+                "this search: its state and its trials do not match."
             ) from None
 
     def _validated(self, trial: Trial, event: e.ValidationCompleted) -> bool:
@@ -262,7 +262,9 @@ class Searcher:
         With an `oracle`, a new process of a custom method, all records are needed: it hears them.
         """
         if snapshot is not None and oracle is not None:
-            raise ValueError("A custom method is restored from all its records, not a snapshot.")
+            raise ValueError(
+                "A custom method is restored from all of its records, not from a snapshot."
+            )
         restored = cls(searcher, hyperparameters, seed, oracle, model)
         if snapshot is not None:
             restored._load(snapshot)

@@ -63,7 +63,7 @@ class Settings:
         given = {key: value for key, value in searcher.items() if value is not None}
         for key in ("name", "metric", *needed.get(given.get("name", ""), ())):
             if key not in given:
-                raise ValueError(f"searcher.{key}: this key is missing, and the search needs it.")
+                raise ValueError(f"searcher.{key}: this key is required by the search.")
         known = {item.name for item in fields(cls)} - {"extra"}
         values = {key: value for key, value in given.items() if key in known}
         values["bracket_rungs"] = tuple(values.get("bracket_rungs", ()))
@@ -82,7 +82,7 @@ def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def _at_least(key: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"searcher.{key}: expected a whole number >= {least}, got {value!r}.")
+        raise ValueError(f"searcher.{key}: expected an integer >= {least}, got {value!r}.")
 
 
 def _few_enough(key: str, rungs: int, divisor: float) -> None:
@@ -91,5 +91,5 @@ def _few_enough(key: str, rungs: int, divisor: float) -> None:
     if rungs > most:
         raise ValueError(
             f"searcher.{key}: {rungs} rungs, each {divisor} times as long as the last, are too "
-            f"many. Take {most} or fewer."
+            f"many. Use {most} or fewer."
         )

@@ -1,6 +1,6 @@
 """The hyperparameters of an experiment: what can be drawn, and how a draw becomes values.
 
-A draw is a `Point`: one number per searched hyperparameter (the whole number, the float, the
+A draw is a `Point`: one number per searched hyperparameter (the integer, the float, the
 exponent of a `log`, or the index into `vals`). Points are what models see and what records keep.
 """
 
@@ -58,7 +58,8 @@ class Leaf:
             return list(self.values)
         if self.count is None:
             raise ValueError(
-                f"hyperparameters.{self.name}: a grid needs `count`, the number of values to try."
+                f"hyperparameters.{self.name}: a grid search needs `count`, the number of values "
+                "to try."
             )
         count, low, width = self.count, self.low, self.high - self.low
         if self.kind == "int":

@@ -82,10 +82,10 @@ class CreatingVerbs(Lookups):
         wanted = "" if settings is None else settings.address
         if facts is not None and facts.cluster != wanted:
             raise RefusedError(
-                f"The supervisor at work (process {facts.pid}) starts runs on "
+                f"The running supervisor (process {facts.pid}) starts runs on "
                 f"{_place_name(facts.cluster)}, but {CLUSTER_VARIABLE} and platform.yaml now say "
-                f"{_place_name(wanted)}. Stop it, its runs go on: `det supervisor stop`. The next "
-                "command starts another one."
+                f"{_place_name(wanted)}. Stop it with `det supervisor stop`; its runs continue, "
+                "and the next command starts a new one."
             )
 
     @contextlib.contextmanager
@@ -113,7 +113,7 @@ class CreatingVerbs(Lookups):
     def _cannot_write(self, error: OSError) -> DeterminedError:
         return DeterminedError(
             f"Cannot write in the home {self.home.path}: {error.strerror}. Nothing was created. "
-            "Make room there, or set DET_HOME to another folder of yours."
+            "Free some space there, or set DET_HOME to another folder."
         )
 
     def continue_experiment(

@@ -121,4 +121,4 @@ def check_glob(pattern: str) -> None:
     if not pattern.strip():
         raise RefusedError("A pattern must not be empty: `*.pt`, for example, or `optimizer/**`.")
     if pattern.startswith("/") or ".." in pattern.split("/"):
-        raise RefusedError(f"The pattern {pattern!r} leads out of the checkpoint.")
+        raise RefusedError(f"The pattern {pattern!r} points outside the checkpoint.")

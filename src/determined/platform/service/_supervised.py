@@ -64,7 +64,7 @@ class SupervisedHome:
             failures += self._ensure_supervisor()
             if failures == _MOST_FAILURES:
                 raise DeterminedError(
-                    f"The supervisor does not start. {self._last_words()}See "
+                    f"The supervisor did not start. {self._last_words()}See "
                     f"{self.home.supervisor_log}."
                 )
             time.sleep(pause)

@@ -34,8 +34,8 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
     try:
         if verb is None:
             raise Refused(
-                f"This supervisor does not know the verb {command.verb!r}: it belongs to an older "
-                "version. `det supervisor stop` ends it; the next command starts a new one."
+                f"This supervisor does not know the command {command.verb!r}: it is of an older "
+                "version. `det supervisor stop` stops it; the next command starts a new one."
             )
         with blaming(BadCommand(command.uuid)):
             refuse_if_unmanaged(command, transaction)
@@ -129,7 +129,8 @@ def _archive(decisions: Decisions, transaction: Transaction, arguments: dict[str
     archived = arguments["archived"]
     if archived and not State(record.state).is_terminal:
         raise Refused(
-            f"experiment {record.id} is {record.state}: only what has ended can be archived."
+            f"experiment {record.id} is {record.state}: only an experiment that has ended can be "
+            "archived."
         )
     if record.archived == archived:
         raise Refused(f"experiment {record.id} is {'' if archived else 'not '}archived already.")

@@ -24,7 +24,8 @@ def continue_experiment(
     state, config = State(record.state), arguments["config"]
     if not state.is_terminal or state is State.DELETED:
         raise Refused(
-            f"experiment {record.id} is {state.value}: only what has ended can be continued."
+            f"experiment {record.id} is {state.value}: only an experiment that has ended can be "
+            "continued."
         )
     is_single = config["searcher"]["name"] == "single"
     event = search.LimitsRaised(
@@ -47,7 +48,7 @@ def _check(transaction: Transaction, record: Experiment, event: search.LimitsRai
         if any(not trial.exited for trial in searcher.desk.trials):
             raise Refused(
                 f"experiment {record.id} ended because its search method failed, and cannot be "
-                "continued: create it anew, with the method corrected."
+                "continued: fix the method and create a new experiment."
             )
         return  # its method decides
     if any(isinstance(action, (search.Create, search.Resume)) for action in actions):
@@ -60,8 +61,8 @@ def _check(transaction: Transaction, record: Experiment, event: search.LimitsRai
     hint = hints.get(searcher.settings.name, "a larger max_trials or max_time")
     again = f", or --rerun-failed for {failed} trials that did not finish" if failed else ""
     raise Refused(
-        f"experiment {record.id} would not go on: all {len(searcher.desk.trials)} trials that it "
-        f"asks for are there. Give {hint}{again}."
+        f"experiment {record.id} has nothing to continue: all {len(searcher.desk.trials)} trials "
+        f"that it asks for exist. Give {hint}{again}."
     )
 
 

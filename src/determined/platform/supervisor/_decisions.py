@@ -204,7 +204,7 @@ class Decisions(SearchSteps):
         """Record the checkpoints that a run published without coming to report them."""
         for record in run.unrecorded:
             if self._transaction.adopt_checkpoint(run.trial_id, run.run_id, record):
-                text = f"checkpoint {record.uuid} was published, but not reported: adopted"
+                text = f"checkpoint {record.uuid} was saved but not reported: added to the records"
                 self.note(live, "checkpoint_adopted", text, run.trial_id, run.run_id)
 
     def _apply(self, live: LiveExperiment, trial: Trial, verdict: Verdict, error: str) -> None:

@@ -34,8 +34,8 @@ def delete_experiments(
 def _check(transaction: Transaction, record: Experiment) -> None:
     if State(record.state) not in _DELETABLE:
         raise Refused(
-            f"experiment {record.id} is {record.state}: only what has ended can be deleted. "
-            f"`det experiment kill {record.id}` ends it."
+            f"experiment {record.id} is {record.state}: only an experiment that has ended can be "
+            f"deleted. `det experiment kill {record.id}` ends it."
         )
     uuids = transaction.deletions.uuids_of(record.id)
     for uuid, reason in transaction.deletions.in_use(uuids, outside=record.id).items():

@@ -97,7 +97,7 @@ class Supervisor:
         try:
             while not self._is_stopping:
                 if not self._is_in_place():
-                    logger.error("the home %s is not there any more: leaving", self._board.home)
+                    logger.error("the home %s no longer exists: exiting", self._board.home)
                     self.stop()
                     return
                 self._changed.clear()
@@ -155,7 +155,7 @@ class Supervisor:
         try:
             self._tick()
         except Exception as error:
-            logger.exception("a tick failed; going on from the store")
+            logger.exception("a tick failed; continuing from the store")
             await self._recover(error)
 
     async def _recover(self, error: Exception) -> None:
@@ -177,7 +177,7 @@ class Supervisor:
         culprit, decisions = error.culprit, Decisions(self._board, transaction, time.time())
         if isinstance(culprit, BadCommand):
             words = (
-                f"The supervisor failed at this: {error}. See {self._board.home.supervisor_log}."
+                f"The supervisor failed to do this: {error}. See {self._board.home.supervisor_log}."
             )
             transaction.answer(culprit.uuid, False, {"error": words})
         elif isinstance(culprit, BadSearch):
@@ -190,15 +190,15 @@ class Supervisor:
             run = self._board.runs.get(culprit.trial_id)
             if run is not None and run.fault:
                 live = self._board.experiments[run.experiment_id]
-                decisions.fail(live, f"trial {run.trial_id} cannot be carried on: {error}")
+                decisions.fail(live, f"trial {run.trial_id} cannot continue: {error}")
             elif run is not None:
-                self._blame(transaction, run, f"its reports cannot be taken in: {error}")
+                self._blame(transaction, run, f"its reports cannot be recorded: {error}")
 
     def _blame(self, transaction: Transaction, run: LiveRun, fault: str) -> None:
         run.fault = fault
         transaction.note(
             "damaged_journal",
-            f"{fault}; the run is ended and counts as failed",
+            f"{fault}; the run is killed and counts as failed",
             level="error",
             experiment_id=run.experiment_id,
             trial_id=run.trial_id,

@@ -30,6 +30,6 @@ def _compare(folder: Path, known: int) -> None:
     newest = newest_number(folder)
     if newest > known:
         raise StoreError(
-            f"The records in store.db are older than the folder {folder / str(newest)}, of which "
-            "they know nothing. `det store rebuild` adds what is missing."
+            f"The records in store.db are older than the folder {folder / str(newest)}, which "
+            "they do not mention. `det store rebuild` adds what is missing."
         )

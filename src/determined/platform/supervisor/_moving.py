@@ -18,13 +18,13 @@ def move(
     if workspace is None:
         raise Refused(
             f"There is no workspace {workspace_name!r}: `det workspace list` shows them, "
-            "`det workspace create` makes one."
+            "`det workspace create` creates one."
         )
     project = transaction.registry.find_project(workspace.id, project_name)
     if project is None:
         raise Refused(
             f"There is no project {project_name!r} in the workspace {workspace_name!r}: "
-            "`det project create` makes one."
+            "`det project create` creates one."
         )
     if workspace.archived or project.archived:
         what = ("workspace", workspace_name) if workspace.archived else ("project", project_name)

@@ -67,7 +67,7 @@ def _delete_project(registry: Registry, given: _Arguments) -> Answer:
 def _create_model(registry: Registry, given: _Arguments) -> Answer:
     name = _name(given["name"])
     if name.isdecimal():
-        raise Refused(f"A model cannot be named {name!r}: that would be taken for an id.")
+        raise Refused(f"A model cannot be named {name!r}: that looks like an id.")
     record = registry.create_model(
         name,
         given["owner"],
@@ -163,7 +163,10 @@ def _name(text: str) -> str:
 
 def _keep_default(what: str, number: int) -> None:
     if number == _DEFAULT_ID:
-        raise Refused(f"The {what} 'Uncategorized' stays as it is: it holds what names no other.")
+        raise Refused(
+            f"The {what} 'Uncategorized' cannot be changed: it holds everything that names no "
+            "other."
+        )
 
 
 def _on_registry(

@@ -114,7 +114,7 @@ class Runs:
             if state is not RunState.NOT_STARTED:
                 return None
             if self._wanted(run).preempt:
-                return RunExit(143, NOT_STARTED, message="not wanted any more", stopped_by="none")
+                return RunExit(143, NOT_STARTED, message="no longer wanted", stopped_by="none")
             await self._start(run)
         except RunNotPlaced as error:
             logger.warning("run %s is placed again: %s", run.allocation_id, error)
@@ -313,7 +313,7 @@ class Runs:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("an act on a run failed", exc_info=error)
+            logger.error("an operation on a run failed", exc_info=error)
             self._changed.set()
 
 
@@ -322,7 +322,7 @@ def _parts(run: LiveRun, machine: Machine) -> tuple[Part, ...]:
     parts = place(run.slots, machine, run.trial_id)
     there = {slot for part in parts for slot in part.slots}
     if machine.is_cluster and (not parts or not there.issuperset(run.slots)):
-        raise RunNotPlaced("A node that it was placed on has left the cluster.")
+        raise RunNotPlaced("A node that it ran on has left the cluster.")
     return parts
 
 

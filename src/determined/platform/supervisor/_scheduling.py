@@ -54,7 +54,7 @@ class Scheduling:
         self._overtaken = {**self._overtaken, **decision.overtaken}
         for trial_id in decision.preemptions:
             run = board.runs[trial_id]
-            run.preempted = "made room for an experiment of higher priority"
+            run.preempted = "preempted by an experiment of higher priority"
             transaction.preempt_run(trial_id, run.run_id, run.preempted)
         for start in decision.starts:
             self._overtaken.pop(start.request.key, None)

@@ -29,8 +29,8 @@ from determined.store import Experiment, NewExperiment, NewTrial, Run, Transacti
 _MOST_BYTES_AT_ONCE = 8 << 20
 _MOST_BYTES_OF_ALL = 64 << 20
 _GONE_SECONDS = 7 * 86400.0
-_KILLED = "its process ended without a word: it was killed, or crashed"
-_LOST = "nothing was heard of it for some minutes"
+_KILLED = "its process ended without a report: it was killed or crashed"
+_LOST = "it has not reported for some minutes"
 _MISSING = "its folder in the inbox was deleted"
 _FOLLOWED = "it was continued by another process"
 
@@ -229,7 +229,7 @@ class UnmanagedRuns:
         self._transaction.read_journal(path, run.trial_id, run.run_id, [], reader.offset)
         self._transaction.note(
             "damaged_journal",
-            f"{path} is corrupt: a part of what the run reported is lost",
+            f"{path} is corrupt: some of the run's reports are lost",
             level="error",
             experiment_id=self._experiment_of(run).id,
             trial_id=run.trial_id,

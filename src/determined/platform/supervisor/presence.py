@@ -186,7 +186,7 @@ def refuse_stopped(home: Home) -> None:
     if process is not None and process.is_stopped:
         raise DeterminedError(
             f"The supervisor, process {process.pid}, was stopped by a signal. `kill -CONT "
-            f"{process.pid}` lets it go on; it then does what it was asked to."
+            f"{process.pid}` resumes it; it then does what it was asked to do."
         )
 
 

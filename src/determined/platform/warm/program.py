@@ -59,7 +59,7 @@ def find_program(argv: Sequence[str]) -> Program | Cold:
         except ValueError:
             return Cold("its entrypoint needs a shell")
     if not words or not words[0].rpartition("/")[2].startswith("python"):
-        return Cold("its entrypoint is no Python program")
+        return Cold("its entrypoint is not a Python program")
     rest = words[1:]
     while rest and rest[0] == "-u":
         rest = rest[1:]
@@ -84,7 +84,7 @@ def obstacle(
     if has_startup_hook:
         return Cold("a startup-hook.sh comes first")
     if not is_own_interpreter:
-        return Cold("it has another interpreter than the supervisor")
+        return Cold("it uses a different interpreter than the supervisor")
     if "-u" in program.words[1:2] and not environment.get("PYTHONUNBUFFERED"):
         return Cold("its entrypoint gives Python options")
     folders = environment.get("PYTHONPATH", "")
@@ -111,7 +111,7 @@ def shadowed(names: Collection[str], loaded: Collection[str]) -> Cold | None:
     clashes = sorted(set(names).intersection(loaded))
     if not clashes:
         return None
-    return Cold(f"its own module {clashes[0]} has the name of one that is loaded already")
+    return Cold(f"its own module {clashes[0]} has the same name as one that is already loaded")
 
 
 def to_message(program: Program) -> dict[str, Any]:

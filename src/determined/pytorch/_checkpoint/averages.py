@@ -25,7 +25,7 @@ def check_export(export: str | None, callbacks: Mapping[str, PyTorchCallback]) -
     """Refuse to export averages that nobody keeps."""
     if export == EXPORT and not averages_weights(callbacks):
         raise ValueError(
-            f"`export={EXPORT!r}` writes averaged weights, but no callback keeps an average: "
+            f"`export={EXPORT!r}` writes averaged weights, but no callback maintains an average: "
             "return a callbacks.ExponentialMovingAverage from build_callbacks, or use "
             "export='safetensors'."
         )
@@ -40,7 +40,11 @@ def averaged_models(checkpoint: Mapping[str, Any], ema: bool | str = True) -> li
     if isinstance(ema, str):
         kept = {name: state for name, state in kept.items() if name == ema}
     if len(kept) != 1:
-        found = f"several keep one: {sorted(kept)}; name it with ema='...'" if kept else "none does"
+        found = (
+            f"several callbacks keep one: {sorted(kept)}; name it with ema='...'"
+            if kept
+            else "none does"
+        )
         named = f" named {ema!r}" if isinstance(ema, str) else ""
         raise InvalidCheckpointException(
             f"`ema` asks for the weights that an ExponentialMovingAverage callback{named} kept in "

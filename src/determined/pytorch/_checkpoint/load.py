@@ -103,8 +103,8 @@ def load_trial_from_checkpoint_path(
     if kwargs:
         if torch_load_kwargs is not None:
             raise ValueError(
-                "Give arguments for torch.load in `torch_load_kwargs` only, not as further "
-                f"keywords too: {sorted(kwargs)}."
+                "Give arguments for torch.load in `torch_load_kwargs` only, not as keywords as "
+                "well: {sorted(kwargs)}."
             )
         warnings.warn(
             "Passing arguments for torch.load as keywords is deprecated: use torch_load_kwargs.",
@@ -155,7 +155,7 @@ def _load(
         if OLD_MODEL in checkpoint:
             raise InvalidCheckpointException(
                 f"{directory} holds one model, but {trial_class.__name__} has no build_model "
-                "method to make it."
+                "method to build it."
             )
     models = averaged_models(checkpoint, ema) if ema else checkpoint.get(MODELS, [])
     if not ema and (read_json(directory / METADATA) or {}).get("measured"):
@@ -179,7 +179,9 @@ def _describe(directory: pathlib.Path) -> dict[str, Any]:
     stored = read_json(load_data)
     if stored is not None:
         if stored.get("trial_type") != "PyTorchTrial":
-            logger.warning(f"{load_data} is of a {stored.get('trial_type')}, not a PyTorchTrial.")
+            logger.warning(
+                f"{load_data} belongs to a {stored.get('trial_type')}, not a PyTorchTrial."
+            )
         spec = str(stored.get("trial_cls_spec", ""))
         if stored.get("trial_in_main"):
             if not spec.partition(":")[0]:
@@ -199,10 +201,10 @@ def _describe(directory: pathlib.Path) -> dict[str, Any]:
     stored = read_json(metadata)
     assert stored is not None, (
         f"`path` must be the directory of a checkpoint, but {directory} has neither {LOAD_DATA} "
-        f"nor {METADATA}, so it is no checkpoint of a trial."
+        f"nor {METADATA}, so it is not a checkpoint of a trial."
     )
     if not str(stored.get("framework", "")).startswith("torch") and "torch_version" not in stored:
-        logger.warning(f"{metadata} does not say that this is a checkpoint of torch.")
+        logger.warning(f"{metadata} does not identify this as a torch checkpoint.")
     config = _section(stored, "experiment_config", metadata)
     return {
         "config": config,
@@ -223,8 +225,8 @@ def _section(stored: dict[str, Any], name: str, file: pathlib.Path) -> dict[str,
 def _load_context(description: dict[str, Any]) -> CheckpointLoadContext:
     config, hparams = description["config"], description["hparams"]
     if not description["is_trainer"]:
-        assert config is not None, "The checkpoint does not hold the experiment's configuration."
-        assert hparams is not None, "The checkpoint does not hold the hyperparameters."
+        assert config is not None, "The checkpoint does not contain the experiment's configuration."
+        assert hparams is not None, "The checkpoint does not contain the hyperparameters."
         stored = {key: value for key, value in config.items() if key not in _NOT_OF_THE_TRIAL}
         config = {**copy.deepcopy(_DEFAULTS), **stored}
     context = CheckpointLoadContext(hparams=hparams, exp_conf=config)
@@ -241,7 +243,7 @@ def _import_trial_class(directory: pathlib.Path, description: dict[str, Any]) ->
             return trial_class_from_entrypoint(name)  # type: ignore[return-value]  # checked by its users
     except SystemExit as e:
         raise InvalidExperimentException(
-            f"The code in {code} ended the interpreter while {spec} was imported."
+            f"The code in {code} exited the interpreter while {spec} was imported."
         ) from e
     except Exception as e:
         raise ValueError(

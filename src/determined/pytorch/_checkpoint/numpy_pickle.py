@@ -89,7 +89,7 @@ def real_arrays(value: Any, limit: int, trusted: Collection[Any] = ()) -> Any:
         nonlocal seen
         seen += 1
         if seen > limit:
-            raise ValueError(f"it unfolds to more than {limit:,} values")
+            raise ValueError(f"it expands to more than {limit:,} values")
         if isinstance(value, _Array):
             return value.value
         if isinstance(value, Mapping):

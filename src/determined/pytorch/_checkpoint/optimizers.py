@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 logger = logging.getLogger("determined.pytorch")
 
 _WAYS_OUT = (
-    "Continue with the optimizer that the run began with, or start another run: "
+    "Continue with the optimizer that the run started with, or start another run: "
     'pytorch.init(run_id="...").'
 )
 
@@ -47,8 +47,8 @@ def check_optimizer(
         )
     if saved_name is not None and saved_name != name:
         logger.warning(
-            f"The checkpoint's optimizer {index} is of {saved_name} and goes on as {name}: their "
-            "settings have the same names, but the updates may differ."
+            f"The checkpoint's optimizer {index} was {saved_name} and continues as {name}: "
+            "their settings have the same names, but the updates may differ."
         )
 
 

@@ -32,7 +32,9 @@ def state_file(path: pathlib.Path) -> pathlib.Path:
     for name in STATE_FILES:
         if (path / name).is_file():
             return path / name
-    raise CheckpointNotFound(f"{path} is no checkpoint: it has none of {', '.join(STATE_FILES)}.")
+    raise CheckpointNotFound(
+        f"{path} is not a checkpoint: it has none of {', '.join(STATE_FILES)}."
+    )
 
 
 def read_json(file: pathlib.Path) -> dict[str, Any] | None:
@@ -72,7 +74,7 @@ def _check_flat(content: bytes) -> None:
     """Refuse tuples and the like: nested often enough, a key of them takes for ever to hash."""
     for opcode, _, _ in pickletools.genops(content):
         if {"tuple", "list", "set", "frozenset"} & {kind.name for kind in opcode.stack_after}:
-            raise pickle.UnpicklingError("it holds more than numbers by name")
+            raise pickle.UnpicklingError("it contains more than numbers by name")
 
 
 def _count(value: object) -> int:
@@ -118,7 +120,8 @@ def read_state(path: pathlib.Path, allow_pickle: bool, **load_options: Any) -> d
     models = checkpoint.get(MODELS, [checkpoint.get(OLD_MODEL)])
     if not isinstance(models, (list, tuple)) or not all(map(_is_state_dict, models)):
         raise InvalidCheckpointException(
-            f"{file} holds no training state: `{MODELS}` must be a list of dictionaries of weights "
+            f"{file} holds no training state: `{MODELS}` must be a list of dictionaries of "
+            "weights "
             "by name."
         )
     return checkpoint
@@ -144,7 +147,9 @@ def read_dict(file: pathlib.Path, allow_pickle: bool, **load_options: Any) -> di
     """Load a torch file that holds a dictionary."""
     values = read_tensors(file, allow_pickle, **load_options)
     if not isinstance(values, dict):
-        raise InvalidCheckpointException(f"{file} holds a {type(values).__name__}, no dictionary.")
+        raise InvalidCheckpointException(
+            f"{file} holds a {type(values).__name__}, not a dictionary."
+        )
     return values
 
 
@@ -168,8 +173,8 @@ def _refusal(file: pathlib.Path | io.BytesIO, error: Exception) -> str:
     own = own_classes(names)
     if own is not None:
         return (
-            f"{file} was not loaded: it holds objects of {', '.join(names)}, of your own code. To "
-            f"have such objects made, and nothing else: {line_to_write(own)}."
+            f"{file} was not loaded: it holds objects of {', '.join(names)}, which are classes of "
+            f"your own. To allow these, and nothing else: {line_to_write(own)}."
         )
     return (
         f"{file} was not loaded: it needs {', '.join(names)}, and loading that could run code from "

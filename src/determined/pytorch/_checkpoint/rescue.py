@@ -70,7 +70,7 @@ class Rescue:
             self._save(error)
         except BaseException as worse:  # the first error is the one to see
             logger.error(
-                f"What was trained could not be saved after the error: {type(worse).__name__}: "
+                f"The training state could not be saved after the error: {type(worse).__name__}: "
                 f"{worse}"
             )
 
@@ -80,7 +80,7 @@ class Rescue:
             if not isinstance(error, DistributedError) and self.safe_at != batches:
                 logger.warning(
                     f"Not saved: {counted(batches - self.safe_at, 'batch')} since the last "
-                    "checkpoint. With several ranks the others may not be at the same place. Set "
+                    "checkpoint. With several ranks, the others may be at a different batch. Set "
                     "fit(checkpoint_period=...) to lose less."
                 )
             return
@@ -102,8 +102,8 @@ class Rescue:
         exactness = "exact" if reason is None else f"not exact: {reason}"
         logger.warning(
             f"An error ended training. The state after {counted(batches, 'batch')} is saved "
-            f'({exactness}): {where} Continue with fit(latest_checkpoint="latest") when the cause '
-            "is gone."
+            f"({exactness}): {where} Fix the cause, then resume with "
+            'fit(latest_checkpoint="latest").'
         )
 
     def _is_finite(self) -> bool:
@@ -119,11 +119,11 @@ class Rescue:
         if moment.stage is Stage.TRAINING:
             reasons = [self._why_weights_differ(), self._why_gradients_differ()]
             if moment.have_buffers_moved():
-                reasons.append("buffers, such as running statistics, may know the failed batch")
+                reasons.append("buffers, such as running statistics, may include the failed batch")
         if moment.stage is Stage.VALIDATING:
             self._record.validation_pending = True
             if moment.have_weights_moved() and not self._is_swapped_back():
-                reasons.append("weights changed within the validation")
+                reasons.append("weights changed during the validation")
         if lost:
             drawn = " and ".join(_WORDS.get(name, name) for name in lost)
             reasons.append(f"the failed batch may have drawn random numbers of {drawn}")
@@ -132,10 +132,10 @@ class Rescue:
     def _why_weights_differ(self) -> str | None:
         context = self._context
         if context._num_updates != context._batch_began_at[0]:
-            return "the failed batch had updated weights already"
+            return "the failed batch had already updated the weights"
         others = [o for o in context.optimizers if id(o) not in context._stepped]
         if any(self.moment.has_moved(parameters_of(optimizer)) for optimizer in others):
-            return "the failed batch may have updated weights, by a step of the trial's own"
+            return "the failed batch may have updated the weights with an optimizer step of its own"
         if self.moment.have_schedulers_moved():
             return "the failed batch may have stepped a scheduler"
         return None
@@ -150,11 +150,11 @@ class Rescue:
         if context._num_backwards == backwards_before:
             if context._num_backwards:
                 return None  # they are of earlier batches
-            return "the gradients may be those of the failed batch"
+            return "the gradients may include those of the failed batch"
         in_window = self._state.batches_trained % context._aggregation_frequency != 0
         cleared = [context._cleared_at.get(id(o), 0) for o in context.optimizers]
         if in_window or any(at < backwards_before for at in cleared):
-            return "gradients of the failed batch are added to those of earlier ones"
+            return "the gradients of earlier batches include those of the failed batch"
         for parameter in parameters:
             parameter.grad = None
         return None

@@ -89,7 +89,10 @@ class SavedRun:
             state.last_val = state.batches_trained
         rng = self.rank.get(RANDOM) or checkpoint.get(RANDOM)
         if rng is None:
-            logger.warning("The checkpoint has no random state: dropout and the like start afresh.")
+            logger.warning(
+                "The checkpoint has no random state: random numbers (dropout and the like) start "
+                "afresh."
+            )
         return state, rng
 
     def _restore_rank(self, context: PyTorchTrialContext, state: _TrialState) -> None:
@@ -195,11 +198,11 @@ def _warn_of_differences(record: RunRecord, saved: RunRecord) -> None:
     if saved.not_exact is not None:
         logger.warning(
             f"This checkpoint was saved after an error and is not exact: {saved.not_exact}. The "
-            "batch that failed is trained again."
+            "failed batch will be trained again."
         )
     if saved.aggregation_frequency != record.aggregation_frequency:
         logger.warning(
             f"The run was saved with aggregation_frequency={saved.aggregation_frequency} and "
-            f"continues with {record.aggregation_frequency}: its windows are cut differently from "
-            "here on."
+            f"continues with {record.aggregation_frequency}: accumulation windows have a "
+            "different length from here on."
         )

@@ -47,7 +47,7 @@ class Retention:
             if self._policy is not None:
                 self._checkpoint.apply_retention(self._policy, [self._run_id], protected)
         except (DeterminedError, OSError) as e:
-            logger.warning(f"An old checkpoint could not be deleted, it is kept: {e}")
+            logger.warning(f"An old checkpoint could not be deleted and is kept: {e}")
 
 
 def configured_policy(context: PyTorchTrialContext, plan: FitPlan) -> RetentionPolicy | None:

@@ -171,7 +171,7 @@ class Saver:
             self.failure = e
             if not self._goes_on_after_errors:
                 raise
-            logger.error(f"A checkpoint could not be saved; training goes on without it: {e}")
+            logger.error(f"A checkpoint could not be saved; training continues without it: {e}")
 
     def _write(self, job: SaveJob) -> str:
         self.is_writing = True
@@ -250,14 +250,14 @@ class Saver:
         if own is not None:
             logger.warning(
                 f"Checkpoints of this run hold objects of {', '.join(names)}. To continue from "
-                f"them, write {line_to_write(own)}: without it they are not loaded, as "
-                "objects of a file may run code."
+                f"them, write {line_to_write(own)}: otherwise they are not loaded, since loading "
+                "objects from a file can run code."
             )
         else:
             logger.warning(
-                f"Checkpoints of this run hold {', '.join(names)}, so they can be loaded with "
-                "pytorch.init(allow_pickle=True) only. Keep to tensors and plain values in the "
-                "state_dict of callbacks and the like."
+                f"Checkpoints of this run hold {', '.join(names)}, so they can only be loaded "
+                "with pytorch.init(allow_pickle=True). Use only tensors and plain values in the "
+                "state_dict of callbacks."
             )
 
 

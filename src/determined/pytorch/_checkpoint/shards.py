@@ -173,8 +173,8 @@ def _checked_parts(
         next_row += len(rows)
     if next_row != shape[0]:
         raise InvalidCheckpointException(
-            f"The files in {path / 'shards'} do not make up {key}, {dtype} of shape {shape}: "
-            f"rows fit up to {next_row}. Was a file lost, or exchanged for another run's?"
+            f"The files in {path / 'shards'} do not add up to {key}, {dtype} of shape {shape}: "
+            f"rows fit up to {next_row}. Was a file lost, or replaced by one from another run?"
         )
     return parts
 

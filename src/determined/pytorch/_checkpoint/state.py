@@ -184,7 +184,7 @@ def _to_json(value: Any) -> str:
     try:
         return json_encode(value)
     except TypeError as e:
-        logger.warning(f"The checkpoint keeps some settings as text only: {e}")
+        logger.warning(f"The checkpoint stores some settings only as text: {e}")
         return json.dumps(value, default=str)
 
 
@@ -200,7 +200,7 @@ def read_run(path: pathlib.Path) -> RunRecord | None:
     version = values.pop("format_version", None)
     if not isinstance(version, int) or version > _FORMAT_VERSION:
         raise InvalidCheckpointException(
-            f"{file} has format version {version!r}, this release reads up to {_FORMAT_VERSION}: "
+            f"{file} has format version {version!r}; this release reads up to {_FORMAT_VERSION}: "
             "upgrade determined-pytorch."
         )
     try:
@@ -273,7 +273,7 @@ def load_model(module: nn.Module, saved: Mapping[str, Any], what: str) -> None:
         module.load_state_dict(saved, strict=True)
     except RuntimeError as e:
         raise RuntimeError(
-            f"The checkpoint does not fit {what} ({type(module).__name__}): {e}"
+            f"The checkpoint does not match {what} ({type(module).__name__}): {e}"
         ) from e
 
 

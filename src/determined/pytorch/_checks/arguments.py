@@ -27,11 +27,11 @@ def check_flag(name: str, value: Any) -> None:
 
 
 def check_count(name: str, value: Any, at_least: int = 0, optional: bool = False) -> None:
-    """Raise unless the value is a whole number, and not a smaller one."""
+    """Raise unless the value is an integer, and not a smaller one."""
     if optional and value is None:
         return
     if not is_whole_number(value):
-        raise TypeError(f"`{name}` must be a whole number, got {value!r}.")
+        raise TypeError(f"`{name}` must be an integer, got {value!r}.")
     if not at_least <= value <= sys.maxsize:
         raise ValueError(f"`{name}` must be at least {at_least}, got {value!r}.")
 
@@ -67,7 +67,7 @@ def check_callable(name: str, value: Any) -> None:
 def check_iterable(name: str, value: Any) -> None:
     """Raise unless the value can be iterated; it is not."""
     if not has_method(value, "__iter__") and not has_method(value, "__getitem__"):
-        raise TypeError(f"`{name}` must be something to iterate over, got {value!r}.")
+        raise TypeError(f"`{name}` must be iterable, got {value!r}.")
 
 
 def has_method(value: Any, name: str) -> bool:

@@ -25,8 +25,8 @@ def train_call(train_batch: Callable[..., Any]) -> Callable[[Any, int, int], Any
     if _binds(signature, None, None, None):
         return train_batch
     raise InvalidExperimentException(
-        f"train_batch is called with a batch, the number of the epoch and the number of the batch, "
-        f"but it takes {signature}. Write def train_batch(self, batch, epoch_idx, batch_idx)."
+        "train_batch is called with a batch, the epoch index and the batch index, but it takes "
+        f"{signature}. Write def train_batch(self, batch, epoch_idx, batch_idx)."
     )
 
 
@@ -44,8 +44,8 @@ def evaluate_call(evaluate_batch: Callable[..., Any]) -> Callable[[Any, int], An
     if _binds(signature, None):
         return lambda batch, batch_idx: evaluate_batch(batch)
     raise InvalidExperimentException(
-        "evaluate_batch is called with a batch and the number of the batch, which may be left "
-        f"out, but it takes {signature}. Write def evaluate_batch(self, batch, batch_idx)."
+        "evaluate_batch is called with a batch and, if it takes one, the batch index, but it "
+        "takes {signature}. Write def evaluate_batch(self, batch, batch_idx)."
     )
 
 

@@ -71,8 +71,8 @@ def check_trial(
     warn_of_strays(context, trial)
     if full_dataset and any(map(is_sharded, context.models)):
         raise InvalidExperimentException(
-            "evaluate_full_dataset runs on one rank, which has only a part of a model wrapped with "
-            "parallel='fsdp': override evaluate_batch instead, which runs on all."
+            "evaluate_full_dataset runs on one rank, which holds only a shard of a model wrapped "
+            "with parallel='fsdp': override evaluate_batch instead, which runs on all ranks."
         )
 
 
@@ -105,7 +105,7 @@ def warn_of_no_validation(context: PyTorchTrialContext, plan: FitPlan) -> None:
             "build_validation_data_loader returns nothing to validate on."
         )
     else:
-        logger.info("There is no validation data: training goes on without validation.")
+        logger.info("There is no validation data: training continues without validation.")
 
 
 def _refuse_first_generation(trial: PyTorchTrial) -> None:
@@ -113,9 +113,10 @@ def _refuse_first_generation(trial: PyTorchTrial) -> None:
     old = [name for name in ("build_model", "optimizer") if callable(getattr(trial, name, None))]
     if old:
         raise InvalidExperimentException(
-            f"{type(trial).__name__} is written for Determined before 0.14, whose trials have "
-            f"{' and '.join(f'{name}()' for name in old)} and get the model in train_batch. Since "
-            "then they make both in __init__ and pass them through context.wrap_model and "
+            f"{type(trial).__name__} was written for Determined before 0.14, where trials have "
+            f"{' and '.join(f'{name}()' for name in old)} and get the model in train_batch. "
+            "Since then, trials create both in __init__ and pass them through "
+            "context.wrap_model and "
             'context.wrap_optimizer: docs/moving/original.md shows the change, in "Trials from '
             'before 0.14".'
         )

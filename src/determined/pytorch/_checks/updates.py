@@ -48,7 +48,8 @@ class UpdateCheck:
             return
         if problem := self._problem():
             logger.warning(
-                f"After {counted(batches_trained - self._start, 'batch')}: {problem} Said once."
+                f"After {counted(batches_trained - self._start, 'batch')}: {problem} This is "
+                "shown once."
             )
 
     def close(self) -> None:
@@ -61,10 +62,10 @@ class UpdateCheck:
         for index, model in enumerate(self._context.models):
             if is_bypassed(model) and any(id(p) in self._reached for p in model.parameters()):
                 raise InvalidExperimentException(
-                    f"Model {index} ({type(inner_module(model)).__name__}) got gradients, but not "
-                    "through what context.wrap_model returned, so that each rank would train "
-                    "weights of its own. Keep the result, self.model = context.wrap_model(model), "
-                    "and call self.model(...)."
+                    f"Model {index} ({type(inner_module(model)).__name__}) got gradients, but "
+                    "not through the wrapped model that context.wrap_model returned, so each "
+                    "rank would train its own weights. Keep the result, self.model = "
+                    "context.wrap_model(model), and call self.model(...)."
                 )
 
     def _problem(self) -> str:
@@ -100,7 +101,7 @@ class UpdateCheck:
         own = {id(p) for p in model.parameters()}
         if not own & of_optimizers:
             return (
-                "no wrapped optimizer holds its parameters. Build the optimizer from this model, "
+                "no wrapped optimizer has its parameters. Build the optimizer from this model, "
                 "after context.wrap_model (or freeze the model with requires_grad_(False))."
             )
         holders = [
@@ -137,14 +138,15 @@ def warn_of_windows(context: PyTorchTrialContext, length: int | None) -> None:
     rest = length % window
     if rest == length:
         logger.warning(
-            f"No weight will be updated: aggregation_frequency={window} adds up the gradients of "
-            f"{window} batches for one update, and training lasts {counted(length, 'batch')}."
+            f"No weight will be updated: aggregation_frequency={window} accumulates the "
+            f"gradients of {window} batches for one update, and training lasts only "
+            f"{counted(length, 'batch')}."
         )
         return
     logger.warning(
         f"The last {counted(rest, 'batch')} of {length} will not update the weights: they do not "
-        f"fill a window of aggregation_frequency={window}. A checkpoint keeps their gradients for "
-        "a longer training."
+        f"fill a window of aggregation_frequency={window}. The checkpoint keeps their gradients, "
+        "in case training is extended."
     )
 
 
@@ -157,10 +159,10 @@ def warn_of_strays(context: PyTorchTrialContext, trial: object) -> None:
             names = _names_in(trial)
             listed = [names.get(id(p), f"one of shape {tuple(p.shape)}") for p in strays]
             logger.warning(
-                f"Optimizer {index} ({type(optimizer).__name__}) updates parameters that no "
-                f"wrapped model holds: {_listed(listed)}. They are neither saved in checkpoints "
-                "nor shared between ranks. Pass the module that holds them through "
-                "context.wrap_model, before the optimizer is built."
+                f"Optimizer {index} ({type(optimizer).__name__}) updates parameters that belong "
+                f"to no wrapped model: {_listed(listed)}. They are neither saved in checkpoints "
+                "nor synchronized between ranks. Pass their module through context.wrap_model "
+                "before building the optimizer."
             )
 
 

@@ -34,12 +34,12 @@ def configure(
         stacklevel=3,
     )
     if context._use_apex or context.experimental._auto_amp:
-        raise InvalidExperimentException("configure_apex_amp may be called once.")
+        raise InvalidExperimentException("configure_apex_amp may be called only once.")
     many_ranks = context.distributed.size > 1
     if many_ranks and options["num_losses"] != 1:
-        raise InvalidExperimentException("With several ranks apex takes num_losses=1 only.")
+        raise InvalidExperimentException("With several ranks, apex supports only num_losses=1.")
     if many_ranks and context._aggregation_frequency > 1:
-        raise InvalidExperimentException("With several ranks apex cannot aggregate gradients.")
+        raise InvalidExperimentException("With several ranks, apex cannot accumulate gradients.")
     if context.device.type != "cuda":
         raise InvalidExperimentException("apex needs a CUDA device; use_amp works on every device.")
     if many_ranks or not _importable():

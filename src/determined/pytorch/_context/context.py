@@ -144,13 +144,14 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         """
         if id(only) not in self._averages_gradients:
             raise InvalidExperimentException(
-                f"`only` must be a wrapped optimizer, got a {type(only).__name__} that is not: "
-                "make it with context.wrap_optimizer(...)."
+                f"`only` must be a wrapped optimizer, got a {type(only).__name__} that is not "
+                "wrapped: use context.wrap_optimizer(...)."
             )
         if self._aggregation_frequency > 1 and any(map(is_sharded, self.models)):
             raise InvalidExperimentException(
-                "backward(only=...) cannot be combined with aggregation of a model wrapped with "
-                "parallel='fsdp', whose gradients add up elsewhere: clear them by hand."
+                "backward(only=...) cannot be combined with gradient accumulation on a model "
+                "wrapped with parallel='fsdp', which accumulates its gradients elsewhere: clear "
+                "them by hand."
             )
         chosen = {id(p) for p in parameters_of(only)}
         parameters = {id(p): p for o in self.optimizers for p in parameters_of(o)}
@@ -196,8 +197,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         key = id(optimizer)
         if key not in self._averages_gradients:
             raise InvalidExperimentException(
-                f"This {type(optimizer).__name__} is not wrapped: make it with "
-                "context.wrap_optimizer(...)."
+                f"This {type(optimizer).__name__} is not wrapped: use context.wrap_optimizer(...)."
             )
         if self._aggregation_frequency > 1 and not auto_zero_grads:
             raise InvalidExperimentException(
@@ -255,7 +255,10 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
     def _check_closure(self, scaler: Any) -> None:
         """Refuse what does not go with an optimizer that evaluates the loss itself."""
         for is_so, what in (
-            (self.distributed.size > 1, "several ranks, which may evaluate it unequally often"),
+            (
+                self.distributed.size > 1,
+                "several ranks, which may evaluate it a different number of times",
+            ),
             (self._aggregation_frequency > 1, "an aggregation_frequency above 1"),
             (scaler is not None or self._scaler is not None, "a gradient scaler"),
             (self._use_apex, "apex"),

@@ -53,7 +53,7 @@ class PyTorchExperimentalContext:
     def disable_auto_to_device(self) -> None:
         """Pass batches on unchanged; the trial moves them with `context.to_device`."""
         self._auto_to_device = False
-        logger.info("Batches are not moved to the device by themselves.")
+        logger.info("Batches are not moved to the device automatically.")
 
     def wrap_reducer(self, *args: Any, **kwargs: Any) -> Any:
         """Moved: use `context.wrap_reducer`."""

@@ -23,7 +23,7 @@ class LRScheduler:
             raise TypeError(
                 "`step_mode` must be a pytorch.LRScheduler.StepMode, such as "
                 "pytorch.LRScheduler.StepMode.STEP_EVERY_EPOCH, got "
-                f"{step_mode!r}. There are {names}."
+                f"{step_mode!r}. Choose one of {names}."
             )
         self._scheduler = scheduler
         self._step_mode = step_mode

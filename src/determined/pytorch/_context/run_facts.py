@@ -83,9 +83,7 @@ class RunFacts(TrialQuestions):
     def get_trial_seed(self) -> int:
         """Return the seed from which data order and augmentation derive."""
         if self._trial_seed is None:
-            raise InternalException(
-                "This context has no seed; make it with pytorch.init(seed=...)."
-            )
+            raise InternalException("This context has no seed: pass pytorch.init(seed=...).")
         return self._trial_seed
 
     def get_initial_batch(self) -> int:
@@ -121,12 +119,14 @@ class RunFacts(TrialQuestions):
     def current_train_batch(self) -> int:
         """Return the index of the current batch since the start of the trial."""
         if self._current_batch_idx is None:
-            raise InternalException("No batch is being trained yet: ask from train_batch or later.")
+            raise InternalException(
+                "No batch is being trained yet: call this in train_batch or later."
+            )
         return self._current_batch_idx
 
     def _epoch_length(self) -> int:
         if self._epoch_len is None:
             raise InternalException(
-                "The data loaders do not exist yet: ask from train_batch or later."
+                "The data loaders do not exist yet: call this in train_batch or later."
             )
         return self._epoch_len

@@ -132,7 +132,7 @@ class WrappedParts(_PyTorchReducerContext):
             "backward_passes_per_step",
             backward_passes_per_step,
             int,
-            "a whole number",
+            "an integer",
             optional=False,
         )
         check_flag("fp16_compression", fp16_compression)
@@ -183,7 +183,7 @@ class WrappedParts(_PyTorchReducerContext):
         wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
         if not isinstance(frequency, int) or frequency < 1:
             raise InvalidExperimentException(
-                f"`frequency` must be a whole number of at least 1, got {frequency!r}."
+                f"`frequency` must be an integer of at least 1, got {frequency!r}."
             )
         self.lr_schedulers.append(wrapped)
         return lr_scheduler
@@ -212,7 +212,8 @@ class WrappedParts(_PyTorchReducerContext):
         if any(id(parameter) in split for parameter in parameters_of(optimizer)):
             raise InvalidExperimentException(
                 f"This {type(optimizer).__name__} was built before context.wrap_model(model, "
-                "parallel='fsdp') split the weights: build it from the wrapped model's parameters."
+                "parallel='fsdp') sharded the weights: build it from the wrapped model's "
+                "parameters."
             )
 
     # Set by the launcher of `module:Class` entrypoints.

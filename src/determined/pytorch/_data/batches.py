@@ -109,13 +109,15 @@ class DataLoader:
             raise ValueError("`batch_size` must be a number unless a `batch_sampler` is given.")
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         if sampler is not None and shuffle:
-            raise ValueError("Give `sampler` or `shuffle`, not both: a sampler decides the order.")
+            raise ValueError(
+                "Give `sampler` or `shuffle`, not both: a sampler determines the order."
+            )
         if batch_sampler is not None and (
             batch_size != 1 or shuffle or sampler is not None or drop_last
         ):
             raise ValueError(
-                "`batch_sampler` decides everything that `batch_size`, `shuffle`, `sampler` and "
-                "`drop_last` say: leave these out."
+                "`batch_sampler` replaces `batch_size`, `shuffle`, `sampler` and `drop_last`: "
+                "leave these out."
             )
         _check_extras(extras)
 
@@ -201,7 +203,7 @@ def _check_stream(
 ) -> None:
     if shuffle or sampler is not None or batch_sampler is not None:
         raise ValueError(
-            "An IterableDataset decides its own order: leave out `shuffle`, `sampler` and "
+            "An IterableDataset determines its own order: leave out `shuffle`, `sampler` and "
             "`batch_sampler`, and shuffle inside the dataset."
         )
     if batch_size is None and drop_last:
@@ -215,7 +217,7 @@ def _check_workers(
     check_number("timeout", timeout)
     check_count("prefetch_factor", prefetch_factor, optional=True)
     if prefetch_factor is not None and num_workers == 0:
-        raise ValueError("`prefetch_factor` is for worker processes: set `num_workers` above 0.")
+        raise ValueError("`prefetch_factor` needs worker processes: set `num_workers` above 0.")
     if persistent_workers and num_workers == 0:
         raise ValueError("`persistent_workers` needs worker processes: set `num_workers` above 0.")
 
@@ -260,8 +262,8 @@ def _dataset_repro_warning(build_method: Callable[..., Any], loader: Any) -> str
     kind = type(loader)
     return (
         f"{build_method.__name__}() must return a determined.pytorch.DataLoader, got "
-        f"{kind.__module__}.{kind.__qualname__}. With it, batches are dealt to all slots and a "
-        "resumed trial continues with the next one. To use another loader all the same, call "
+        f"{kind.__module__}.{kind.__qualname__}. It shards batches over all slots and lets a "
+        "resumed trial continue with the next one. To use another loader anyway, call "
         "`context.experimental.disable_dataset_reproducibility_checks()` in the trial's __init__."
     )
 
@@ -273,16 +275,16 @@ def data_length(data: _Data) -> int:
     """
     if isinstance(data, (np.ndarray, torch.Tensor)):
         if data.ndim == 0:
-            raise TypeError("`data` is a single number: it has no number of records.")
+            raise TypeError("`data` is a single number: its number of records is undefined.")
         return len(data)
     if isinstance(data, Mapping):
         if not data:
-            raise ValueError("`data` is an empty dictionary: it has no number of records.")
+            raise ValueError("`data` is an empty dictionary: its number of records is undefined.")
         return data_length(next(iter(data.values())))
     if isinstance(data, (list, tuple)):
         if not data:
             raise ValueError(
-                f"`data` is an empty {type(data).__name__}: it has no number of records."
+                f"`data` is an empty {type(data).__name__}: its number of records is undefined."
             )
         first = data[0]
         if isinstance(first, (np.ndarray, torch.Tensor)) and first.ndim == 0:

@@ -20,7 +20,7 @@ def quickest(collate_fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def collate(samples: list[Any]) -> Any:
     """Make a batch of samples as `default_collate` does, which asks a lot about every value.
 
-    For tuples of plain tensors and whole numbers the answers are known. All other samples, and
+    For tuples of plain tensors and integers the answers are known. All other samples, and
     errors, are left to it; so are workers, where it puts tensors into shared memory.
     """
     if type(samples[0]) is tuple and get_worker_info() is None:

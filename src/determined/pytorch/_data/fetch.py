@@ -31,7 +31,7 @@ Collate = Callable[[Any], Any]
 class BatchFetcher:
     """Turn the indices of one batch into the batch that torch's own loader would give.
 
-    Indices are a list of anything the dataset understands, a `range`, or a tensor of whole numbers.
+    Indices are a list of anything the dataset understands, a `range`, or a tensor of integers.
     """
 
     def __init__(self, dataset: Any, collate_fn: Collate) -> None:
@@ -268,13 +268,13 @@ def name_the_batch(error: Exception, where: str, loader: Any) -> None:
     if isinstance(error, RuntimeError) and text.startswith("DataLoader timed out"):
         raise RuntimeError(
             f"{where} got nothing from the loader's workers for {loader.timeout} seconds "
-            "(`timeout`): one hangs, or needs longer. With num_workers=0 you see where; else raise "
-            "the timeout."
+            "(`timeout`): one hangs or is slow. Set num_workers=0 to see where, or raise the "
+            "timeout."
         ) from error
     if (loss := _loss_of_worker(error, loader)) is not None:
         raise RuntimeError(
             f"{where} lost a worker process of the loader: {loss} "
-            "Memory is the usual reason; num_workers=0 shows errors of the dataset."
+            "Lack of memory is the usual cause; num_workers=0 shows errors in the dataset."
         ) from error
     add_note(error, f"{where} could not be loaded.")
 
@@ -290,7 +290,7 @@ def _loss_of_worker(error: Exception, loader: Any) -> str | None:
     is_broken = isinstance(error, (EOFError, ConnectionError, FileNotFoundError, RuntimeError))
     if has_workers and is_broken and _is_raised_in(error, _HANDING_OVER):
         # Not its text: who reads "connection reset" would look for another rank.
-        return f"it ended while it handed over a batch ({type(error).__name__})."
+        return f"it died while handing over a batch ({type(error).__name__})."
     return None
 
 

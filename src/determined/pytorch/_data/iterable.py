@@ -116,7 +116,7 @@ class Stream(IterableDataset[Shipped]):
         epoch, number, state = self._anchor.epoch, self._anchor.batch, self._anchor.state
         if self._turn == 0 and number < self._target:
             logger.info(
-                "Reading %d batches of %s again to get back to where training stopped.",
+                "Rereading %d batches of %s to return to the position where training stopped.",
                 self._target - number,
                 type(self.user_dataset).__name__,
             )

@@ -259,7 +259,7 @@ class SamplerOrder:
         states = self._start.get("samplers")
         if not self._can_jump(states):
             if epoch:
-                logger.info("Reading the sampler's first %d epochs again, indices only.", epoch)
+                logger.info("Rereading the sampler's first %d epochs (indices only).", epoch)
             for earlier in range(epoch):
                 for _ in self._epoch(earlier, 0, None):
                     pass

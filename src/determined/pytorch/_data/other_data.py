@@ -40,7 +40,9 @@ class OtherData(TrainingData):
             loader.load_state_dict(saved["loader"])
             batch = 0
         elif batch:
-            logger.info("Reading %d batches again to get back to where training stopped.", batch)
+            logger.info(
+                "Rereading %d batches to return to the position where training stopped.", batch
+            )
         self._batches = self._read(epoch, batch)
 
     def state_dict(self, consumed: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ logger = logging.getLogger("determined.pytorch")
 
 
 def mix(*numbers: int) -> int:
-    """Hash whole numbers into one of 63 bits, the same in every process and on every machine."""
+    """Hash integers into one of 63 bits, the same in every process and on every machine."""
     text = ",".join(map(str, numbers)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
@@ -89,9 +89,14 @@ def _set_accelerator_state(saved: torch.Tensor | None) -> None:
     if present and saved is not None:
         torch.get_device_module().set_rng_state(saved.cpu())
     elif present:
-        logger.warning("The checkpoint was saved without an accelerator: its random state is new.")
+        logger.warning(
+            "The checkpoint was saved without an accelerator: the accelerator's random state "
+            "starts afresh."
+        )
     elif saved is not None:
-        logger.warning("The checkpoint holds an accelerator's random state, but none is here.")
+        logger.warning(
+            "The checkpoint has an accelerator's random state, but there is no accelerator."
+        )
 
 
 class PrivateRNG:

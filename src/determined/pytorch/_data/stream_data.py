@@ -78,8 +78,8 @@ class StreamData(TrainingData):
             plan = replace(plan, targets=(self._first,))
         if anchors[0].state is not None and not has_state(self._loader.dataset):
             logger.warning(
-                "%s had load_state_dict when the checkpoint was saved and has none now: it is read "
-                "from its beginning.",
+                "%s had load_state_dict when the checkpoint was saved but not now: it is read "
+                "from the beginning.",
                 type(self._loader.dataset).__name__,
             )
             anchors = plan.anchors

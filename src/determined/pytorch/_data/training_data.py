@@ -71,7 +71,7 @@ def open_training_data(
     if not isinstance(loader, DataLoader):
         return OtherData(loader, origin)
     if not loader.extras.get("in_order", True):
-        logger.warning("`in_order=False` does not apply to training: resuming needs an order.")
+        logger.warning("`in_order=False` has no effect on training: resuming needs a fixed order.")
     if loader.generator is None:
         # Torch's loader does so at each `iter()`: models see the same draws as in a plain loop.
         draw_base_seed(None)
@@ -137,7 +137,8 @@ class MapData(TrainingData):
         if saved["length"] != now["length"]:
             logger.warning(
                 "The dataset had %s samples when the checkpoint was saved and has %s now: "
-                "epoch %d has another order, so some of its samples may repeat or be left out.",
+                "epoch %d has a different order, so some of its samples may be repeated or "
+                "skipped.",
                 saved["length"],
                 now["length"],
                 saved["epoch"],

@@ -40,7 +40,7 @@ def add_hints(
         return  # the latter tells of another rank
     lines, batch = _look_through(traceback)
     if context._current_batch_idx is not None:
-        lines.append(f"The last batch begun was batch {context._current_batch_idx}.")
+        lines.append(f"The last batch started was batch {context._current_batch_idx}.")
     lines.append(_hint(_messages(error), context, batch))
     add_note(error, "\n".join(line for line in lines if line))
 
@@ -78,16 +78,16 @@ def _hint(message: str, context: PyTorchTrialContext, batch: Any) -> str:
         )
     if _DEVICES.search(message):
         return (
-            f"Hint: models and batches are on {context.device}. Make new tensors there too "
+            f"Hint: models and batches are on {context.device}. Create new tensors there too "
             "(device=self.context.device), and pass every model through context.wrap_model."
         )
     if _DTYPES.search(message):
         return f"Hint: the batch has {_shapes(batch)}; convert it in the dataset or in train_batch."
     if _MEMORY.search(message):
         return (
-            "Hint: smaller batches need less memory; pytorch.init(aggregation_frequency=n) adds up "
-            "the gradients of n of them. Mixed precision (context.experimental.use_amp) helps as "
-            "well, and so does a sharded model (parallel='fsdp')."
+            "Hint: smaller batches need less memory; pytorch.init(aggregation_frequency=n) "
+            "accumulates the gradients of n of them. Mixed precision "
+            "(context.experimental.use_amp) and sharding (parallel='fsdp') help as well."
         )
     if _SHARED_MEMORY.search(message):
         return (
@@ -97,14 +97,14 @@ def _hint(message: str, context: PyTorchTrialContext, batch: Any) -> str:
         )
     if _KILLED.search(message):
         return (
-            "Hint: something killed the worker, most likely the system because memory ran out. "
-            "Lower num_workers, prefetch_factor or the batch size; keep large data in arrays or "
-            "files, since lists of Python objects are copied into every worker."
+            "Hint: something killed the worker, most likely the system because it ran out of "
+            "memory. Lower num_workers, prefetch_factor or the batch size; keep large data in "
+            "arrays or files, since lists of Python objects are copied into every worker."
         )
     if _THREADS.search(message):
         return (
             "Hint: the system had no memory for another thread, or a limit on processes and "
-            "threads is reached (ulimit -u, ulimit -v)."
+            "threads was reached (ulimit -u, ulimit -v)."
         )
     if _OPEN_FILES.search(message):
         return (

@@ -162,8 +162,8 @@ class TimeProfile:
         ]
         if idle >= _WORTH_A_TIP:
             lines.append(
-                f"train_batch computes nothing for {idle:.0%} of the time: look for sleeps, files "
-                "and downloads in it, or for other programs that keep the processor busy."
+                f"train_batch is idle {idle:.0%} of the time: look for sleeps, file access and "
+                "downloads in it, or for other programs that keep the CPU busy."
             )
         of_model = sum(shares[part] for part in _MODEL_PARTS) - idle
         if not lines and of_model >= _MOSTLY_MODEL:

@@ -91,7 +91,7 @@ class Reporter:
     def _warn_of_nothing_left(self) -> None:
         assert self._state is not None
         logger.warning(
-            f"Run {self._context._run_id} is already at its length, max_length="
+            f"Run {self._context._run_id} has already reached max_length="
             f"{self._plan.max_length}, with {self._state.batches_trained} batches trained: nothing "
             "is left to train. Pass a larger `max_length` to go on, or "
             'pytorch.init(run_id="...") to train anew.'
@@ -207,7 +207,9 @@ class Reporter:
         if best is not None:
             line += f" Best {self._plan.metric}: {best:.6g}."
         if self._averages_weights:
-            line += " Validations measured the averaged weights; ema=True loads them."
+            line += (
+                " Validation metrics are those of the averaged weights; load them with ema=True."
+            )
         if self.latest_checkpoint is not None:
             longer = ", max_length=..." if status == "finished" else ", ..."
             line += f" Checkpoint: {self.latest_checkpoint}"
@@ -271,10 +273,11 @@ class Reporter:
                 offset = next(bad, 0)
                 logger.warning(
                     f"The training metric {name!r} is {average} since batch "
-                    f"{first_batch + offset}. Usual reasons: the data of that batch, a learning "
-                    "rate that is too high, a division or logarithm of zero. "
-                    "callbacks.LossGuard keeps such updates out of the weights; "
-                    "torch.autograd.set_detect_anomaly(True) finds the operation. Said once."
+                    f"{first_batch + offset}. Usual causes: the data of that batch, a learning "
+                    "rate that is too high, a division or logarithm of zero. callbacks.LossGuard "
+                    "keeps such updates out of the weights; "
+                    "torch.autograd.set_detect_anomaly(True) finds the operation. This is shown "
+                    "once."
                 )
 
     def _scalars(self) -> ScalarEvents:

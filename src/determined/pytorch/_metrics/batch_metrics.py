@@ -335,7 +335,7 @@ def _check_lengths(batch_lengths: Sequence[int], num_batches: int) -> None:
     if len(batch_lengths) == num_batches and all(length > 0 for length in batch_lengths):
         return
     raise InvalidExperimentException(
-        "Reducer.SAMPLE_AVG weighs each batch by its number of samples, but `get_batch_length` "
+        "Reducer.SAMPLE_AVG weights each batch by its number of samples, but `get_batch_length` "
         f"gave {list(batch_lengths[:5])} for the first of {num_batches} batches. Override "
         "`get_batch_length(self, batch)` to return the number of samples, at least 1."
     )

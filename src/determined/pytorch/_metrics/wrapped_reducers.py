@@ -86,7 +86,7 @@ class _PyTorchReducerContext:
         check_flag("for_validation", for_validation)
         wrapped: MetricReducer
         assert all(r.updated is not reducer for r in self._wrapped_reducers), (
-            f"{type(reducer).__name__} is wrapped already; wrap a reducer object once."
+            f"{type(reducer).__name__} is already wrapped; wrap each reducer only once."
         )
         if isinstance(reducer, MetricReducer):
             wrapped = reducer
@@ -99,8 +99,8 @@ class _PyTorchReducerContext:
             )
             if any(getattr(r.reducer, "function", None) is reducer for r in self._wrapped_reducers):
                 logger.warning(
-                    f"The function {_describe(reducer)} is wrapped as a reducer twice; each of the "
-                    "two keeps its own values."
+                    f"The function {_describe(reducer)} is wrapped as a reducer twice; each "
+                    "wrapper keeps its own values."
                 )
             wrapped = _SimpleReducer(reducer)
         if name is not None and any(r.name == name for r in self._wrapped_reducers):

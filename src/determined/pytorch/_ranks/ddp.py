@@ -47,7 +47,7 @@ def check_options(parallel: str, shard_modules: object, options: dict[str, Any])
     if parallel not in ("ddp", "fsdp"):
         raise ValueError(f"`parallel` must be 'ddp' or 'fsdp', got {parallel!r}.")
     if parallel == "ddp" and shard_modules is not None:
-        raise ValueError("`shard_modules` is for parallel='fsdp': DDP does not split models.")
+        raise ValueError("`shard_modules` is for parallel='fsdp': DDP does not shard models.")
     known = list(FSDP_OPTIONS)
     if parallel == "ddp":
         known = list(inspect.signature(DistributedDataParallel).parameters)

@@ -62,8 +62,8 @@ def shard(
 
     if any(tensor.is_meta for tensor in _tensors(model)):
         raise InvalidExperimentException(
-            f"{type(model).__name__} has weights on the meta device, so there is nothing to split: "
-            "build it on the CPU. Each unit is moved to the device when it is split."
+            f"{type(model).__name__} has weights on the meta device, so there is nothing to "
+            "shard: build it on the CPU. Each unit is moved to the device when it is sharded."
         )
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for unit in [*_units(model, shard_modules), model]:
@@ -147,8 +147,8 @@ def _chosen(model: nn.Module, shard_modules: ShardModules) -> list[nn.Module]:
     for module in chosen:
         if not isinstance(module, nn.Module) or id(module) not in known:
             raise ValueError(
-                "`shard_modules` must be submodules of the model, or a function that says of each "
-                f"submodule whether to split it on its own, got {str(module)[:80]!r}."
+                "`shard_modules` must be submodules of the model, or a function that says "
+                "whether to shard a given submodule on its own, got {str(module)[:80]!r}."
             )
         if not _has_own_weights(module, model):
             raise ValueError(

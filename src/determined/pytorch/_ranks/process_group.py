@@ -30,7 +30,7 @@ def start_ranks(
     """
     if _DistributedBackend().use_horovod():
         raise ValueError(
-            "USE_HOROVOD is set, but training over horovod is not supported: start the script "
+            "USE_HOROVOD is set, but training with Horovod is not supported: start the script "
             "with torchrun."
         )
     is_launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
@@ -47,7 +47,7 @@ def start_ranks(
         ranks = _ranks_of_group()
     else:
         raise ValueError(
-            "RANK and WORLD_SIZE are set, but not LOCAL_RANK and the like: start the script with "
+            "RANK and WORLD_SIZE are set, but not LOCAL_RANK and the others: start the script with "
             "torchrun, or call torch.distributed.init_process_group first."
         )
     if not dist.is_initialized():

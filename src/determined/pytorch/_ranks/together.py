@@ -38,13 +38,15 @@ def agree(distributed: DistributedContext, step: str, details: Mapping[str, str]
     for rank, (other_step, other_details) in enumerate(answers):
         if other_step != first_step:
             raise InvalidExperimentException(
-                f"All ranks must do the same, but rank 0 is at {first_step} while rank {rank} is "
+                f"All ranks must run the same steps, but rank 0 is at {first_step} while rank "
+                f"{rank} is "
                 f"at {other_step}."
             )
         for name, value in other_details.items():
             if value != first_details[name]:
                 raise InvalidExperimentException(
-                    f"All ranks must do the same, but {name} of {step} is {first_details[name]} on "
+                    f"All ranks must run the same steps, but {name} of {step} is "
+                    f"{first_details[name]} on "
                     f"rank 0 and {value} on rank {rank}."
                 )
 
@@ -119,8 +121,9 @@ def _cause_of(error: BaseException, distributed: DistributedContext) -> Distribu
     if failure is not None and failure.rank != distributed.rank:
         return failure
     return DistributedError(
-        f"A collective of torch failed on rank {distributed.rank} ({error}), and no other rank has "
-        "told of a failure. If it timed out, another rank may be stuck or late: look for a hang "
+        f"A collective of torch failed on rank {distributed.rank} ({error}), and no other rank "
+        "has reported a failure. If it timed out, another rank may be stuck or late: look for a "
+        "hang "
         "report above. DET_COLLECTIVE_TIMEOUT sets the seconds to wait."
     )
 
@@ -143,6 +146,6 @@ def _watch(
     os.write(
         2,
         f"rank {distributed.rank} did not notice within {_GRACE_SECONDS:g} s that another rank "
-        f"failed (its stacks are above), so it ends here.\n{words}".encode(),
+        f"failed (its stacks are above), so it is terminated.\n{words}".encode(),
     )
     os._exit(1)

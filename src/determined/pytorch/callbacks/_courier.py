@@ -63,7 +63,7 @@ class Courier(Generic[T]):
                 self._changed.notify()
         if is_full and not self._has_warned:
             self._has_warned = True
-            logger.warning(f"{self._name} does not keep up: reports are dropped.")
+            logger.warning(f"{self._name} cannot keep up: reports are dropped.")
 
     def finish(self, failed: bool, timeout_seconds: float) -> None:
         """Deliver what is left and close the receiver, unless that takes too long."""
@@ -110,7 +110,7 @@ class Courier(Generic[T]):
         with self._changed:
             self._is_cut_off = True
             self._waiting.clear()
-        logger.warning(f"{self._name} is cut off, training goes on without it: {reason}.")
+        logger.warning(f"{self._name} is disconnected; training continues without it: {reason}.")
 
 
 def _text(error: BaseException) -> str:

@@ -41,7 +41,7 @@ class EarlyStopping(PyTorchCallback):
         min_delta: float = 0.0,
     ) -> None:
         if not is_whole_number(patience) or patience < 1:
-            raise ValueError(f"`patience` must be a whole number of at least 1, got {patience!r}.")
+            raise ValueError(f"`patience` must be an integer of at least 1, got {patience!r}.")
         if not min_delta >= 0:
             raise ValueError(f"`min_delta` must not be negative, got {min_delta!r}.")
         self._context = context
@@ -62,9 +62,9 @@ class EarlyStopping(PyTorchCallback):
         if batch_idx == self._first_batch_idx > 0 and self._is_out_of_patience():
             if self._context.distributed.rank == 0:
                 logger.info(
-                    f"EarlyStopping ended this run before: {self._reason()}. It goes on when "
-                    f"EarlyStopping has more patience than {self.validations_without_better}, or "
-                    "is left out."
+                    f"EarlyStopping ended this run before: {self._reason()}. To continue, give "
+                    f"EarlyStopping more patience than {self.validations_without_better}, or "
+                    "remove it."
                 )
             raise _ShouldExit
 
@@ -85,8 +85,8 @@ class EarlyStopping(PyTorchCallback):
             self._context.set_stop_requested(True)
             if self._context.distributed.rank == 0:
                 logger.info(
-                    f"Stopping early: {self._reason()} (patience={self._patience}). Continuing "
-                    "this run ends at once, unless EarlyStopping has more patience."
+                    f"Stopping early: {self._reason()} (patience={self._patience}). A resumed "
+                    "run ends at once unless EarlyStopping has more patience."
                 )
 
     def state_dict(self) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class ExponentialMovingAverage(PyTorchCallback):
         expected, found = ([sorted(tensors) for tensors in each] for each in (models, saved))
         if expected != found:
             raise RuntimeError(
-                "The checkpoint's moving average is of other models: it has the tensors "
+                "The checkpoint's moving average belongs to other models: it has the tensors "
                 f"{found}, the trial has {expected}."
             )
         for average, tensors in zip(models, saved, strict=True):

@@ -29,9 +29,7 @@ logger = logging.getLogger("determined.pytorch")
 _ACTIONS = ("stop", "skip", "rollback")
 _MAX_SKIPS_IN_A_ROW = 10
 _MEAN_LENGTH = 20
-_NOT_FINITE = (
-    "weights, buffers or optimizer state are not finite, although every gradient used was."
-)
+_NOT_FINITE = "weights, buffers or optimizer state are not finite, although every gradient was."
 
 
 class LossGuard(PyTorchCallback):
@@ -82,7 +80,7 @@ class LossGuard(PyTorchCallback):
             raise ValueError(f"`spike_factor` must be above 1, got {spike_factor!r}.")
         if not is_whole_number(max_rollbacks) or max_rollbacks < 0:
             raise ValueError(
-                f"`max_rollbacks` must be a whole number of at least 0, got {max_rollbacks!r}."
+                f"`max_rollbacks` must be an integer of at least 0, got {max_rollbacks!r}."
             )
         self._context = context
         self._action = action
@@ -156,8 +154,8 @@ class LossGuard(PyTorchCallback):
         else:
             raise FloatingPointError(
                 f"After batch {self._context.current_train_batch()}: {_NOT_FINITE} No checkpoint "
-                "of this was written. Resume from the last one, with a smaller learning rate for "
-                "example."
+                "of this state was written. Resume from the last one, for example with a "
+                "smaller learning rate."
             )
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
@@ -226,7 +224,7 @@ class LossGuard(PyTorchCallback):
             return problem
         flag = torch.tensor(float(problem is not None), device=self._context.device)
         dist.all_reduce(flag, dist.ReduceOp.MAX)
-        return problem or ("another rank refused its gradients." if flag.item() else None)
+        return problem or ("another rank rejected its gradients." if flag.item() else None)
 
     def _are_finite(self, buffers_only: bool = False) -> bool:
         tensors = [p.tensor for p in self._watched if p.is_buffer or not buffers_only]
@@ -258,7 +256,7 @@ class LossGuard(PyTorchCallback):
         self.rollbacks += 1
         restore(self._context, self._callbacks, copy.deepcopy(self._good))
         self._log(
-            f"{problem} Went back to the state of the last report: rollback {self.rollbacks} of "
+            f"{problem} Rolled back to the state of the last report: rollback {self.rollbacks} of "
             f"{self._max_rollbacks}."
         )
 

@@ -30,9 +30,7 @@ class ModelSummary(PyTorchCallback):
 
     def __init__(self, context: PyTorchTrialContext, max_depth: int | None = None) -> None:
         if max_depth is not None and (not is_whole_number(max_depth) or max_depth < 1):
-            raise ValueError(
-                f"`max_depth` must be a whole number of at least 1, got {max_depth!r}."
-            )
+            raise ValueError(f"`max_depth` must be an integer of at least 1, got {max_depth!r}.")
         self._context = context
         self._max_depth = max_depth
         self._shapes: dict[nn.Module, str] = {}

@@ -89,13 +89,13 @@ class BatchCheckpoints:
             steps, output_uuid = int(metadata["steps_completed"]), metadata["default_output_uuid"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InvalidCheckpointException(
-                f"{path} is no checkpoint of torch_batch_process: {error!r}."
+                f"{path} is not a checkpoint of torch_batch_process: {error!r}."
             ) from error
         batch_size = metadata.get("batch_size", self._batch_size)
         if batch_size != self._batch_size:
             raise ValueError(
                 f"`batch_size` must be {batch_size}, as in the checkpoint to continue from, got "
-                f"{self._batch_size}: other batches would hold other records."
+                f"{self._batch_size}: batches would have other records."
             )
         slots: list[bytes] = []
         while (file := path / _SLOT_FILE.format(len(slots))).is_file():

@@ -63,8 +63,7 @@ def check_arguments(
         )
     if not is_whole_number(checkpoint_interval) or checkpoint_interval < 1:
         raise ValueError(
-            "`checkpoint_interval` must be a whole number of at least 1, got "
-            f"{checkpoint_interval!r}."
+            f"`checkpoint_interval` must be an integer of at least 1, got {checkpoint_interval!r}."
         )
     options = dict(dataloader_kwargs or {})
     if options.pop("shuffle", False):
@@ -81,7 +80,7 @@ def check_arguments(
     if batch_size is None:
         batch_size = 1
     if not is_whole_number(batch_size) or batch_size < 1:
-        raise ValueError(f"`batch_size` must be a whole number of at least 1, got {batch_size!r}.")
+        raise ValueError(f"`batch_size` must be an integer of at least 1, got {batch_size!r}.")
     return BatchPlan(
         dataset, batch_size, max_batches, checkpoint_interval, options, bool(inference_mode)
     )
@@ -90,5 +89,5 @@ def check_arguments(
 def _refuse(name: str) -> None:
     raise ValueError(
         f"`dataloader_kwargs` must not have `{name}`: the dataset is processed in its own order, "
-        "dealt to the ranks batch by batch."
+        "sharded over the ranks batch by batch."
     )

@@ -252,9 +252,10 @@ class _Run:
         if not self._lost_values:
             self._lost_values = True
             logger.warning(
-                f"The values of reducers are not kept in checkpoints: {problem}. After an "
-                "interruption, metrics cover only what is processed from then on. Hold tensors, "
-                "arrays, numbers and plain containers in a reducer, or give it state_dict() and "
+                f"The values of reducers are not saved in checkpoints: {problem}. After an "
+                "interruption, metrics cover only what is processed from then on. Keep only "
+                "tensors, arrays, numbers and plain containers in a reducer, or give it "
+                "state_dict() and "
                 "load_state_dict()."
             )
         return ()

@@ -47,8 +47,8 @@ class TorchBatchProcessorContext(_PyTorchReducerContext):
         """Return the hyperparameters of the trial that the platform runs; local runs have none."""
         trial_info = self._core._trial
         assert trial_info is not None, (
-            "get_hparams() returns what the platform chose, and no platform runs this process: "
-            "give the processor its settings yourself."
+            "get_hparams() returns the platform's hyperparameters, but this process is not run "
+            "by the platform: configure the processor yourself."
         )
         return trial_info.hparams
 

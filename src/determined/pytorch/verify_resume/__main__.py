@@ -15,7 +15,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m determined.pytorch.verify_resume",
-        description="Train N batches whole, then cut and resumed, and compare bit by bit.",
+        description="Train N batches in one go, then stopped and resumed, and compare bit by bit.",
     )
     parser.add_argument("--batches", type=int, default=20, metavar="N", help="default: 20")
     parser.add_argument("--cut", type=int, metavar="K", help="stop after K batches (default: N/2)")

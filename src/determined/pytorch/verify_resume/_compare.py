@@ -32,8 +32,9 @@ class Report:
         if self.difference is not None:
             return f"NOT exact: {self.difference}"
         return (
-            f"bit-exact: {self.batches} batches at once equal {self.cut} batches, a new process "
-            f"and {self.batches - self.cut} more, in samples, metrics, learning rates, random "
+            f"bit-exact: {self.batches} batches in one go equal {self.cut} batches, a new "
+            f"process and {self.batches - self.cut} more, in samples, metrics, learning rates, "
+            "random "
             "states, weights and optimizers."
         )
 
@@ -59,7 +60,7 @@ def verify_resume(
     if cut is None:
         cut = batches // 2
     if not 0 < cut < batches:
-        raise ValueError(f"`cut` must lie between 1 and {batches - 1}, got {cut}.")
+        raise ValueError(f"`cut` must be between 1 and {batches - 1}, got {cut}.")
     if not pathlib.Path(script).is_file():
         raise FileNotFoundError(f"There is no script {script}.")
 
@@ -118,9 +119,9 @@ def _suspects(expected: dict[str, str], found: dict[str, str]) -> str:
     if not names:
         return ""
     return (
-        f" No checkpoint holds {_listed(names)}, which the resumed run began with as new: pass "
-        "models, optimizers and schedulers through context.wrap_..., and keep the rest in the "
-        "state_dict of a callback."
+        f" No checkpoint holds {_listed(names)}, which the resumed run started with new values: "
+        "pass models, optimizers and schedulers through context.wrap_..., and keep the rest in "
+        "the state_dict of a callback."
     )
 
 
@@ -128,7 +129,7 @@ def _difference(whole: list[Event], first: list[Event], second: list[Event]) -> 
     found = _first_unequal(whole[: len(first)], first)
     if found is not None:
         return (
-            f"two runs from the same start differ already, before any cut: {found}. Seed "
+            f"two runs from the same start already differ, before any interruption: {found}. Seed "
             "everything with pytorch.init(seed=...), and avoid randomness that no seed controls."
         )
     found = _first_unequal(whole[len(first) :], second)
@@ -139,8 +140,8 @@ def _first_unequal(expected: list[Event], found: list[Event]) -> str | None:
     for one, other in zip(expected, found, strict=False):
         if (one["stage"], one["batch"]) != (other["stage"], other["batch"]):
             return (
-                f"the run was {_place(other)} where it should have been {_place(one)}: the "
-                "callbacks or periods depend on something besides the number of batches"
+                f"the run was {_place(other)} where it should have been {_place(one)}: callbacks "
+                "or periods depend on something other than the number of batches"
             )
         if one["samples"] != other["samples"]:
             return _other_samples(one, other)
@@ -187,18 +188,20 @@ def _hint(event: Event, name: str) -> str:
     stage = event["stage"]
     if name.startswith("batch") and event["samples"]:
         return (
-            f": the same samples ({_listed(event['samples'])}) came out differently, so their "
-            "augmentation draws from a generator of its own, or remembers what it did before"
+            f": the same samples ({_listed(event['samples'])}) gave different data, so their "
+            "augmentation uses its own generator, or keeps state"
         )
     if name.startswith("batch"):
-        return ": the loader gave other samples, another order or another augmentation"
+        return ": the loader gave different samples, a different order or different augmentation"
     if name.startswith("optimizer"):
         return ": is all its state in its state_dict?"
     if name.startswith("the random state") and stage.startswith("before"):
         return (
-            ": something drew from it since the batch before, such as a callback for reports, "
+            ": something drew from it since the previous batch, such as a callback for reports, "
             "checkpoints or epochs, or code that runs only in a fresh process"
         )
     if name.startswith("the random state"):
-        return ": this stage drew a different number of times than in the unbroken run"
+        return (
+            ": this stage drew a different number of random numbers than in the uninterrupted run"
+        )
     return ""

@@ -2,7 +2,7 @@
 
 export class ApiError extends Error {
   constructor(status, body) {
-    super(body.error ?? `The server answered with status ${status}.`);
+    super(body.error ?? `The server responded with status ${status}.`);
     this.status = status;
     this.next = body.next ?? "";
   }
@@ -24,7 +24,7 @@ async function answer(url, options) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, {
-      error: "The dashboard does not answer.",
+      error: "The dashboard is not responding.",
       next: "Is `det dashboard` still running?",
     });
   }

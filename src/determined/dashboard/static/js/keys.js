@@ -15,8 +15,8 @@ const typing = (node) => node?.closest?.("input:not([type=checkbox]), textarea, 
 
 export function start() {
   bind([
-    { key: "?", what: "Show the keys", run: help },
-    { key: "t", what: "Light or dark", run: () => window.switchTheme() },
+    { key: "?", what: "Show keyboard shortcuts", run: help },
+    { key: "t", what: "Light or dark theme", run: () => window.switchTheme() },
   ]);
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && typing(event.target)) event.target.blur();

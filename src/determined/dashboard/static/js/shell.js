@@ -14,11 +14,11 @@ const PLACES = [
 const STREAMS = {
   live: "Live",
   lost: "Reconnecting …",
-  locked: "Not let in",
+  locked: "Access denied",
   connecting: "Connecting …",
 };
 const LOCKED =
-  "The dashboard does not let this browser in any more: its token has changed, or another home is served here. Run `det dashboard` and open the address that it prints.";
+  "This browser no longer has access: the dashboard's token has changed, or it now serves another home. Run `det dashboard` and open the address that it prints.";
 
 let session = null;
 let stream = "connecting";
@@ -99,7 +99,7 @@ function draw() {
       { "data-stream": stream, role: "status" },
       h("span.wide", STREAMS[stream]),
     ),
-    button("", () => window.switchTheme(), { kind: "quiet", title: "Light or dark", picture: "moon" }),
+    button("", () => window.switchTheme(), { kind: "quiet", title: "Light or dark theme", picture: "moon" }),
     button("", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" })), {
       kind: "quiet",
       title: "Keys",
@@ -111,7 +111,7 @@ function draw() {
 
 function banner() {
   if (stream === "locked") return LOCKED;
-  if (stream === "lost") return "The dashboard does not answer; what is shown may be old. Trying again …";
+  if (stream === "lost") return "The dashboard is not responding; the page may be out of date. Retrying …";
   if (session && !session.supervisor.alive && hasWork()) return session.supervisor.text;
   return null;
 }

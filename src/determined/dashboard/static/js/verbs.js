@@ -21,7 +21,7 @@ const VERBS = {
     doing: "Killing",
     danger: true,
     fits: (row) => !isOver(row.state) && row.state !== "DELETING",
-    warn: "The processes end at once. What was not saved in a checkpoint is lost.",
+    warn: "The processes are killed at once. Anything not saved in a checkpoint is lost.",
   },
   archive: { text: "Archive", doing: "Archiving", fits: (row) => isOver(row.state) && !row.archived },
   unarchive: { text: "Unarchive", doing: "Unarchiving", fits: (row) => row.archived },
@@ -30,7 +30,7 @@ const VERBS = {
     doing: "Deleting",
     danger: true,
     fits: (row) => isOver(row.state) || row.state === "DELETE_FAILED",
-    warn: "Metrics, logs and checkpoints go with it. This cannot be undone.",
+    warn: "Its metrics, logs and checkpoints are deleted as well. This cannot be undone.",
   },
 };
 
@@ -185,7 +185,7 @@ export async function killTrial(trial, done) {
   if (
     !(await confirm(
       `Kill trial ${trial.id}?`,
-      "Its processes end at once. What was not saved in a checkpoint is lost.",
+      "Its processes are killed at once. Anything not saved in a checkpoint is lost.",
       "Kill",
     ))
   )

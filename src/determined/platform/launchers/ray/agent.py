@@ -191,7 +191,7 @@ class Agent:
 
     def _run(self, key: str) -> RunFolder:
         if "/" in key or key.startswith("."):
-            raise DeterminedError(f"{key!r} is no name of a run.")
+            raise DeterminedError(f"{key!r} is not the name of a run.")
         return RunFolder(self._root / "runs" / key)
 
     def _forget_old(self) -> None:

@@ -36,7 +36,7 @@ try:
     )
 except ImportError as missing:
     raise DeterminedError(
-        "Runs are to go to a Ray cluster, but Ray is not installed here: "
+        "Runs should go to a Ray cluster, but Ray is not installed here: "
         f"`pip install 'determined-pytorch[ray]'`, on all nodes too. ({missing})"
     ) from None
 
@@ -83,8 +83,8 @@ def connect(settings: ClusterSettings) -> None:
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DeterminedError(
-            f"There is no way to the Ray cluster {settings.address}: {first} Is it up (`ray "
-            "status`)? Does RAY_AUTH_MODE fit? To use this machine: unset DET_CLUSTER."
+            f"Cannot connect to the Ray cluster {settings.address}: {first} Is it up (`ray "
+            "status`)? Is RAY_AUTH_MODE right? To use this machine instead, unset DET_CLUSTER."
         ) from error
 
 
@@ -131,7 +131,7 @@ class Cluster:
             try:
                 await self.refresh()
             except Exception:  # the head may be away for a while: what is known stays
-                logger.exception("the cluster cannot be looked at")
+                logger.exception("the cluster's state cannot be read")
 
     async def refresh(self) -> None:
         """Look which nodes live, and meet those that are new."""
@@ -189,7 +189,7 @@ class Cluster:
         is_open = facts.auth_mode != "token" and not _is_loopback(node["NodeManagerAddress"])
         if is_open and not self._settings.is_insecure:
             return (
-                "anybody who reaches it can run code there. Start the cluster with "
+                "anyone who can reach it can run code there. Start the cluster with "
                 "RAY_AUTH_MODE=token, or accept it as it is: `insecure: true` below `cluster:` in "
                 f"platform.yaml, or {INSECURE_VARIABLE}=1."
             )
@@ -273,8 +273,8 @@ class Cluster:
             raise NodeGone(f"Node {gone[0]} has left the cluster.")
         wanted = ", ".join(f"{dict(b)} of node {node}" for node, b in bundles.items())
         raise RunNotPlaced(
-            f"The cluster did not set {wanted} aside within {_RESERVE_SECONDS} s: something else "
-            "uses it."
+            f"The cluster could not reserve {wanted} within {_RESERVE_SECONDS} s: something else "
+            "is using it."
         )
 
     async def devices(self, key: str, index: int, count: float) -> list[str]:

@@ -208,7 +208,7 @@ class RayLauncher:
         try:
             await self.collect(run)
         except NodeGone:
-            logger.info("what %s wrote last is lost with its node", key)
+            logger.info("the last output of %s is lost with its node", key)
         return await self._finish(run, placement, ends, self._merged_log(run, placement))
 
     async def close(self) -> None:

@@ -23,8 +23,8 @@ def problem_with_folder(section: dict[str, Any], marker: str) -> str:
     if not (base / marker).exists():
         there = "does not see the same folder" if base.is_dir() else "has no folder"
         return (
-            f"{there} {base}. Checkpoints must be where all nodes see them: "
-            "set `checkpoint_storage` to a folder that they share, or to s3, gcs or azure."
+            f"{there} {base}. All nodes must be able to reach the checkpoints: set "
+            "`checkpoint_storage` to a shared folder, or to s3, gcs or azure."
         )
     try:
         own = base / f"{marker}-node"

@@ -57,13 +57,13 @@ export function curveControls(query, metrics = [], { many = false, batches = fal
     batches
       ? button("Every batch", () => setQuery({ reports: everyBatch(query) }), {
           pressed: everyBatch(query),
-          title: "Values of single batches, or else what was reported: means over many",
+          title: "Show values of single batches instead of reported means",
         })
       : null,
     batches && everyBatch(query)
-      ? toggle("means", "Fit means", "Let the means fill the height; bands may reach beyond it")
+      ? toggle("means", "Fit means", "Scale to the means; bands may be cut off")
       : null,
-    many ? toggle("envelope", "Best so far", "The best value any trial had reached by then") : null,
+    many ? toggle("envelope", "Best so far", "The best value of any trial up to that point") : null,
   ];
 }
 

@@ -57,7 +57,7 @@ export class CurveChart {
       h(
         "header",
         h("h2.cut", { title: this.title }, this.title),
-        h("span.chart-count", { title: "Points that are drawn, of all that were reported" }, this.said ?? ""),
+        h("span.chart-count", { title: "Points drawn, out of all reported" }, this.said ?? ""),
         this.options.from || this.options.to || this.plot.y.range
           ? button("Whole range", () => this.#zoom(null), { kind: "quiet", picture: "reset" })
           : null,
@@ -200,7 +200,7 @@ export class CurveChart {
       banded
         ? h(
             "span",
-            "Bands reach from the least to the greatest value, lines are means. Drag to see every point.",
+            "Bands span the minimum to the maximum, lines are means. Drag to zoom in to single points.",
           )
         : null,
       without && this.lines.length > 1
@@ -218,7 +218,7 @@ export class CurveChart {
               .join(", ")}${lost.length > 3 ? ` and ${lost.length - 3} more` : ""}.`,
           )
         : null,
-      hidden ? h("span", `${count(hidden, "value")} at or below 0 cannot stand on a log axis.`) : null,
+      hidden ? h("span", `${count(hidden, "value")} at or below 0 cannot be shown on a log axis.`) : null,
       this.options.note ? h("span", this.options.note) : null,
     ];
   }

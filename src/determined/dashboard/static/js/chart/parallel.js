@@ -95,7 +95,7 @@ export class Parallel {
         key: axis.name,
         type: "button",
         "data-axis": axis.name,
-        title: `${axis.title}: drag it or press ← → to move the axis, click to turn it round`,
+        title: `${axis.title}: drag it or press ← → to move the axis, click to reverse it`,
         style: { left: `${axis.px}px` },
         onclick: () => this.#flip(axis),
         onkeydown: (event) => this.#key(event, axis),

@@ -11,7 +11,7 @@ import { register } from "../widgets/register.js";
 import { Table } from "../widgets/table.js";
 
 const READABLE = ["COMPLETED", "PARTIALLY_DELETED"];
-const COPY = "Copy the lines of Python that load it";
+const COPY = "Copy the Python code that loads it";
 
 class Checkpoints extends Page {
   constructor(place, owner) {

@@ -77,7 +77,7 @@ class Compare extends Page {
       return [
         h("h1", "Compare"),
         form,
-        empty("Nothing is chosen.", "Select rows with x in any table, then press c."),
+        empty("Nothing is selected.", "Select rows with x in any table, then press c."),
       ];
     if (this.error)
       return [
@@ -186,7 +186,7 @@ class Compare extends Page {
                     ? button(
                         "",
                         () => setQuery({ trials: this.ids.filter((id) => id !== String(one.id)).join(",") }),
-                        { kind: "quiet small", title: `Leave trial ${one.id} out`, picture: "close" },
+                        { kind: "quiet small", title: `Remove trial ${one.id}`, picture: "close" },
                       )
                     : null,
                 ),

@@ -156,10 +156,10 @@ class Experiments extends Page {
             ? null
             : skeleton(12)
           : filtered
-            ? empty("No experiment fits these filters.", h("a", { href: "/" }, "Show all"))
+            ? empty("No experiments match these filters.", h("a", { href: "/" }, "Show all"))
             : empty(
                 "No experiments yet.",
-                "Start one, and it appears here by itself:",
+                "Start one, and it appears here:",
                 h("code", "det experiment create config.yaml ."),
               ),
     });
@@ -316,10 +316,10 @@ class Experiments extends Page {
     return [
       { key: "/", what: "Search", run: () => this.node.querySelector(".search")?.focus() },
       ...this.table.keys((row) => go(`/experiments/${row.id}`)),
-      { key: "c", what: "Compare what is selected", run: () => this.#compare() },
+      { key: "c", what: "Compare the selection", run: () => this.#compare() },
       {
         key: "p",
-        what: "Pause what is selected, or the row",
+        what: "Pause the selection, or the row",
         run: () => {
           const rows = this.#selected();
           const row = this.table.rows[this.table.cursor];

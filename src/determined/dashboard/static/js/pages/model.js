@@ -46,7 +46,7 @@ class Model extends Page {
 
   async #delete() {
     const { versions } = this.found;
-    const words = `${count(versions.length, "version")} will be forgotten. The checkpoints stay, but no longer protected from deletion.`;
+    const words = `${count(versions.length, "version")} will be removed. The checkpoints stay, but are no longer protected from deletion.`;
     if (!(await confirm(`Delete the model ${this.name}?`, words, "Delete"))) return;
     if (await tried(() => send("POST", path("models", this.name, "delete")), "Deleted.")) go("/models");
   }
@@ -62,7 +62,7 @@ class Model extends Page {
   }
 
   async #deleteVersion(version) {
-    const words = "Its checkpoint stays, but no longer protected from deletion by this version.";
+    const words = "Its checkpoint stays, but this version no longer protects it from deletion.";
     if (await confirm(`Delete version ${version}?`, words, "Delete"))
       this.#change("Deleted.", "POST", ["versions", version, "delete"]);
   }
@@ -75,7 +75,7 @@ class Model extends Page {
       this.#head(this.found),
       versions.length
         ? versions.map((one) => this.#version(one))
-        : empty("No versions yet.", "Register one among the checkpoints of a trial or an experiment."),
+        : empty("No versions yet.", "Register one from the checkpoints of a trial or an experiment."),
     ];
   }
 

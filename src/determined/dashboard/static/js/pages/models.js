@@ -92,7 +92,7 @@ class Models extends Page {
       empty: () =>
         empty(
           "No models registered yet.",
-          "A model is a name for checkpoints that are worth keeping. Register one among the checkpoints of a trial, or in Python:",
+          "A model is a name for checkpoints that are worth keeping. Register one from the checkpoints of a trial, or in Python:",
           h("code", 'client.create_model("mnist").register_version(checkpoint_uuid)'),
         ),
     });

@@ -85,7 +85,7 @@ class Queue extends Page {
               h("th", { scope: "col" }, "Experiment"),
               h("th.number", { scope: "col" }, "Slots"),
               waiting ? h("th.number", { scope: "col" }, "Priority") : null,
-              h("th", { scope: "col" }, waiting ? "Why it waits" : "Started"),
+              h("th", { scope: "col" }, waiting ? "Why it is waiting" : "Started"),
             ),
           ),
           h(

@@ -28,7 +28,7 @@ export const experimentColumns = (sparks) => [
         "span.name",
         h("a", { href: `/experiments/${row.id}` }, row.name),
         row.unmanaged
-          ? h("span.chip", { title: "A run of a script that this program did not start" }, "unmanaged")
+          ? h("span.chip", { title: "A script that was not started by the platform" }, "unmanaged")
           : null,
         row.archived ? h("span.chip", "archived") : null,
         row.labels.slice(0, 3).map((label) => h("span.chip", label)),

@@ -56,7 +56,7 @@ export function openPicker(anchor, label, items, chosen, onchange) {
           one.kind ? h("span.kind", one.kind) : null,
         ),
       ),
-      found.length ? null : h("div.empty", "No column of that name."),
+      found.length ? null : h("div.empty", "No such column."),
     ];
   });
 }

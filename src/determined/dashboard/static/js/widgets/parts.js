@@ -119,7 +119,7 @@ export async function copy(text) {
     await navigator.clipboard.writeText(text);
     toast("Copied.", "good");
   } catch {
-    toast("The browser did not let the page copy. Select the text and copy it yourself.", "bad");
+    toast("The browser blocked copying. Select the text and copy it yourself.", "bad");
   }
 }
 

@@ -40,7 +40,7 @@ function fields(models) {
   };
   show(!models.length);
   return [
-    h("p.muted", "A registered checkpoint is safe: neither retention nor deletion removes it."),
+    h("p.muted", "A registered checkpoint is protected: neither retention rules nor deletion remove it."),
     h(
       "label.labelled.wide-field",
       "Model",

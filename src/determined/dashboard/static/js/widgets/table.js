@@ -140,7 +140,7 @@ export class Table {
       { key: "pick" },
       h("input", {
         type: "checkbox",
-        "aria-label": "Select all rows that are loaded",
+        "aria-label": "Select all loaded rows",
         checked: picked > 0 && picked === known.length,
         indeterminate: picked > 0 && picked < known.length,
         onchange: (event) => {

@@ -34,12 +34,12 @@ function opened({ url, shown, trials }) {
       "p",
       shown < trials
         ? `It shows the ${shown} best of ${count(trials, "trial")}.`
-        : `It shows ${count(trials, "trial")}; points of those that run appear as they come.`,
+        : `It shows ${count(trials, "trial")}; new points of running trials appear live.`,
     ),
     h("a.button.main", { href: url, target: "_blank", rel: "noopener noreferrer" }, `Open ${url}`),
     h(
       "p.muted",
-      "It runs on the machine of the dashboard and ends with it. From another machine, forward its port as you did for the dashboard.",
+      "It runs on the dashboard's machine and stops with it. From another machine, forward its port as you did for the dashboard.",
     ),
   );
 }

@@ -35,7 +35,7 @@ class Code extends Page {
   view() {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.files) return skeleton(10);
-    if (!this.files.length) return empty("No code was kept with this experiment.");
+    if (!this.files.length) return empty("No code is stored with this experiment.");
     return card(
       "Code",
       [

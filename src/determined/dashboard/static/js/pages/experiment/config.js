@@ -33,7 +33,7 @@ class Config extends Page {
       },
       h(
         "label.labelled",
-        "Difference to experiment",
+        "Compare with experiment",
         h("input.field", {
           name: "other",
           inputmode: "numeric",
@@ -67,11 +67,11 @@ class Config extends Page {
         ? card(
             `Configuration: ${this.owner.id} → ${other}`,
             null,
-            diffView(config, "Difference of configurations"),
+            diffView(config, "Configuration diff"),
           )
         : h("div.muted", "The configurations are the same."),
       code.length
-        ? code.map((one) => card(one.path, null, diffView(one.diff, `Difference of ${one.path}`)))
+        ? code.map((one) => card(one.path, null, diffView(one.diff, `Diff of ${one.path}`)))
         : h("div.muted", "The code is the same."),
     ];
   }

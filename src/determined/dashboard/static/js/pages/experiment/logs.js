@@ -66,7 +66,7 @@ class ExperimentLogs extends Page {
           h("span.count", { role: "status" }, this.searching ? "Searching …" : ""),
         ),
         this.source && !this.searching && !this.lines.lines.length
-          ? empty(this.query.search || this.query.level ? "No line fits." : "No log yet.")
+          ? empty(this.query.search || this.query.level ? "No matching lines." : "No log yet.")
           : hold(this.lines.node),
       ),
     ];

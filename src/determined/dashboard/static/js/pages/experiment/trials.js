@@ -158,7 +158,7 @@ class Trials extends Page {
   keys() {
     return [
       ...this.table.keys((row) => go(`/trials/${row.id}`)),
-      { key: "c", what: "Compare what is selected", run: () => this.#compare() },
+      { key: "c", what: "Compare the selection", run: () => this.#compare() },
     ];
   }
 }

@@ -53,8 +53,8 @@ class Contour extends Page {
     const known = this.all.values.filter((it) => Number.isFinite(real(it))).length;
     if (!y || known < 3)
       return empty(
-        "Nothing to draw lines through.",
-        "It needs three trials with a result and two hyperparameters that are numbers; the heat map shows others too.",
+        "Nothing to draw yet.",
+        "A contour plot needs three trials with a result and two numeric hyperparameters; the heat map shows other types too.",
       );
     this.#plot(x, y, known);
     const metric = this.owner.experiment.searcher?.metric ?? "value";

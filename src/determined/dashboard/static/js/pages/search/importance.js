@@ -30,7 +30,7 @@ class Importance extends Page {
     if (!rows.length)
       return empty(
         "No importance yet.",
-        note || "It needs a number of completed trials whose hyperparameters differ.",
+        note || "It needs several completed trials whose hyperparameters differ.",
       );
     return card(
       "Importance of hyperparameters",

@@ -79,7 +79,7 @@ class ParallelView extends Page {
             "span.muted",
             Object.keys(brushes).length
               ? brushSentence(axes, brushes)
-              : "Drag along an axis to keep the trials that pass there, drag its name to move it. The stronger the colour, the better.",
+              : "Drag along an axis to filter trials, drag its name to move it. The stronger the color, the better.",
           ),
           Object.keys(brushes).length
             ? button("Clear", () => setQuery({ brush: "" }, { replace: true }), {
@@ -171,7 +171,7 @@ class ParallelView extends Page {
       rows,
       total: rows.length,
       sort: { key: sort, order },
-      empty: () => empty("No trial passes through all of these."),
+      empty: () => empty("No trial matches all of these ranges."),
     });
     return rows;
   }

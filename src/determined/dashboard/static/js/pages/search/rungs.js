@@ -36,7 +36,7 @@ class Rungs extends Page {
     if (!this.found) return skeleton(8);
     const { method, brackets, steps } = this.found;
     if (!brackets.length && !steps?.length)
-      return empty("This search has no rungs.", `${method ?? "It"} trains every trial to its end.`);
+      return empty("This search has no rungs.", `${method ?? "It"} trains every trial to the end.`);
     return [
       brackets.map((bracket) => this.#bracket(bracket, brackets.length)),
       brackets.length ? this.#decisions(brackets) : null,

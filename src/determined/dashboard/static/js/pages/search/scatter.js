@@ -67,7 +67,7 @@ class Scatter extends Page {
       hold(this.plot.node),
       h(
         "div.chart-foot",
-        `${count(this.all.ids.length, "trial")}. The stronger the colour, the better.`,
+        `${count(this.all.ids.length, "trial")}. The stronger the color, the better.`,
         lost ? ` ${count(lost, "trial")} without a finite value ${lost === 1 ? "is" : "are"} not drawn.` : "",
       ),
     );

@@ -153,7 +153,7 @@ class Logs extends Page {
             {
               pressed: this.lines.following && !isOver(trial.state),
               disabled: isOver(trial.state),
-              title: "Stay at the end while lines come",
+              title: "Follow new lines",
             },
           ),
           this.#otherForm(),
@@ -163,7 +163,7 @@ class Logs extends Page {
           ? this.#diff()
           : nothing
             ? empty(
-                this.filtered ? "No line fits these filters." : "No log yet.",
+                this.filtered ? "No lines match these filters." : "No log yet.",
                 this.filtered
                   ? h("a", { href: `/trials/${id}/logs` }, "Show all lines")
                   : "Lines appear here as the trial writes them.",
@@ -175,7 +175,7 @@ class Logs extends Page {
 
   #otherForm() {
     if (this.query.other)
-      return button("Close the difference", () => setQuery({ other: "" }), { kind: "quiet" });
+      return button("Close the diff", () => setQuery({ other: "" }), { kind: "quiet" });
     return h(
       "form.bar",
       {
@@ -187,8 +187,8 @@ class Logs extends Page {
       h("input.field.short", {
         name: "other",
         inputmode: "numeric",
-        placeholder: "Diff to trial",
-        "aria-label": "Difference to the log of trial",
+        placeholder: "Diff with trial",
+        "aria-label": "Compare with the log of trial",
       }),
     );
   }
@@ -199,7 +199,7 @@ class Logs extends Page {
     const text = this.diff.diff ?? this.diff.text ?? "";
     return [
       this.diff.note ? h("div.note", this.diff.note) : null,
-      text ? diffView(text, "Difference of logs") : empty("The logs are the same, apart from times."),
+      text ? diffView(text, "Log diff") : empty("The logs are the same, apart from times."),
     ];
   }
 

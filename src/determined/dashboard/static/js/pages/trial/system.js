@@ -53,7 +53,7 @@ class System extends Page {
     if (!this.charts.length)
       return empty(
         "No system metrics.",
-        "Switch them on in the configuration:",
+        "Enable them in the configuration:",
         h("code", "profiling: {enabled: true}"),
       );
     return [
