@@ -116,7 +116,7 @@ class Context:
     def alert(
         self, title: str | None = None, description: str | None = None, level: str = "info"
     ) -> None:
-        """Draw attention to something; level is `debug`, `info`, `warn` or `error`, in any case."""
+        """Report something that needs attention; `level` is `debug`, `info`, `warn` or `error`."""
         known = level.lower() if isinstance(level, str) else level
         if known not in _ALERT_LEVELS:
             raise ValueError(f"`level` must be one of {', '.join(_ALERT_LEVELS)}, got {level!r}.")
