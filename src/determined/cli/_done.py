@@ -1,4 +1,4 @@
-"""What a verb tells when it is done: a line for people or, with `--json`, facts for programs."""
+"""The result of a command: a line for people or, with `--json`, data for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The platform as commands see it: found, woken if it has work to do, and closed at the end."""
+"""Open the platform for a command, wake it if there is work to do, and close it at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Follow an experiment or a trial until it is over; Ctrl-C only stops watching."""
+"""Follow an experiment or a trial until it ends; Ctrl-C only stops watching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the contexts of core send what they are told, and where they ask.
+"""Where the contexts of core send reports and read instructions.
 
 A context never asks whether it runs under a platform: it is given another backend.
 """

@@ -1,4 +1,4 @@
-"""Where a chief lets the other ranks in: listening sockets, each with the key to show there."""
+"""Where the chief accepts the other ranks: listening sockets, each with its own key."""
 
 from __future__ import annotations
 

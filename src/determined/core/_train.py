@@ -1,4 +1,4 @@
-"""TrainContext: what a training run tells about itself."""
+"""TrainContext: report the metrics, progress and metadata of a training run."""
 
 from __future__ import annotations
 

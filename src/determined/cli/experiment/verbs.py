@@ -1,4 +1,4 @@
-"""Verbs that change how an experiment lives."""
+"""Commands that change the state of an experiment."""
 
 from __future__ import annotations
 

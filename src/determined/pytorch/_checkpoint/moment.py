@@ -1,4 +1,4 @@
-"""Where a run stands while user code is in charge, so that an error can be saved around.
+"""The position of a run while user code executes, so that an error can be recovered from.
 
 Random states are noted before each batch only of those generators that batches were seen to move:
 reading all of them would cost more than a small batch.

@@ -1,4 +1,4 @@
-"""Whether the state of an optimizer is one that another optimizer can continue."""
+"""Whether an optimizer can continue from the saved state of another."""
 
 from __future__ import annotations
 

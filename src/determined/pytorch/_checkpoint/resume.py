@@ -1,4 +1,4 @@
-"""From a checkpoint's files to a run that goes on: found first, restored when the data is open."""
+"""Resume a run from a checkpoint: find it first, restore it when the data is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of a run's own checkpoints go when a new one is safe."""
+"""Which of a run's own checkpoints to delete once a new one is saved."""
 
 from __future__ import annotations
 

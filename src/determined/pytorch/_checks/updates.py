@@ -1,4 +1,4 @@
-"""Does training change the weights? Looked at once, after the first updates."""
+"""Does training change the weights? Checked once, after the first updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the chief tells of a run: reports, TensorBoard, progress. Other ranks are silent."""
+"""What the chief reports about a run: metrics, TensorBoard, progress. Other ranks are silent."""
 
 from __future__ import annotations
 
