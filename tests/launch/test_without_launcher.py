@@ -155,5 +155,5 @@ def test_who_waits_is_told_what_to_do(
         DistributedContext(rank=rank, local_rank=rank, **TWO, pub_port=port)
     whom = ("rank 1", "the chief, rank 0")[rank]
     assert f"rank {rank} is still waiting for {whom}" in caplog.text
-    reminder = next(r.getMessage() for r in caplog.records if "still waits" in r.getMessage())
+    reminder = next(r.getMessage() for r in caplog.records if "still waiting" in r.getMessage())
     documented(f"rank {rank} waits for the other, started by hand", reminder, port)
