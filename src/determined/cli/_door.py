@@ -37,7 +37,7 @@ def _wake(service: Service) -> None:
 
 
 def warn_if_full(service: Service) -> bool:
-    """Say why nothing goes on, where nobody could write it down; whether it was said."""
+    """Say why nothing can run when the disk is full; return whether it is."""
     is_full = service.home.is_full
     if is_full:
         click.echo(

@@ -210,7 +210,7 @@ class CheckpointContext:
             )
 
     def _before_save(self, storage_id: str, metadata: dict[str, Any]) -> None:
-        """Bring reports to disk first: whoever resumes from this checkpoint won't repeat them."""
+        """Sync reports to disk first: a run that resumes from this checkpoint won't repeat them."""
         if self._backend is None:
             return
         try:
@@ -395,7 +395,7 @@ class CheckpointContext:
 
 
 class DummyCheckpointContext(CheckpointContext):
-    """A CheckpointContext that reports to nobody."""
+    """A CheckpointContext that reports nothing."""
 
     def __init__(self, dist: DistributedContext, storage_manager: StorageManager) -> None:
         super().__init__(dist, storage_manager)

@@ -252,7 +252,7 @@ def build_context(
 def _tracked_or_not(
     info: ClusterInfo | None, rank: int, checkpoint_storage: CheckpointStorage | None
 ) -> Backend:
-    """A script that nobody launched is recorded, by its chief, unless it is not to be."""
+    """Record a script started by hand, on its chief, unless tracking is off."""
     if info is None and rank == 0 and is_tracked():
         from determined.core._tracked_backend import TrackedBackend  # only who records pays for it
 

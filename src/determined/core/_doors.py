@@ -94,9 +94,9 @@ def admit(
     advice: str,
     give_up: Callable[[], None] = lambda: None,
 ) -> None:
-    """Let members in until none is missing. Strangers are turned away, and hold up nobody.
+    """Accept members until none is missing. Strangers are rejected, and delay nobody.
 
-    `give_up` is called now and then while nobody has come, and may raise.
+    `give_up` is called now and then while nobody has connected, and may raise.
     """
     refused: list[RefusedError] = []
 

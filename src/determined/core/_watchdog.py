@@ -36,7 +36,7 @@ _Beat = tuple[str, int | None, float]
 
 
 class Watchdog:
-    """Writes a report when `beat` has not been called for `timeout_seconds`, and goes on watching.
+    """Writes a report when `beat` has not been called for `timeout_seconds`, and keeps watching.
 
     Args:
         directory: where ranks share their status and reports; the same for all ranks of a job.

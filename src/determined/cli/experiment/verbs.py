@@ -24,7 +24,7 @@ def _verb(
     act: Callable[[Service, int], None],
     aliases: tuple[str, ...] = (),
 ) -> None:
-    """Add a verb that takes ids and tells that it is done."""
+    """Add a command that takes ids and reports when it is done."""
 
     @experiment.verb(name, aliases=aliases, help=help_text)
     @click.argument("experiment_ids", type=EXPERIMENT_IDS, metavar="ID[,ID...]")

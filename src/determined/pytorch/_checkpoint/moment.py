@@ -66,7 +66,7 @@ class Moment:
         return self._start
 
     def random_states(self) -> tuple[dict[str, Any], list[str]]:
-        """Return those of the last finished batch, and the names of those that nobody knows."""
+        """Return those of the last finished batch, and the names of those that are unknown."""
         now = rng_state()
         if self.stage is Stage.BETWEEN:
             return now, []

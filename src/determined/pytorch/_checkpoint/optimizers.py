@@ -24,7 +24,7 @@ def optimizer_name(optimizer: Optimizer) -> str:
 def check_optimizer(
     optimizer: Optimizer, saved: Mapping[str, Any], index: int, saved_name: str | None
 ) -> None:
-    """Raise if `saved`, the state of an optimizer `saved_name`, cannot go on in `optimizer`."""
+    """Raise if `optimizer` cannot continue from `saved`, the state of an optimizer `saved_name`."""
     name = optimizer_name(optimizer)
     groups, saved_groups = optimizer.param_groups, saved.get("param_groups", [])
     if not all(isinstance(group, Mapping) and "params" in group for group in saved_groups):

@@ -93,8 +93,8 @@ class Reporter:
         logger.warning(
             f"Run {self._context._run_id} has already reached max_length="
             f"{self._plan.max_length}, with {self._state.batches_trained} batches trained: nothing "
-            "is left to train. Pass a larger `max_length` to go on, or "
-            'pytorch.init(run_id="...") to train anew.'
+            "is left to train. Pass a larger `max_length` to continue, or "
+            'pytorch.init(run_id="...") to start over.'
         )
 
     def begin_segment(self) -> None:
