@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: demo dashboard test test-faults check format bench bench-quick docs clean
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@echo "Making $(VENV) and installing torch and determined (once, a minute or two) ..."
+	@echo "Creating $(VENV) and installing torch and determined (once, a minute or two) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) setuptools torch
 	$(PIP_INSTALL) --no-build-isolation -e '.[examples,dashboard]'
@@ -64,7 +64,7 @@ bench-quick: $(INSTALLED)
 	$(BIN)/python -m benchmarks --quick
 
 $(BENCH)/.installed: pyproject.toml constraints.txt benchmarks/constraints.txt
-	@echo "Making $(BENCH) and installing torch, determined and its peers (once) ..."
+	@echo "Creating $(BENCH) and installing torch, determined and its peers (once) ..."
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH_INSTALL) setuptools torch
 	$(BENCH_INSTALL) --no-build-isolation -e '.[examples]' $(PEERS)

@@ -73,7 +73,7 @@ def test_batch_sizes_fit_the_slots(wanted: int, slots: int) -> None:
 
 def test_rounded_batch_size_warns(caplog: pytest.LogCaptureFixture) -> None:
     assert util.calculate_batch_sizes({"global_batch_size": 10}, 4, "T") == (2, 8)
-    assert "2 per slot, 8 in all" in caplog.text
+    assert "2 per slot, 8 in total" in caplog.text
 
 
 @pytest.mark.parametrize("hparams", [{}, {"global_batch_size": 2.5}, {"global_batch_size": True}])

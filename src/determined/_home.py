@@ -1,4 +1,4 @@
-"""Where the home of the platform is, and what its owner set there. Everybody finds it this way."""
+"""Where the platform's home is, and its settings; every part of the package finds it this way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is no code: built-in rules and `.detignore` files (gitignore syntax).
+"""Which files are not code: built-in rules and `.detignore` files (gitignore syntax).
 
 A `.detignore` file rules its own directory and overrides those above.
 """

@@ -1,4 +1,4 @@
-"""Import code from a directory as if it were the only code in the world, then forget it."""
+"""Import code from a directory in isolation, then remove it from `sys.modules` again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process knows of where it runs. Without a platform around it: nothing."""
+"""What this process knows about where it runs; nothing without a platform."""
 
 from __future__ import annotations
 
@@ -201,15 +201,15 @@ _found: dict[str, ClusterInfo] = {}
 
 
 def trial_of(info: ClusterInfo | None) -> TrialInfo | None:
-    """The trial that a task trains, None if it is no trial or there is no task."""
+    """The trial that a task trains; None if it is not a trial or there is no task."""
     return info.trial if info is not None and info.task_type == "TRIAL" else None
 
 
 def get_cluster_info() -> ClusterInfo | None:
-    """Return what the platform told this process, or None when no platform started it.
+    """Return the platform's information about this process, or None if no platform started it.
 
     It is read from the directory named by `DET_INFO_DIR`, else from the place that containers use.
-    An answer is remembered, its absence is not: the files may appear later.
+    A result is cached, its absence is not: the files may appear later.
     """
     for directory in (os.environ.get("DET_INFO_DIR"), _REFERENCE_DIRECTORY):
         if not directory:

@@ -1,4 +1,4 @@
-"""End this process when the keeper of its run is gone: nobody would collect or stop it any more.
+"""End this process when the keeper of its run is gone: nothing else could collect or stop it.
 
 Standard library only, so that any process of a run can afford it.
 """

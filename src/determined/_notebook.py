@@ -1,4 +1,4 @@
-"""Whether a person sits at an interactive session, where leaving the process does harm."""
+"""Whether this is an interactive session, where exiting the process would do harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in folders where others write too: what stands there may be a pipe, or a device."""
+"""Files in folders that others can write to: what is found there may be a pipe or a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text that somebody else wrote, on its way to a terminal."""
+"""Make untrusted text safe to print on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checkpoints stay: a pure rule over what is known of them, for the store and for storage."""
+"""Which checkpoints to keep: a pure rule over their metadata, for the store and for storage."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class TrialQuestions(abc.ABC):
         """The experiment configuration."""
 
     def get_hparam(self, name: str) -> Any:
-        """One hyperparameter; ValueError if there is none of this name."""
+        """One hyperparameter; raises ValueError if there is none with this name."""
         hparams = self.get_hparams()
         if name not in hparams:
             raise ValueError(
@@ -46,7 +46,7 @@ class TrialQuestions(abc.ABC):
         return self._stop_requested
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask to stop, with a checkpoint, at the next boundary or within 100 batches.
+        """Request a stop, with a checkpoint, at the next boundary or within 100 batches.
 
         One rank asking is enough.
         """

@@ -41,7 +41,7 @@ class InvalidDataTypeException(InvalidExperimentException):
 
 
 class InvalidConfigurationException(InvalidExperimentException):
-    """The experiment configuration holds a value that cannot be used."""
+    """The experiment configuration has an invalid value."""
 
     def __init__(self, config: Any, message: str = "") -> None:
         super().__init__(config, message)
@@ -53,7 +53,7 @@ class InvalidConfigurationException(InvalidExperimentException):
 
 
 class ConfigurationError(InvalidConfigurationException):
-    """A configuration cannot be used; `problems` tells everything that is wrong with it at once."""
+    """The configuration is invalid; `problems` lists everything that is wrong with it."""
 
     def __init__(self, config: str, problems: Sequence[Any]) -> None:
         super().__init__(config, "")
@@ -69,7 +69,7 @@ class InvalidModelException(InvalidExperimentException):
 
 
 class InternalException(DeterminedError):
-    """Something was asked for before it exists, or after it ended."""
+    """Something was used before it existed, or after it ended."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -92,14 +92,14 @@ class InvalidCheckpointException(CheckpointError):
 
 
 class CheckpointNotFound(CheckpointError):
-    """There is no checkpoint of this name."""
+    """There is no checkpoint with this name."""
 
     def __init__(self, message: str = "the checkpoint does not exist") -> None:
         super().__init__(message)
 
 
 class RunInUse(CheckpointError):
-    """Another process is already training the run of this name."""
+    """Another process is already training the run with this name."""
 
     def __init__(
         self,
@@ -120,11 +120,11 @@ class RunInUse(CheckpointError):
 
 
 class CheckpointStateException(CheckpointError):
-    """The checkpoint's record is in a state that forbids what was asked."""
+    """The checkpoint's state does not allow this operation."""
 
 
 class NoDirectStorageAccess(DeterminedError):
-    """The storage refuses our credentials, or there are none."""
+    """The storage rejected the credentials, or there are none."""
 
 
 class ProxiedDownloadFailed(DeterminedError):
@@ -156,7 +156,7 @@ class EnterpriseOnlyError(DeterminedError):
 
 
 class APIException(DeterminedError):
-    """The platform could not do what was asked."""
+    """A request to the platform failed."""
 
 
 class NotFoundError(APIException):
@@ -164,7 +164,7 @@ class NotFoundError(APIException):
 
 
 class RefusedError(APIException):
-    """The platform will not do this; the message says why."""
+    """The current state does not allow this; the message says why."""
 
 
 class JournalError(DeterminedError):
@@ -172,7 +172,7 @@ class JournalError(DeterminedError):
 
 
 class StoreError(DeterminedError):
-    """The store of the platform cannot be opened, or holds something that cannot be right."""
+    """The platform's store cannot be opened, or is inconsistent."""
 
 
 class StoreVersionError(StoreError):

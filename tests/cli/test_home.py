@@ -89,7 +89,7 @@ def test_the_home_is_measured_checked_and_backed_up(lab: Lab, tmp_path: Path) ->
     assert parts["records"] > 0
     assert parts["checkpoints"] >= 2
     assert parts["runs and logs"] > 0
-    assert "is whole" in _det("store", "check")
+    assert "is intact" in _det("store", "check")
     copy = tmp_path / "copy.db"
     told = json.loads(_det("store", "backup", str(copy), "--json"))
     assert told == {"path": str(copy), "bytes": copy.stat().st_size}

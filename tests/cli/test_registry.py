@@ -84,5 +84,5 @@ def test_workspaces_and_projects() -> None:
     assert "no project 'x'" in det("project", "delete", "research", "x", "--yes", code=1)
     det("project", "delete", "research", "vision", "--yes")
     det("workspace", "delete", "research", "--yes")
-    assert "stays as it is" in det("workspace", "archive", "Uncategorized", code=1)
+    assert "cannot be changed" in det("workspace", "archive", "Uncategorized", code=1)
     assert "Stopped" in det("supervisor", "stop")

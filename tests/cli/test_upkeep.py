@@ -149,7 +149,7 @@ def test_one_checkpoint_of_a_trial_is_downloaded(lab: Lab, tmp_path: Path) -> No
         lab, "t", "download", "2", "--uuid", first["uuid"], code=2
     )
     paused = str(lab.trials(3)[0].id)
-    assert "has no checkpoint" in _det(lab, "t", "download", paused, "--latest", code=1)
+    assert "has no complete checkpoint" in _det(lab, "t", "download", paused, "--latest", code=1)
 
 
 def test_a_bundle_holds_what_is_known_and_no_secret(lab: Lab, tmp_path: Path) -> None:

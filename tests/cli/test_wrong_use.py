@@ -65,7 +65,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         (("e", "continue", "2"), "only an experiment that has ended can be continued"),
         (("e", "set", "max-slots", "1", "0"), "no trial could ever start"),
         (("e", "download", "2"), "has a validation with the metric 'loss'"),
-        (("t", "download", "2", "--latest"), "has no checkpoint"),
+        (("t", "download", "2", "--latest"), "has no complete checkpoint"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -154,6 +154,6 @@ def test_who_waits_is_told_what_to_do(
     with pytest.raises(DistributedError, match=f"127.0.0.1, port {port}: start each of the 2"):
         DistributedContext(rank=rank, local_rank=rank, **TWO, pub_port=port)
     whom = ("rank 1", "the chief, rank 0")[rank]
-    assert f"rank {rank} still waits for {whom}" in caplog.text
-    reminder = next(r.getMessage() for r in caplog.records if "still waits" in r.getMessage())
+    assert f"rank {rank} is still waiting for {whom}" in caplog.text
+    reminder = next(r.getMessage() for r in caplog.records if "still waiting" in r.getMessage())
     documented(f"rank {rank} waits for the other, started by hand", reminder, port)

@@ -89,7 +89,7 @@ def test_doors_see_what_the_supervisor_saw(home: Home, monkeypatch: pytest.Monke
     NodeTable("a:1").updated([node("a", cores=8, has_gpus=True), out]).save(home.cluster)
     machine = find_machine(home)
     assert [slot.gpu for slot in machine.slots] == ["GPU 0", "GPU 1"]
-    assert machine.skipped == ("Node host-b (10.0.0.1) is left out: it is too old.",)
+    assert machine.skipped == ("Node host-b (10.0.0.1) is not used: it is too old.",)
     assert threads_on(machine, 2) == 2
 
 

@@ -106,7 +106,7 @@ def test_a_port_that_is_listened_on_is_not_given(monkeypatch: pytest.MonkeyPatch
         busy.listen()
         port = busy.getsockname()[1]
         monkeypatch.setattr("determined.platform.slots._PORTS", range(port, port + 1))
-        with pytest.raises(OSError, match="There are no 1 free ports"):
+        with pytest.raises(OSError, match="fewer than 1 free ports"):
             free_ports(1)
 
 

@@ -348,7 +348,7 @@ class TestAddressing:
     ) -> None:
         old = tmp_path / "store" / "old"
         old.mkdir()
-        with pytest.raises(InvalidCheckpointException, match="no checkpoint"):
+        with pytest.raises(InvalidCheckpointException, match="not a checkpoint"):
             store.verify("old")
         (old / "state_dict.pth").write_bytes(b"x")
         assert not store.verify("old")

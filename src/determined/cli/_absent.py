@@ -6,7 +6,7 @@ import click
 
 
 class Absent(click.Command):
-    """A command that takes any words and tells one line."""
+    """A command that takes any arguments and prints one line."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.reason = reason

@@ -1,4 +1,4 @@
-"""What a verb tells when it is done: a line for people or, with `--json`, facts for programs."""
+"""The result of a command: a line for people or, with `--json`, data for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _note(context: click.Context, parameter: click.Parameter, as_json: bool) -> 
 
 
 def json_option(function: _Function) -> _Function:
-    """Add `--json` to a verb that tells through `done`."""
+    """Add `--json` to a command that reports through `done`."""
     return click.option(
         "--json",
         is_flag=True,
@@ -27,7 +27,7 @@ def json_option(function: _Function) -> _Function:
 
 
 def tells_json() -> bool:
-    """Whether the command at work was asked for JSON."""
+    """Whether the current command was asked for JSON."""
     return bool(click.get_current_context().meta.get(_KEY))
 
 

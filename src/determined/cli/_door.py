@@ -1,4 +1,4 @@
-"""The platform as commands see it: found, woken if it has work to do, and closed at the end."""
+"""Open the platform for a command, wake it if there is work to do, and close it at the end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _wake(service: Service) -> None:
 
 
 def warn_if_full(service: Service) -> bool:
-    """Say why nothing goes on, where nobody could write it down; whether it was said."""
+    """Say why nothing can run when the disk is full; return whether it is."""
     is_full = service.home.is_full
     if is_full:
         click.echo(

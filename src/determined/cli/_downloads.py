@@ -1,4 +1,4 @@
-"""What the commands have in common that bring checkpoints to a folder."""
+"""What commands that download checkpoints have in common."""
 
 from __future__ import annotations
 

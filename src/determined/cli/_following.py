@@ -1,4 +1,4 @@
-"""Follow an experiment or a trial until it is over; Ctrl-C only stops watching."""
+"""Follow an experiment or a trial until it ends; Ctrl-C only stops watching."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Follower:
             self._pause(min(polling_seconds, _POLL_SECONDS))
 
     def detached(self, again: str) -> int:
-        """Say that the experiment goes on, and how to come back."""
+        """Say that the experiment keeps running, and how to follow it again."""
         self._line.clear()
         state = self._service.experiment(self._id).state
         if state in _OVER:
@@ -125,7 +125,7 @@ class Follower:
 
 
 def guarded(follower: Follower, again: str, work: Callable[[], int]) -> int:
-    """Do the work; Ctrl-C leaves it and tells how to come back."""
+    """Do the work; Ctrl-C stops watching and prints how to follow it again."""
     try:
         return work()
     except KeyboardInterrupt:

@@ -22,7 +22,7 @@ class ReaderLeft(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Lazy:
-    """A command that stands in a list with its one line of help until somebody calls it."""
+    """A command that is listed with its one line of help, and only imported when called."""
 
     name: str
     module: str

@@ -1,4 +1,4 @@
-"""What shells may complete a word to. Whatever goes wrong, there is just nothing to suggest."""
+"""Suggestions for shell completion; if anything goes wrong, there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`det store`: care for the home of the platform."""
+"""`det store`: maintain the platform's home."""
 
 from __future__ import annotations
 

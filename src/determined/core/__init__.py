@@ -1,4 +1,4 @@
-"""Services of a training process: ranks, checkpoints, metrics, preemption. No framework in here.
+"""Services of a training process: ranks, checkpoints, metrics, preemption. Framework-independent.
 
 Nothing below imports torch at import time; the training library sits in `determined.pytorch`.
 Start reading at `_context.py`.

@@ -1,4 +1,4 @@
-"""Where the contexts of core send what they are told, and where they ask.
+"""Where the contexts of core send reports and read instructions.
 
 A context never asks whether it runs under a platform: it is given another backend.
 """
@@ -27,7 +27,7 @@ Mangler = Callable[[Path, int], Path]
 
 @dataclass(frozen=True)
 class RunDescription:
-    """What a run that nobody launched is: `continues` names the checkpoint that it goes on from."""
+    """Describes a run started by hand: `continues` names the checkpoint that it resumes from."""
 
     run_id: str | None = None
     hparams: Mapping[str, Any] = field(default_factory=dict)

@@ -107,7 +107,7 @@ class CheckpointContext:
 
     @property
     def storage_base(self) -> Path | None:
-        """The folder that holds the checkpoints, None if they are not on a file system."""
+        """The folder of the checkpoints; None if they are not on a file system."""
         return self._storage.base_path
 
     def check_object_store(self) -> None:
@@ -171,8 +171,8 @@ class CheckpointContext:
     ) -> Iterator[tuple[Path, str]]:
         """Yield a directory to write a new checkpoint into, and its storage id.
 
-        The checkpoint exists once the `with` block ended without an error, otherwise nothing
-        remains of it. Without `shard`, for the chief only, on any thread, without collectives. With
+        The checkpoint exists once the `with` block ends without an error; otherwise nothing remains
+        of it. Without `shard`, for the chief only, on any thread, without collectives. With
         `shard`, all ranks enter and leave together, and an error on one fails the save on all.
 
         Args:
@@ -210,7 +210,7 @@ class CheckpointContext:
             )
 
     def _before_save(self, storage_id: str, metadata: dict[str, Any]) -> None:
-        """Bring reports to disk first: whoever resumes from this checkpoint won't repeat them."""
+        """Sync reports to disk first: a run that resumes from this checkpoint won't repeat them."""
         if self._backend is None:
             return
         try:
@@ -336,7 +336,7 @@ class CheckpointContext:
         return self._storage_of(storage_id).get_metadata(storage_id)
 
     def verify(self, storage_id: str) -> bool:
-        """Check every byte of a checkpoint; False if it carries nothing to check against."""
+        """Check every byte of a checkpoint; False if it has no checksums."""
         return self._storage_of(storage_id).verify(storage_id)
 
     def resolve(
@@ -347,7 +347,7 @@ class CheckpointContext:
         metric_name: str | None = None,
         smaller_is_better: bool = True,
     ) -> str:
-        """Return the storage id behind `"latest"` or `"best"`; any other name is one already.
+        """Return the storage id of `"latest"` or `"best"`; any other name is returned as it is.
 
         All ranks call in step and get the same answer. Damaged checkpoints are skipped, with a
         warning; the one returned is verified. CheckpointNotFound if there is none.
@@ -395,7 +395,7 @@ class CheckpointContext:
 
 
 class DummyCheckpointContext(CheckpointContext):
-    """A CheckpointContext that reports to nobody."""
+    """A CheckpointContext that reports nothing."""
 
     def __init__(self, dist: DistributedContext, storage_manager: StorageManager) -> None:
         super().__init__(dist, storage_manager)

@@ -116,7 +116,7 @@ class Context:
     def alert(
         self, title: str | None = None, description: str | None = None, level: str = "info"
     ) -> None:
-        """Draw attention to something; level is `debug`, `info`, `warn` or `error`, in any case."""
+        """Report something that needs attention; `level` is `debug`, `info`, `warn` or `error`."""
         known = level.lower() if isinstance(level, str) else level
         if known not in _ALERT_LEVELS:
             raise ValueError(f"`level` must be one of {', '.join(_ALERT_LEVELS)}, got {level!r}.")
@@ -252,7 +252,7 @@ def build_context(
 def _tracked_or_not(
     info: ClusterInfo | None, rank: int, checkpoint_storage: CheckpointStorage | None
 ) -> Backend:
-    """A script that nobody launched is recorded, by its chief, unless it is not to be."""
+    """Record a script started by hand, on its chief, unless tracking is off."""
     if info is None and rank == 0 and is_tracked():
         from determined.core._tracked_backend import TrackedBackend  # only who records pays for it
 

@@ -1,4 +1,4 @@
-"""Watches the control file of a run, so that asking what it says costs nothing."""
+"""Watches the control file of a run, so that reading its content costs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend of a script that asked the platform for its ids: journal, heartbeat, and its end."""
+"""The backend of a detached script, which got ids from the platform: journal, heartbeat, end."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ class DistributedContext:
     def failure(self) -> PeerFailedError | None:
         """The failure of another rank (or of this one) that ended the job's collectives, if any.
 
-        Known without calling a collective, so a long computation can look at it.
+        Available without a collective, so a long computation can check it.
         """
         failure = self._trouble.failure
         return failure.as_error() if failure else None
@@ -247,7 +247,7 @@ class DistributedContext:
 
     @property
     def last_collective(self) -> str:
-        """What this rank entered last, for reports about a job that hangs."""
+        """The collective that this rank entered last, for hang reports."""
         groups = {"": self._group, "local: ": self._local_group}
         return "; ".join(name + g.last_entered for name, g in groups.items() if g) or "none"
 
@@ -257,7 +257,7 @@ class DistributedContext:
             self._trouble.report(Failure.from_exception(self.rank, error))
 
     def close(self, error: BaseException | None = None) -> None:
-        """Leave the job; calling it again does nothing. With `error`, all others are told."""
+        """Leave the job; calling it again does nothing. With `error`, all others are notified."""
         if self._closed:
             return
         if error is not None:

@@ -1,4 +1,4 @@
-"""Where a chief lets the other ranks in: listening sockets, each with the key to show there."""
+"""Where the chief accepts the other ranks: listening sockets, each with its own key."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def admit(
     advice: str,
     give_up: Callable[[], None] = lambda: None,
 ) -> None:
-    """Let members in until none is missing. Strangers are turned away, and hold up nobody.
+    """Accept members until none is missing. Strangers are rejected, and delay nobody.
 
-    `give_up` is called now and then while nobody has come, and may raise.
+    `give_up` is called now and then while nobody has connected, and may raise.
     """
     refused: list[RefusedError] = []
 

@@ -1,4 +1,4 @@
-"""A count at which all ranks stop, agreed on in the background while they go on counting.
+"""A count at which all ranks stop, agreed on in the background while they keep training.
 
 A collective between batches would be in the way of those in the user's own code: a rank may sit in
 one of them until another rank begins its next batch. So the threads that listen to the other ranks

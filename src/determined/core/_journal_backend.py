@@ -1,4 +1,4 @@
-"""The backend of a run that the platform started: reports go to a journal, orders come by file."""
+"""The backend of a run started by the platform: a journal for reports, a file for instructions."""
 
 from __future__ import annotations
 

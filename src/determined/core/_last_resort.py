@@ -1,4 +1,4 @@
-"""End a process whose main thread does not listen any more.
+"""End a process whose main thread no longer responds.
 
 Handlers written in Python run in the main thread, and only between two of its instructions: inside
 a collective of torch that nobody completes they never get a turn. So threads watch for the two

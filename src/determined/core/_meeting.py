@@ -1,4 +1,4 @@
-"""How the ranks of one job find each other: one listens, the others come.
+"""How the ranks of one job find each other: one listens, the others connect.
 
 On one machine the chief listens on a free loopback port and leaves address and a random secret in
 a file that only this user can read; its name is the job's. Ranks of one launcher know that name, so

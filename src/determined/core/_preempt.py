@@ -1,4 +1,4 @@
-"""PreemptContext: whether training should stop now, save and leave."""
+"""PreemptContext: whether training should save a checkpoint and stop now."""
 
 from __future__ import annotations
 

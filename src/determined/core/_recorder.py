@@ -1,4 +1,4 @@
-"""Records a run that nobody launched, in the inbox of the user's home and beside the training.
+"""Records a run that the platform did not start: in the home's inbox, from a background thread.
 
 Training only hands records over. A thread writes them a moment later, so a disk that is slow, full
 or not there costs no time and no run; a process that is killed loses that moment at most.

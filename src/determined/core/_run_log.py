@@ -1,4 +1,4 @@
-"""The log of a run that keeps its own: lines with the time at which they came."""
+"""The log of a run that writes its own: lines with timestamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One checkpoint from many ranks: who contributes which file, and what must agree."""
+"""One checkpoint from many ranks: which rank contributes which file, and what must agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of what the machine does: one collector per group, each independent of the others."""
+"""System metrics: one collector per group, each independent of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend of a script that nobody launched: a local run that is recorded as well."""
+"""The backend of a script started by hand: a local run that is recorded as well."""
 
 from __future__ import annotations
 

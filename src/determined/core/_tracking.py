@@ -1,4 +1,4 @@
-"""Which scripts are recorded without being asked, as what, and how their end is told."""
+"""Which scripts are recorded automatically, as what, and how their end is described."""
 
 from __future__ import annotations
 

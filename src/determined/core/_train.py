@@ -1,4 +1,4 @@
-"""TrainContext: what a training run tells about itself."""
+"""TrainContext: report the metrics, progress and metadata of a training run."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class TrainContext:
         self._backend.set_best_tracking(metric, smaller_is_better, best)
 
     def _describe_run(self, description: RunDescription) -> None:
-        """Training begins: say what it is to whoever keeps a record of it."""
+        """Announce that training begins, and what it is, to the backend."""
         self._backend.describe_run(description)
 
     def _note_failure(self, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""A report when training makes no progress: what every rank is doing, before anybody gives up.
+"""Hang reports: what every rank is doing when training makes no progress.
 
 The loop says what it does (`beat`); a thread looks at it now and then. Ranks that wait for each
 other cannot talk through collectives, so they share small files: a status of each rank, and one
@@ -36,7 +36,7 @@ _Beat = tuple[str, int | None, float]
 
 
 class Watchdog:
-    """Writes a report when `beat` has not been called for `timeout_seconds`, and goes on watching.
+    """Writes a report when `beat` has not been called for `timeout_seconds`, and keeps watching.
 
     Args:
         directory: where ranks share their status and reports; the same for all ranks of a job.

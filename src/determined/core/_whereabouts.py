@@ -20,7 +20,7 @@ _LIBRARIES = ("/site-packages/", "/dist-packages/", f"{Path(__file__).parents[1]
 
 
 def whereabouts() -> str:
-    """Say in one line where the main thread is: this tells a late rank from those that wait."""
+    """Say in one line where the main thread is: to tell a late rank from waiting ones."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     stack = []
     while frame is not None:

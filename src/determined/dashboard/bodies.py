@@ -1,4 +1,4 @@
-"""What a verb carries, checked by the JSON schema that also describes it. Pure.
+"""Request bodies, checked by the JSON schema that also describes them. Pure.
 
 Only the words of JSON schema that endpoints use are known here.
 """

@@ -1,4 +1,4 @@
-"""Who may come in: the one place that looks at hosts, cookies, tokens, origins and sizes.
+"""Access control: the one place that checks hosts, cookies, tokens, origins and sizes.
 
 A browser comes with the token of the printed address once, and gets a cookie for it. Whoever has
 neither sees nothing. Verbs need a header besides, which a foreign page cannot know. `Host` must be

@@ -1,4 +1,4 @@
-"""A connection that waits for the head of a request only so long, so that nobody can hold many."""
+"""Time limits for request headers, so that slow clients cannot hold many connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a parameter may be: one declaration checks a text that came, and describes it in the schema.
+"""Kinds of parameters: one declaration both checks a value and describes it in the schema.
 
 Each kind is a frozen value with `parse` (text -> value, `BadValue` if it will not do) and `schema`.
 """

@@ -1,4 +1,4 @@
-"""Open pages hear of changes: one watcher for all of them, and only what is new travels.
+"""Live updates for open pages: one watcher for all of them, and only what is new is sent.
 
 The watcher looks twice a second, and only while somebody listens. Listeners never hold each other
 up: what a slow one has not read yet is merged into its next message.

@@ -1,4 +1,4 @@
-"""Search a log by a regular expression, in a process of its own that is ended when it takes long.
+"""Search a log by a regular expression, in a separate process that is killed if it takes too long.
 
 Some expressions take for ever on some lines, and a thread that matches cannot be stopped. Run as a
 script: `python -I log_grep.py`, the request as JSON on stdin, the numbers of the lines as JSON on

@@ -1,4 +1,4 @@
-"""The logs of many runs as one: by time, in pages that can be gone on with from either end.
+"""The logs of many runs as one: by time, in pages that can be continued in both directions.
 
 A line's place is its time, trial, run and number, so the order is the same whoever asks, and a page
 begins where another ended, whatever was written meanwhile.

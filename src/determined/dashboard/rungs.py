@@ -1,4 +1,4 @@
-"""The rungs of a search as a table: who came there, in which order, what became of them. Pure."""
+"""The rungs of a search as a table: which trials reached them, in what order, and what followed."""
 
 from __future__ import annotations
 

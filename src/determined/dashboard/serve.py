@@ -1,4 +1,4 @@
-"""Start the server: pick a port, say where it is, and stay until it is interrupted."""
+"""Start the server: pick a port, print the address, and run until interrupted."""
 
 from __future__ import annotations
 

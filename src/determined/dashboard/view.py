@@ -1,4 +1,4 @@
-"""What endpoints ask: the store if there is one, the supervisor, the slots of this machine."""
+"""What endpoints read from: the store if there is one, the supervisor, this machine's slots."""
 
 from __future__ import annotations
 

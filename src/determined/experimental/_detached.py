@@ -1,4 +1,4 @@
-"""How a script that nobody launched becomes a trial: it asks, and gets the context of one."""
+"""How a script started by hand becomes a trial: it requests ids and gets a trial's context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With what a process is about to leave, as far as it can be known before it is gone."""
+"""The exit status that this process is about to have, as far as it can be known in advance."""
 
 from __future__ import annotations
 

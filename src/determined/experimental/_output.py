@@ -1,4 +1,4 @@
-"""What a script prints goes to the log of its run as well."""
+"""Copy what a script prints to the log of its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training processes say and the supervisor reads: append-only files of checked records.
+"""What training processes report to the supervisor: append-only files of checksummed records.
 
 Nothing here knows who writes or why, and nothing but the standard library is needed. Read
 `_records.py` first (what can be said), then `_file.py` (how it stands in a file), then

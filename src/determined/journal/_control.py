@@ -1,4 +1,4 @@
-"""The control file: what the platform wants a run to know, the other way round than a journal."""
+"""The control file: what the platform tells a run, in the opposite direction of a journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inbox of a home: one folder for each process that trains without having been started there.
+"""The inbox of a home: one folder for each training process that was started by hand.
 
     journal     what it says; locked for as long as it lives
     log         what it logs, with `log.times`

@@ -1,5 +1,5 @@
 """Start a training script as one process per slot.
 
-`torch_distributed.py` is the command: it runs torchrun and tells how it ended. `wrap_rank.py` runs
+`torch_distributed.py` is the command: it runs torchrun and reports its end. `wrap_rank.py` runs
 one worker and tags its output. The training library itself is not imported here.
 """

@@ -1,4 +1,4 @@
-"""Start a script as one process per slot, with torchrun, and tell how it ended.
+"""Start a script as one process per slot, with torchrun, and report how it ended.
 
     python -m determined.launch.torch_distributed [[TORCH_OVERRIDES...] --] SCRIPT...
     python -m determined.launch.torch_distributed [[TORCH_OVERRIDES...] --] --trial TRIAL

@@ -1,4 +1,4 @@
-"""Trials side by side: what sets them apart, and how far each came. Pure but for its questions."""
+"""Trials side by side: how they differ, and how far each got. Pure except for its queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fills the gaps of a configuration that is given to a door: this moment, this machine."""
+"""What fills in missing values of a submitted configuration: the time, and this machine."""
 
 from __future__ import annotations
 

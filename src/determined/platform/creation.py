@@ -1,4 +1,4 @@
-"""What an experiment was created from, in its folder: records can be made anew from it.
+"""What an experiment was created from, stored in its folder so that records can be rebuilt.
 
 creation.json   configuration, code, owner; 0600, for configurations may hold secrets
 """

@@ -1,4 +1,4 @@
-"""A trial once more, in this terminal: same code, hyperparameters, environment and checkpoint.
+"""Rerun a trial in this terminal: same code, hyperparameters, environment and checkpoint.
 
 It has no run folder, so the training side reports to nobody, and its checkpoints go to a folder
 that is thrown away: whatever happens here, the experiment does not hear of it.

@@ -1,4 +1,4 @@
-"""What a home takes on disk, and what of it nobody needs any more."""
+"""The disk usage of a home, and what of it is no longer needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bring a checkpoint to a folder of the user's: whole, or not at all.
+"""Download a checkpoint into a folder: completely, or not at all.
 
 `metadata.json` is there only once everything else is.
 """

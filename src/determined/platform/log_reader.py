@@ -1,4 +1,4 @@
-"""Read the log of a run: lines by number, from the end, or from a time on, with what they tell."""
+"""Read the log of a run: lines by number, from the end, or from a time on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models and their versions: the verbs and the questions, for every door."""
+"""Models and their versions: commands and queries, for every client."""
 
 from __future__ import annotations
 

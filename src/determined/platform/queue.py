@@ -1,4 +1,4 @@
-"""Who runs on which slot, who waits, and why, as the store tells it."""
+"""Which trial runs on which slot, which ones wait, and why, according to the store."""
 
 from __future__ import annotations
 

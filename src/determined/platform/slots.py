@@ -100,7 +100,9 @@ def free_ports(count: int = 3, taken: Collection[int] = ()) -> list[int]:
             return found
         if port not in taken and _is_free(port):
             found.append(port)
-    raise OSError(f"There are not {count} free ports from {_PORTS.start} to {_PORTS.stop - 1}.")
+    raise OSError(
+        f"There are fewer than {count} free ports from {_PORTS.start} to {_PORTS.stop - 1}."
+    )
 
 
 def count_cores() -> int:

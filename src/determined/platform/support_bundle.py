@@ -1,4 +1,4 @@
-"""Everything about one trial in one archive, for somebody who is to find out what went wrong.
+"""Everything about one trial in one archive, to find out what went wrong.
 
 Secrets of the configuration are masked; the environment of the run is not part of it.
 """

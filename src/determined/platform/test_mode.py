@@ -1,4 +1,4 @@
-"""One batch of an experiment, through the real platform, in a home of which nothing stays.
+"""One batch of an experiment, through the real platform, in a temporary home.
 
 A trial class and `Trainer.fit` stop after one batch by themselves (`DET_TEST_MODE`), the operation
 of a Core API script is one batch long, and whoever still trains after its first reports is asked to

@@ -1,4 +1,4 @@
-"""Workspaces and projects: the verbs and the questions, for every door."""
+"""Workspaces and projects: commands and queries, for every client."""
 
 from __future__ import annotations
 

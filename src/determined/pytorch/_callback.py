@@ -1,6 +1,6 @@
-"""The hooks that a callback may fill in, and which callbacks fill in which.
+"""The hooks that a callback may override, and which callbacks override which.
 
-That is found once, so that a hook nobody wants costs nothing.
+This is looked up once, so that unused hooks cost nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logger = logging.getLogger("determined.pytorch")
 
 
 class PyTorchCallback:
-    """Base class of callbacks; override what you need.
+    """Base class of callbacks; override the hooks you need.
 
     `trial.build_callbacks()` returns the instances by name; the name keys their state in
     checkpoints. Hooks run on every rank, in the order of that dictionary, unless said otherwise. A
@@ -25,13 +25,13 @@ class PyTorchCallback:
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
-        """Run first of all, before the data loaders are built."""
+        """Run first, before the data loaders are built."""
 
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
-        """Run when a checkpoint was read and nothing restored yet; `checkpoint` may be edited."""
+        """Run after a checkpoint is read, before it is restored; `checkpoint` may be edited."""
 
     def on_training_start(self) -> None:
-        """Run after state was restored, before the first validation or batch."""
+        """Run after the state is restored, before the first validation or batch."""
 
     def on_training_epoch_start(self, epoch_idx: int) -> None:
         """Run before the first batch of an epoch. Not run again when a run resumes inside it."""
@@ -50,10 +50,10 @@ class PyTorchCallback:
     def on_training_workload_end(
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        """Run when training metrics were reported, with the chief's values on every rank."""
+        """Run after training metrics are reported, with the chief's values on every rank."""
 
     def on_validation_start(self) -> None:
-        """Run when a validation begins; models are in evaluation mode already."""
+        """Run when a validation begins; models are already in evaluation mode."""
 
     def on_validation_epoch_start(self) -> None:
         """Run before the first `evaluate_batch`. Not run with `evaluate_full_dataset`."""
@@ -93,7 +93,7 @@ class PyTorchCallback:
         """
 
     def on_trial_shutdown(self) -> None:
-        """Run when `fit` ends for whatever reason, in reverse order of the callbacks."""
+        """Run when `fit` ends for any reason, in reverse order of the callbacks."""
 
 
 _HOOKS = [name for name in vars(PyTorchCallback) if name.startswith("on_")]

@@ -63,7 +63,7 @@ def identity_of(context: PyTorchTrialContext) -> Identity:
 
 
 def place_curves(context: PyTorchTrialContext, is_continued: bool) -> None:
-    """Have TensorBoard files go on where those of the run are; for all ranks."""
+    """Continue the run's TensorBoard files in their folder, for all ranks."""
     assert context._run_id is not None, "hold_run() comes first"
     context._core.train._name_tensorboard_run(file_name(context._run_id), is_continued)
 

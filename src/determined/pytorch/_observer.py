@@ -1,4 +1,4 @@
-"""Who looks at a fit from the inside: the time profile, and the proof of `verify_resume`.
+"""Observers inside a fit: the time profile, and the trace of `verify_resume`.
 
 The loop, the context, the callbacks, the data and the saver hand their calls to `watch` and call
 what they get back. By default that is the call itself, so a run that nobody watches pays nothing.

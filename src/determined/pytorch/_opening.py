@@ -108,7 +108,7 @@ def open_run(
 
 
 def _take_run(stack: contextlib.ExitStack, fit: Fit) -> Watchdog:
-    """See that all ranks ask for the same, and that this run is nobody else's."""
+    """Check that all ranks ask for the same, and that no other process trains this run."""
     context, plan, core = fit.context, fit.plan, fit.context._core
     agree(context.distributed, "fit", plan.shared)
     watchdog = start_watchdog(stack, core)
@@ -213,7 +213,7 @@ def _open_training_data(loader: Any, fit: Fit, start: int, saved: SavedRun | Non
 
 
 def _check_no_epochs(plan: FitPlan) -> None:
-    """Refuse to train for epochs whose length nobody knows: that would never end."""
+    """Refuse to train for epochs of unknown length: that would never end."""
     why = "the number of training batches is unknown"
     if isinstance(plan.max_length, Epoch):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What somebody else than the script decides about its `init` and `fit`.
+"""Overrides of a script's `init` and `fit` from outside.
 
 A tool that runs a user's script as it is, such as `verify_resume`, installs its own decisions with
 `overriding` around it; `init` and `Trainer.fit` ask for them. `DET_TEST_MODE=1` does the same from

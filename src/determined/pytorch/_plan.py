@@ -71,7 +71,7 @@ class FitPlan:
         return int(self.max_length.value)
 
     def batches(self, epoch_length: int) -> int | None:
-        """Return how many batches that is, None if nobody knows."""
+        """Return how many batches that is; None if unknown."""
         if self.test_mode:
             return None
         if isinstance(self.max_length, Batch):
@@ -238,7 +238,7 @@ def _checkpoint_of_trial(asked: str | None, context: PyTorchTrialContext) -> str
 
 
 def _check_kept(keep_last: Any, keep_best: Any, metric: str | None) -> None:
-    """Check how many checkpoints to keep, and that somebody knows which are the best."""
+    """Check how many checkpoints to keep, and that there is a metric to rank them by."""
     check_count("keep_last", keep_last, at_least=1, optional=True)
     check_count("keep_best", keep_best, optional=True)
     if keep_best and metric is None:

@@ -1,4 +1,4 @@
-"""What the parts of a `fit` share: who takes part in it, and where its run stands."""
+"""What the parts of a `fit` share: the participants, and the position of the run."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class TrainUnit:
             return hash(type(self))
 
     def should_stop(self, step_num: int) -> bool:
-        """Say whether the unit is reached after `step_num` finished batches or epochs."""
+        """Return whether the unit is reached after `step_num` finished batches or epochs."""
         value = self.value
         if isinstance(value, numbers.Integral):
             return value < 1 or (step_num != 0 and step_num % int(value) == 0)
@@ -147,7 +147,7 @@ _ORDER = (
 
 
 class Schedule:
-    """Tells which boundaries a batch reaches, and when to look next."""
+    """Knows which boundaries a batch reaches, and when to look next."""
 
     def __init__(
         self, units: Mapping[_TrainBoundaryType, TrainUnit], epoch_length: int, every_batch: bool

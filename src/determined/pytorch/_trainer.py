@@ -1,4 +1,4 @@
-"""The front door: `init()` makes a context, `Trainer.fit` trains a trial in it."""
+"""The entry point: `init()` creates a context, `Trainer.fit` trains a trial in it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def init(
 ) -> Generator[PyTorchTrialContext, None, None]:
     """Create the context of a trial; use it as `with pytorch.init() as context:` on every rank.
 
-    Under torchrun the process group is started (and ended) here unless the script did so.
+    Under torchrun, this starts the process group (and later destroys it), unless the script did.
     If SIGTERM, SIGHUP or Ctrl-C stopped training, the process exits with 128 + the signal's
     number.
 
@@ -104,8 +104,8 @@ def init(
             long to train, such as `--epochs`, do not count (see the page on checkpoints).
         allow_pickle: Load checkpoints that need more than tensors and plain values. This can run
             code from the checkpoint: only for files you trust.
-        trusted_classes: Classes of yours whose objects checkpoints may hold, in the `state_dict` of
-            a callback, say. Loading makes such objects, and runs no other code.
+        trusted_classes: Your own classes whose objects checkpoints may contain, for example in the
+            `state_dict` of a callback. Loading creates such objects, and runs no other code.
         device: Where to train; by default the accelerator of this rank, else the CPU.
     """
     if not is_whole_number(aggregation_frequency) or aggregation_frequency < 1:
@@ -208,8 +208,8 @@ class Trainer:
     Attributes:
         latest_checkpoint: The newest checkpoint of the run: the last one that `fit` saved (known to
             the chief only, if it raised), else the one it continued from. A path where the storage
-            is local, else an id. Both `fit` and, for a path, `load_trial_from_checkpoint_path` take
-            it.
+            is local, else an id. `fit` accepts it, and so does `load_trial_from_checkpoint_path` if
+            it is a path.
         latest_metrics: The metrics of the last validation, on the chief.
     """
 
@@ -225,8 +225,8 @@ class Trainer:
     def best_checkpoint(self) -> str | None:
         """The run's checkpoint with the best `metric` of `fit`, named like `latest_checkpoint`.
 
-        None without a metric, or if no checkpoint was validated. Asks the storage each time, and
-        verifies what it returns; ask on the chief where other ranks cannot see the storage.
+        None without a metric, or if no checkpoint was validated. Reads the storage each time and
+        verifies the result; call it on the chief if other ranks cannot reach the storage.
         """
         if self._plan is None or self._plan.metric is None:
             return None
@@ -242,10 +242,10 @@ class Trainer:
         begin_on_batch: int = 0,
         end_after_batch: int | None = None,
     ) -> None:
-        """Configure profiling for the next `fit`; the last call counts.
+        """Configure profiling for the next `fit`; the last call wins.
 
         Args:
-            sync_timings: Wait for the accelerator at the end of each timing, so that each part gets
+            sync_timings: Synchronize with the accelerator after each timing, so that each part gets
                 its own time. Slows training down a little.
             enabled: Whether to measure at all; `fit(profiling_enabled=True)` does so too.
             begin_on_batch: First batch to measure, counted from the start of the trial.
@@ -282,7 +282,7 @@ class Trainer:
     ) -> None:
         """Train the trial.
 
-        The order of things, on every rank:
+        What happens, in this order, on every rank:
 
             restore the checkpoint; validate (if step_zero_validation)
             until max_length is reached:
@@ -311,7 +311,8 @@ class Trainer:
                 the end, `profile.json` and curves in the TensorBoard directory.
             metric: Validation metric that `best` compares; by default the configuration's
                 `searcher.metric`.
-            smaller_is_better: Its direction; by default the configuration's, else True.
+            smaller_is_better: Whether to minimize it; by default as in the configuration, else
+                True.
             async_checkpoint: Write checkpoints in the background. Callbacks that need the files
                 make saves wait anyway.
             on_checkpoint_error: `raise`, or `continue` training when a checkpoint cannot be
@@ -322,8 +323,8 @@ class Trainer:
             sanity_validation: Run the validation on this many batches before training, so that a
                 mistake in it shows at once. Leaves no trace: no hooks, no reports, and random
                 states, reducers and weights as they were. Not with `evaluate_full_dataset`.
-            keep_last: How many of the run's newest checkpoints to keep; older ones are deleted when
-                a new one is safe. By default all, or 1 if `keep_best` is given.
+            keep_last: How many of the run's newest checkpoints to keep; older ones are deleted once
+                a new one is saved. By default all, or 1 if `keep_best` is given.
             keep_best: How many of those with the best `metric` to keep in addition. By default all,
                 or 1 if `keep_last` is given.
             limit_validation_batches: Validate at most this many batches on each rank.
@@ -373,7 +374,7 @@ class Trainer:
         limit_validation_batches: int | None = None,
         progress: bool | None = None,
     ) -> dict[str, Any]:
-        """Validate the trial as it is now, or as of a checkpoint, and return the metrics.
+        """Validate the trial as it is now, or from a checkpoint, and return the metrics.
 
         Every rank must call it, and all get the metrics, as plain numbers. Nothing is trained,
         saved or reported, and the random state is not affected. A checkpoint's

@@ -1,4 +1,4 @@
-"""The contract that users fill in."""
+"""The trial class that users implement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PyTorchTrial(LegacyTrial):
-    """What to train and how one batch is trained; subclass it and pass an instance to `Trainer`.
+    """What to train, and how to train one batch; subclass it and pass an instance to `Trainer`.
 
     In `__init__`, create models, optimizers and schedulers, in this order, and pass each through
     `context.wrap_model`, `context.wrap_optimizer`, `context.wrap_lr_scheduler`: what is wrapped is
@@ -30,7 +30,7 @@ class PyTorchTrial(LegacyTrial):
 
     @abc.abstractmethod
     def __init__(self, context: PyTorchTrialContext) -> None:
-        """Build the parts of the trial; subclasses need not call this one."""
+        """Build the models and optimizers; subclasses need not call this one."""
 
     @abc.abstractmethod
     def train_batch(
@@ -43,14 +43,14 @@ class PyTorchTrial(LegacyTrial):
         they are copied to the CPU once per report, not per batch.
 
         Args:
-            batch: What the training loader gave, on the device.
+            batch: A batch of the training loader, on the device.
             epoch_idx: Epochs finished since the start of the trial.
-            batch_idx: Batches that this rank finished since the start of the trial, never reset.
+            batch_idx: Batches this rank has finished since the start of the trial; never reset.
         """
 
     @abc.abstractmethod
     def build_training_data_loader(self) -> DataLoader | torch.utils.data.DataLoader[Any]:
-        """Return the loader of training data, normally a `determined.pytorch.DataLoader`.
+        """Return the training data loader, normally a `determined.pytorch.DataLoader`.
 
         `batch_size` is per slot: `context.get_per_slot_batch_size()`.
         """
@@ -58,7 +58,7 @@ class PyTorchTrial(LegacyTrial):
     def build_validation_data_loader(
         self,
     ) -> DataLoader | torch.utils.data.DataLoader[Any] | None:
-        """Return the loader of validation data, normally a `determined.pytorch.DataLoader`.
+        """Return the validation data loader, normally a `determined.pytorch.DataLoader`.
 
         Without it, or if it returns None, there is no validation.
         """
@@ -81,12 +81,12 @@ class PyTorchTrial(LegacyTrial):
     ) -> dict[str, Any]:
         """Return the metrics of the whole validation set. Runs on the chief only.
 
-        Batches come as the loader makes them; move them with `context.to_device`.
+        Batches are not moved to the device; use `context.to_device`.
         """
         return None  # type: ignore[return-value]  # the base is never called
 
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
-        """Return how `evaluate_batch` metrics are reduced: one for all, or one per metric name."""
+        """Return the reducer of `evaluate_batch` metrics: one for all, or one per metric name."""
         return Reducer.AVG
 
     def get_batch_length(self, batch: Any) -> int:

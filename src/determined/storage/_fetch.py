@@ -1,4 +1,4 @@
-"""Bring a checkpoint into a folder of the user: checked, then moved into place in one go."""
+"""Download a checkpoint into a user's folder: verified, then moved into place at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands hidden beside checkpoints: stages being written, trash being removed, locks."""
+"""Hidden files next to checkpoints: stages being written, trash being removed, locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who uses a folder right now: advisory locks that the kernel drops when a process dies."""
+"""Which process is using a folder: advisory locks that the kernel releases when it dies."""
 
 from __future__ import annotations
 

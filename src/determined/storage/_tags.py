@@ -1,4 +1,4 @@
-"""Which checkpoints of a folder belong to which run: empty files that spare a look at each."""
+"""Which checkpoints of a folder belong to which run: empty files that save looking into each."""
 
 from __future__ import annotations
 

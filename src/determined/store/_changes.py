@@ -1,4 +1,4 @@
-"""What changed since the last look, at the cost of what is new: for pages that are open.
+"""What changed since the last check, at a cost proportional to what is new: for open pages.
 
 Reports, events and commands grow by numbers, so the new ones are found by number. Everything else
 that can change belongs to experiments and trials that are not over: those are few, and compared.

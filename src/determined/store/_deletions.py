@@ -1,4 +1,4 @@
-"""Checkpoints that are to lose files: noted first, so that the deletion survives any crash."""
+"""Deletions of checkpoint files: recorded first, so that they survive any crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Care for the store: is it whole, how large is it, a copy to keep."""
+"""Maintain the store: integrity checks, size, backups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting a store together again: what could be read of the old one, and what folders tell."""
+"""Rebuild a store from what could be read of the old one, and from folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reports of one metric come to: the last value and, for numbers, their statistics."""
+"""The summary of one metric: the last value and, for numbers, their statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial's reports come to: rows, summaries, best and latest validation."""
+"""What follows from a trial's reports: rows, summaries, best and latest validation."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ def test_halving_progress() -> None:
         ({"max_trials": 0}, "searcher.max_trials"),
         ({"max_trials": True}, "searcher.max_trials"),
         ({"max_time": None}, "searcher.max_time: this key is required"),
-        ({"num_rungs": 600}, "searcher.num_rungs: 600 rungs, .* Take 504 or fewer"),
+        ({"num_rungs": 600}, "searcher.num_rungs: 600 rungs, .* Use 504 or fewer"),
         (
             {"name": "adaptive_asha", "bracket_rungs": [2, 700]},
             "searcher.bracket_rungs: 700 rungs",
@@ -373,5 +373,5 @@ def test_nothing_starts_while_the_experiment_is_being_canceled() -> None:
 def test_an_unknown_trial_is_an_error_that_says_so() -> None:
     search = Script(halving())
     search.start()
-    with pytest.raises(ValueError, match="none of the 2 trials"):
+    with pytest.raises(ValueError, match="not one of the 2 trials"):
         search.hear(e.TrialExited("nobody"))

@@ -1,4 +1,4 @@
-"""Look at checkpoints: list, describe, download, verify."""
+"""Inspect checkpoints: list, describe, download, verify."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people call an experiment, and how it is scheduled."""
+"""Names, labels and scheduling settings of experiments."""
 
 from __future__ import annotations
 

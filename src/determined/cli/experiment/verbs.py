@@ -1,4 +1,4 @@
-"""Verbs that change how an experiment lives."""
+"""Commands that change the state of an experiment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _verb(
     act: Callable[[Service, int], None],
     aliases: tuple[str, ...] = (),
 ) -> None:
-    """Add a verb that takes ids and tells that it is done."""
+    """Add a command that takes ids and reports when it is done."""
 
     @experiment.verb(name, aliases=aliases, help=help_text)
     @click.argument("experiment_ids", type=EXPERIMENT_IDS, metavar="ID[,ID...]")

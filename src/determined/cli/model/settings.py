@@ -1,4 +1,4 @@
-"""What people write about a model and its versions."""
+"""Descriptions, labels, names, comments and notes of models and versions."""
 
 from __future__ import annotations
 

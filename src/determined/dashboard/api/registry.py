@@ -1,4 +1,4 @@
-"""What can be done to models: the verbs of the platform's registry.
+"""Actions on models: the commands of the platform's model registry.
 
 They stand apart from the questions: a name may hold slashes, so paths with more behind the name
 must come first.

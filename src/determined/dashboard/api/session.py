@@ -1,4 +1,4 @@
-"""Who is there: this home, its supervisor, its slots."""
+"""This session: the home, its supervisor, its slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine did meanwhile, and where the time of a trial went."""
+"""The system metrics and the profile of a trial."""
 
 from __future__ import annotations
 

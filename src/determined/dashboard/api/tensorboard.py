@@ -1,4 +1,4 @@
-"""Trials in TensorBoard: started when it is asked for, never by looking."""
+"""Trials in TensorBoard: started on request, never by viewing a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done: the verbs of the platform's service, which the supervisor carries out.
+"""Actions: the commands of the platform's service, which the supervisor carries out.
 
 An answer comes when the supervisor has taken note. What became of it shows as changes of state.
 """

@@ -1,4 +1,4 @@
-"""The registry of models: names for checkpoints that are to stay."""
+"""The model registry: models and their versions, which are protected checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the end of a log tells about a failure: the traceback to blame, and the last lines."""
+"""What the end of a log says about a failure: the relevant traceback, and the last lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on this machine: a keeper process for each, that outlives whoever started it."""
+"""Runs on this machine: each has a keeper process that outlives the process that started it."""
 
 from __future__ import annotations
 

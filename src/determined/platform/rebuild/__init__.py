@@ -1,4 +1,4 @@
-"""A new store from what is left of the old one and from what the folders of a home tell.
+"""Rebuild a store from what is left of the old one and from the folders of a home.
 
     folders.py   what stands in the folders of experiments and runs (only looks)
     records.py   from there to records of experiments, trials and runs

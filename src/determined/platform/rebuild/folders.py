@@ -1,4 +1,4 @@
-"""What the folders of a home tell of experiments, trials and runs. Only looks."""
+"""What the folders of a home say about experiments, trials and runs. Read-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All of it, in an order that can be cut short anywhere: what was begun is begun anew."""
+"""The whole rebuild, in an order that can be interrupted anywhere and started again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what folders tell to records of experiments, trials and runs that the old store lost."""
+"""Turn what folders say into records of experiments, trials and runs that the old store lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a user's search method in a process of its own, so that its crash is its own.
+"""Run a user's search method in a separate process, so that a crash does not spread.
 
 Restoring is repeating: a new process hears all recorded events again, and its answers must be
 those on record.

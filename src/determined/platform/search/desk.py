@@ -1,4 +1,4 @@
-"""Where search methods give their orders: trials are drawn, counted and acted upon here."""
+"""What search methods act through: trials are created, counted, stopped and promoted here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a searcher hears (events) and what it says (actions); both are plain data.
+"""The inputs (events) and outputs (actions) of a searcher; both are plain data.
 
 Every action that decides something carries the reason as a sentence, which the platform keeps.
 """

@@ -1,4 +1,4 @@
-"""Notice a script or machine that fails everything, before it uses up all trials."""
+"""Detect a script or machine that fails every trial, before all trials are used up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Successive halving without waiting (ASHA): one bracket that decides as results come in.
+"""Asynchronous successive halving (ASHA): one bracket that decides as results come in.
 
 Stopping form (`stop_once: true`): at a rung, a trial goes on if it is among the best 1/divisor of
 the results there so far, else it ends. Promotion form (`stop_once: false`): else it pauses, and

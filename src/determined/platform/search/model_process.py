@@ -1,4 +1,4 @@
-"""Ask a model in a process of its own: it takes time and memory that a supervisor has not."""
+"""Run a model in a separate process: it needs more time and memory than a supervisor has."""
 
 from __future__ import annotations
 

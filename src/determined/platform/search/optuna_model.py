@@ -1,4 +1,4 @@
-"""Proposals from optuna's samplers, asked in memory: no study is kept, so none can be lost.
+"""Proposals from optuna's samplers, computed in memory: no study is stored, so none can be lost.
 
 Each question builds the sampler anew from a seed and from results, so that an answer depends on
 nothing else. Only public samplers are used; the storage that they expect is a list.

@@ -1,4 +1,4 @@
-"""Who chooses the next sample: the random stream, or a model on the results of the rungs.
+"""What chooses the next sample: the random stream, or a model of the results at the rungs.
 
 What a model proposed is kept with the event that asked for it; a replay reads it there.
 """

@@ -1,4 +1,4 @@
-"""Keep what a model proposes apart from what was tried: nearly the same trial teaches little."""
+"""Keep a model's proposals away from earlier trials: near-duplicates teach little."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rung of successive halving: the results that reached it, and who waits there."""
+"""One rung of successive halving: the results that reached it, and the trials paused there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `searcher` section of a configuration as a value that can be trusted."""
+"""The `searcher` section of a configuration as a validated value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose part of a tick failed, so that the next one can do without it."""
+"""Find which part of a tick failed, so that the next tick can leave it out."""
 
 from __future__ import annotations
 

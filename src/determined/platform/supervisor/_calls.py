@@ -1,4 +1,4 @@
-"""Acts on the world outside: tell the user's command or URL that an experiment is over.
+"""Run the user's command, or post to the user's URL, when an experiment has ended.
 
 That somebody is to be told is committed with the end itself, and taken back when it was done: so it
 happens at least once, whatever dies in between. The result is an event of the experiment.

@@ -1,4 +1,4 @@
-"""The verb that lets a finished experiment go on."""
+"""The command that continues a finished experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What doors prepare for experiments: becomes theirs, or is swept away."""
+"""Files prepared for new experiments: claimed by them, or cleaned up."""
 
 from __future__ import annotations
 

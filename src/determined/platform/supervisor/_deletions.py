@@ -1,4 +1,4 @@
-"""Acts on files that are to go: those of checkpoints, then the folders of deleted experiments.
+"""Remove files that are marked for deletion: of checkpoints, then folders of experiments.
 
 What is to go is committed before, and what went is recorded after; whatever dies in between is done
 again. Files that are gone already are no error.

@@ -1,4 +1,4 @@
-"""The verb of scripts that ask for ids of their own, and the verbs that mean nothing to them."""
+"""The command of detached scripts that request ids, and the commands that do not apply to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acts on checkpoints: find those that nothing keeps, then note that they are to go.
+"""Find checkpoints that no rule keeps, and mark them for deletion.
 
 What they are is asked of the store when it is due, so a search that was cut short starts over.
 Whoever came to need one of them meanwhile keeps it. `_deletions.py` deletes the files.

@@ -1,4 +1,4 @@
-"""The verb that puts experiments into another project."""
+"""The command that moves experiments to another project."""
 
 from __future__ import annotations
 

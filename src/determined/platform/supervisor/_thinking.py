@@ -1,4 +1,4 @@
-"""Acts on searches that take their time: they hear their events beside the loop.
+"""Searches that take time to decide: they process their events outside the loop.
 
 Events wait in the store until what they led to is recorded with them, so each counts once. An
 experiment's search hears them in their order, a few at a time; nobody else touches it meanwhile.

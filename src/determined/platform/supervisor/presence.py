@@ -1,4 +1,4 @@
-"""Whether a supervisor is at work for a home, how to start one, and how to wake it."""
+"""Whether a supervisor is running for a home, how to start one, and how to wake it."""
 
 from __future__ import annotations
 

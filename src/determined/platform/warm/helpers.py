@@ -1,4 +1,4 @@
-"""The helpers of one supervisor: started on demand, asked for keepers, thrown away when stale."""
+"""The helpers of one supervisor: started on demand, asked for keepers, replaced when stale."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def averages_weights(callbacks: Mapping[str, PyTorchCallback]) -> bool:
 
 
 def check_export(export: str | None, callbacks: Mapping[str, PyTorchCallback]) -> None:
-    """Refuse to export averages that nobody keeps."""
+    """Refuse to export averages that no callback keeps."""
     if export == EXPORT and not averages_weights(callbacks):
         raise ValueError(
             f"`export={EXPORT!r}` writes averaged weights, but no callback maintains an average: "

@@ -84,7 +84,7 @@ def load_trial_from_checkpoint_path(
 ) -> PyTorchTrial:
     """Build the trial of a checkpoint directory and load the weights of its models.
 
-    Only the models are restored; to continue training pass the checkpoint to `fit`. Without
+    Only the models are restored; to continue training, pass the checkpoint to `fit`. Without
     `trial_class`, the class is imported from the code in the checkpoint: give it for files that you
     do not trust. An import that such code runs only later looks among the modules of this process.
 

@@ -1,4 +1,4 @@
-"""Where a run stands while user code is in charge, so that an error can be saved around.
+"""The position of a run while user code executes, so that an error can be recovered from.
 
 Random states are noted before each batch only of those generators that batches were seen to move:
 reading all of them would cost more than a small batch.
@@ -66,7 +66,7 @@ class Moment:
         return self._start
 
     def random_states(self) -> tuple[dict[str, Any], list[str]]:
-        """Return those of the last finished batch, and the names of those that nobody knows."""
+        """Return those of the last finished batch, and the names of those that are unknown."""
         now = rng_state()
         if self.stage is Stage.BETWEEN:
             return now, []

@@ -1,4 +1,4 @@
-"""Arrays and numbers of numpy from pickles that nobody vouches for.
+"""Read numpy arrays and numbers from untrusted pickles.
 
 numpy's own functions for this trust their arguments: a made-up dtype is enough to have it take
 bytes of the file for pointers to objects. These stand-ins take numbers, text and bytes only, and

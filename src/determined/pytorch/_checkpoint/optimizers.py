@@ -1,4 +1,4 @@
-"""Whether the state of an optimizer is one that another optimizer can continue."""
+"""Whether an optimizer can continue from the saved state of another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def optimizer_name(optimizer: Optimizer) -> str:
 def check_optimizer(
     optimizer: Optimizer, saved: Mapping[str, Any], index: int, saved_name: str | None
 ) -> None:
-    """Raise if `saved`, the state of an optimizer `saved_name`, cannot go on in `optimizer`."""
+    """Raise if `optimizer` cannot continue from `saved`, the state of an optimizer `saved_name`."""
     name = optimizer_name(optimizer)
     groups, saved_groups = optimizer.param_groups, saved.get("param_groups", [])
     if not all(isinstance(group, Mapping) and "params" in group for group in saved_groups):

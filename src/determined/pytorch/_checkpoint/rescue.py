@@ -31,7 +31,7 @@ _WORDS = {
 
 
 class Rescue:
-    """Saves a checkpoint when an exception leaves its `with` block; the exception goes on.
+    """Saves a checkpoint when an exception leaves its `with` block; the exception propagates.
 
     With several ranks nothing is saved: the others may be dead, or busy in a collective.
     """

@@ -1,4 +1,4 @@
-"""From a checkpoint's files to a run that goes on: found first, restored when the data is open."""
+"""Resume a run from a checkpoint: find it first, restore it when the data is open."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ logger = logging.getLogger("determined.pytorch")
 class SavedRun:
     """A checkpoint whose counters were read, but not its tensors.
 
-    `continues` if the counters go on from it; else it is a warm start of another trial.
+    `continues` if the counters continue from it; else it is a warm start of another trial.
     """
 
     name: str
@@ -57,7 +57,7 @@ class SavedRun:
     continues: bool
 
     def batches_trained(self, trial_id: int) -> int:
-        """Return where the run goes on."""
+        """Return where the run continues."""
         return batches_trained_in(self.counters, trial_id) if self.continues else 0
 
     def continued(self, record: RunRecord) -> RunRecord:
@@ -75,7 +75,7 @@ class SavedRun:
         )
 
     def restore(self, fit: Fit, epoch_length: int) -> tuple[_TrialState, dict[str, Any] | None]:
-        """Load everything; return the counters, and the random states to go on with."""
+        """Load everything; return the counters, and the random states to continue with."""
         context, trial_id = fit.context, fit.context.get_trial_id()
         checkpoint = read_state(self.path, context._allow_pickle)
         checkpoint = join(self.path, checkpoint, context.models, context._allow_pickle)

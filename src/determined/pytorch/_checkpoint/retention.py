@@ -1,4 +1,4 @@
-"""Which of a run's own checkpoints go when a new one is safe."""
+"""Which of a run's own checkpoints to delete once a new one is saved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEYS = ("save_experiment_best", "save_trial_best", "save_trial_latest")
 
 
 class Retention:
-    """Deletes what nobody asked to keep; a deletion that fails never stops training."""
+    """Deletes what no rule keeps; a failed deletion never stops training."""
 
     def __init__(
         self,

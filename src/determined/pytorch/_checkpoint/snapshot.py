@@ -1,4 +1,4 @@
-"""A copy of training state in main memory, so that training goes on while it is written."""
+"""A copy of training state in main memory, so that training continues while it is written."""
 
 from __future__ import annotations
 

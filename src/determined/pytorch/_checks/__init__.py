@@ -1,4 +1,4 @@
-"""What users hand in, checked at the door: an error names it, what was expected and what came.
+"""Validate what users pass in: an error names it, what was expected and what it got.
 
 `arguments.py` checks single values, `trial.py` a whole trial before it trains.
 """

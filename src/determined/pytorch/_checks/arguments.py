@@ -1,4 +1,4 @@
-"""Arguments of users, checked at the door: an error names the argument and what came instead."""
+"""Validate arguments: an error names the argument and what it got instead."""
 
 from __future__ import annotations
 

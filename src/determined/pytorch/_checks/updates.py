@@ -1,4 +1,4 @@
-"""Does training change the weights? Looked at once, after the first updates."""
+"""Does training change the weights? Checked once, after the first updates."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def warn_of_windows(context: PyTorchTrialContext, length: int | None) -> None:
 
 
 def warn_of_strays(context: PyTorchTrialContext, trial: object) -> None:
-    """Name parameters that optimizers update and no wrapped model holds: nobody saves them."""
+    """Name parameters that optimizers update but no wrapped model holds: they are not saved."""
     held = {id(p) for model in context.models for p in model.parameters()}
     for index, optimizer in enumerate(context.optimizers):
         strays = [p for p in parameters_of(optimizer) if id(p) not in held]

@@ -1,4 +1,4 @@
-"""The trial's door to the run: gradients, data and TensorBoard; facts and wrapping are bases."""
+"""The trial's interface to its run: gradients, data, TensorBoard; the rest comes from bases."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
 
     Attributes:
         distributed: Ranks and collectives of this job.
-        device: Where models and batches live.
+        device: The device of models and batches.
         models, optimizers, lr_schedulers: What was wrapped, in order.
         profiler: The torch profiler, once `set_profiler` was called.
         experimental: Settings that may still change.
@@ -183,13 +183,14 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
             optimizer: A wrapped one.
             clip_grads: Called with the list of parameters before the step, after averaging (and,
                 under `use_amp`, after unscaling).
-            auto_zero_grads: Clear the gradients after the step. Needed with aggregation.
+            auto_zero_grads: Clear the gradients after the step. Required with gradient
+                accumulation.
             scaler: The scaler of manual mixed precision; call its `update()` yourself.
             closure: For optimizers such as LBFGS that evaluate the loss themselves: clears the
-                gradients, calls `context.backward(loss)` and returns the loss. One rank only,
-                without aggregation and mixed precision with a scaler.
+                gradients, calls `context.backward(loss)` and returns the loss. On one rank only,
+                without gradient accumulation or a gradient scaler.
             clip_grad_norm: Scale the gradients of this optimizer down so that their norm, over all
-                of its parameters, is at most this; in place of `clip_grads`. Scaled ones are
+                of its parameters, is at most this; replaces `clip_grads`. Scaled gradients are
                 unscaled first.
         """
         if clip_grad_norm is not None:
@@ -340,7 +341,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
     # Data and devices.
 
     def to_device(self, data: Any) -> TorchData:
-        """Copy a nest of tensors and arrays to the device."""
+        """Copy a nested structure of tensors and arrays to the device."""
         return self._copy(data, self.device, self._warned_types)
 
     # TensorBoard and profiling.
@@ -350,7 +351,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         return self._core.train.get_tensorboard_path()
 
     def get_tensorboard_writer(self) -> SummaryWriter:
-        """Return a `SummaryWriter` on this run's directory, the same one each time."""
+        """Return a `SummaryWriter` for this run's directory; every call returns the same one."""
         if self._tbd_writer is None:
             from torch.utils.tensorboard import SummaryWriter
 

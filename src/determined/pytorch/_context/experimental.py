@@ -51,7 +51,7 @@ class PyTorchExperimentalContext:
         logger.info("Data loaders of any type are accepted; their order is not checked.")
 
     def disable_auto_to_device(self) -> None:
-        """Pass batches on unchanged; the trial moves them with `context.to_device`."""
+        """Do not move batches to the device; the trial does, with `context.to_device`."""
         self._auto_to_device = False
         logger.info("Batches are not moved to the device automatically.")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 
 class LRScheduler:
-    """A scheduler together with the rule that steps it; made by `context.wrap_lr_scheduler`."""
+    """A scheduler with the rule for stepping it; created by `context.wrap_lr_scheduler`."""
 
     class StepMode(enum.Enum):
-        """When the trainer steps the scheduler. It never does so between two optimizer updates."""
+        """When the trainer steps the scheduler; never inside an accumulation window."""
 
         STEP_EVERY_EPOCH = 1
         STEP_EVERY_BATCH = 2

@@ -73,11 +73,11 @@ class RunFacts(TrialQuestions):
         return self._exp_conf
 
     def get_experiment_id(self) -> int:
-        """Return the experiment's number; 0 outside the platform."""
+        """Return the experiment's id; 0 outside the platform."""
         return self._core._trial.experiment_id if self._core._trial else 0
 
     def get_trial_id(self) -> int:
-        """Return the trial's number; 0 outside the platform."""
+        """Return the trial's id; 0 outside the platform."""
         return self._core._trial.trial_id if self._core._trial else 0
 
     def get_trial_seed(self) -> int:
@@ -91,11 +91,11 @@ class RunFacts(TrialQuestions):
         return self._steps_completed
 
     def get_enable_tensorboard_logging(self) -> bool:
-        """Say whether metrics go to TensorBoard by themselves."""
+        """Return whether metrics are written to TensorBoard automatically."""
         return self._enable_tensorboard_logging
 
     def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
-        """Choose whether metrics go to TensorBoard by themselves."""
+        """Set whether metrics are written to TensorBoard automatically."""
         assert isinstance(enable_tensorboard_logging, bool), (
             "`enable_tensorboard_logging` must be True or False, got "
             f"{enable_tensorboard_logging!r}."
@@ -105,11 +105,11 @@ class RunFacts(TrialQuestions):
     # Where training is.
 
     def is_epoch_start(self) -> bool:
-        """Say whether the current batch is the first of its epoch."""
+        """Return whether the current batch is the first of its epoch."""
         return self.current_train_batch() % self._epoch_length() == 0
 
     def is_epoch_end(self) -> bool:
-        """Say whether the current batch is the last of its epoch."""
+        """Return whether the current batch is the last of its epoch."""
         return self.current_train_batch() % self._epoch_length() == self._epoch_length() - 1
 
     def current_train_epoch(self) -> int:

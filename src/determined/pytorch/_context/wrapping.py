@@ -31,7 +31,7 @@ _OF_SCALERS = ("scale", "step", "update", "state_dict", "load_state_dict")
 
 
 class WrappedParts(_PyTorchReducerContext):
-    """Everything of `PyTorchTrialContext` that starts with `wrap_`, and what it has wrapped."""
+    """The `wrap_` methods of `PyTorchTrialContext`, and what they have wrapped."""
 
     def __init__(
         self, distributed: DistributedContext, device: torch.device, managed_training: bool
@@ -64,14 +64,14 @@ class WrappedParts(_PyTorchReducerContext):
         """Move a model to the device, distribute and register it. Build optimizers from the result.
 
         Args:
-            model: Any module. One without trainable parameters is registered and left
-                undistributed by DDP.
-            parallel: What to do when there are several ranks. `"ddp"`: each has the whole model.
-                `"fsdp"`: each has a part of it, for models that do not fit a device; weights are
-                gathered unit by unit while they are needed.
+            model: Any module. One without trainable parameters is registered, but not wrapped in
+                DDP.
+            parallel: What to do when there are several ranks. `"ddp"`: each rank has the whole
+                model. `"fsdp"`: each rank has a shard of it, for models that do not fit on one
+                device; weights are gathered unit by unit while they are needed.
             shard_modules: With `"fsdp"`, the submodules that are such units, or a function that
-                says so of a submodule. By default the members of the outermost lists of layers;
-                what is left is one more unit.
+                decides for each submodule. By default the members of the outermost lists of layers;
+                the rest is one more unit.
             compile: True, or the arguments of `torch.compile`; checkpoints are the same either way.
             **options: Passed to torch's DistributedDataParallel, or to its `fully_shard`
                 (`reshard_after_forward`, `mp_policy`, `offload_policy`).
@@ -121,7 +121,7 @@ class WrappedParts(_PyTorchReducerContext):
 
         Args:
             optimizer: Built from the parameters of wrapped models.
-            backward_passes_per_step: Kept for older trials; torch needs no such hint.
+            backward_passes_per_step: Accepted for older trials; torch does not need it.
             fp16_compression: Send gradients between ranks as float16.
             average_aggregated_gradients: Divide gradients by the aggregation frequency before a
                 step (the default), instead of summing them.
@@ -161,9 +161,10 @@ class WrappedParts(_PyTorchReducerContext):
         """Register a scheduler, step it as `step_mode` says, and return it.
 
         Args:
-            lr_scheduler: A torch scheduler of a wrapped optimizer, or any object with its methods.
+            lr_scheduler: A torch scheduler of a wrapped optimizer, or any object with the same
+                methods.
             step_mode: When the trainer steps it. `ReduceLROnPlateau` can only be stepped by hand.
-            frequency: Step at every `frequency`-th occasion.
+            frequency: Step only every `frequency`-th time.
         """
         check_methods("lr_scheduler", lr_scheduler, _OF_SCHEDULERS, "a learning-rate scheduler")
         if isinstance(lr_scheduler, ReduceLROnPlateau) and (

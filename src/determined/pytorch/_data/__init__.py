@@ -1,4 +1,4 @@
-"""Batches: which samples they hold, how they are fetched, where training data stands.
+"""Batches: which samples they hold, how they are fetched, and the position in the training data.
 
 Not here: what training or validation does with them. Read `order.py` first: the order of samples
 is a function of seed, epoch and position. `batches.py` has what users import.

@@ -50,8 +50,8 @@ class TrainingData(ABC):
     """Batches without end, from batch `start` of the trial on.
 
     Attributes:
-        epoch_length: Batches in one epoch of this rank, None if nobody knows.
-        passes: Where nobody knows, the passes over the data that ended before the last batch.
+        epoch_length: Batches in one epoch of this rank; None if unknown.
+        passes: If unknown, the passes over the data that ended before the last batch.
     """
 
     epoch_length: int | None
@@ -105,7 +105,7 @@ class TrainingData(ABC):
 
     @property
     def samples_per_batch(self) -> int | None:
-        """Samples in a full batch of all ranks together, None if nobody knows."""
+        """Samples in a full batch of all ranks together; None if unknown."""
         batch_size = getattr(self._loader, "batch_size", None)
         if not isinstance(batch_size, int):
             return None

@@ -262,7 +262,7 @@ def _stream_of_results() -> Any:
 
 
 def _write(text: str, stream: Any = None) -> bool:
-    """Write to standard error, or another stream; False when there is nobody to read it."""
+    """Write to standard error, or another stream; False if nothing can read it."""
     stream = sys.stderr if stream is None else stream
     is_real = stream in (sys.__stderr__, sys.__stdout__) and stream is not None
     try:

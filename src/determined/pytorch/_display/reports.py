@@ -1,4 +1,4 @@
-"""What the chief tells of a run: reports, TensorBoard, progress. Other ranks are silent."""
+"""What the chief reports about a run: metrics, TensorBoard, progress. Other ranks are silent."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class Reporter:
         logger.warning(
             f"Run {self._context._run_id} has already reached max_length="
             f"{self._plan.max_length}, with {self._state.batches_trained} batches trained: nothing "
-            "is left to train. Pass a larger `max_length` to go on, or "
-            'pytorch.init(run_id="...") to train anew.'
+            "is left to train. Pass a larger `max_length` to continue, or "
+            'pytorch.init(run_id="...") to start over.'
         )
 
     def begin_segment(self) -> None:

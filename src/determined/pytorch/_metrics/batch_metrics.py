@@ -158,7 +158,7 @@ def _values(column: Column) -> list[Any]:
 
 
 class Rows(Sequence[dict[str, Any]]):
-    """The dictionary of each batch, tensors as arrays; made when somebody looks at them."""
+    """The dictionary of each batch, tensors as arrays; made on first access."""
 
     def __init__(self, columns: Mapping[str, Column], length: int) -> None:
         self.columns = columns
@@ -331,7 +331,7 @@ def _reduce_metrics(
 
 
 def _check_lengths(batch_lengths: Sequence[int], num_batches: int) -> None:
-    """Refuse to weigh by samples where nobody knows how many there were."""
+    """Refuse to weight by samples if their number is unknown."""
     if len(batch_lengths) == num_batches and all(length > 0 for length in batch_lengths):
         return
     raise InvalidExperimentException(

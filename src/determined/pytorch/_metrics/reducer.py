@@ -16,7 +16,7 @@ NOTHING = object()
 
 
 class Reducer(enum.Enum):
-    """How per-batch validation metrics become one number.
+    """How per-batch validation metrics are reduced to one number.
 
     With `AVG` each batch has the same weight, even a short last one. With `SAMPLE_AVG` each sample
     has: a batch is weighted by `get_batch_length`, on any number of ranks.

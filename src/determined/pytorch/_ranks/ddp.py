@@ -1,4 +1,4 @@
-"""Models on many ranks: torch's DDP with the manners that trials expect."""
+"""Models on many ranks: torch's DDP, behaving as trials expect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of split models: every forward pass needs all ranks, so all make as many."""
+"""Validation of sharded models: every forward pass needs all ranks, so all make the same number."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _LEAVE_SECONDS = 5.0
 def start_ranks(
     stack: contextlib.ExitStack, given: DistributedContext | None = None
 ) -> DistributedContext | None:
-    """Return the ranks of this job; start torch's process group if nobody did.
+    """Return the ranks of this job; start torch's process group unless it is running.
 
     `stack` ends what was started here.
     """

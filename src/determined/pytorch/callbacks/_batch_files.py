@@ -17,7 +17,7 @@ _MAX_FILES = 20
 class BatchFiles:
     """Holds the batches of one update, and writes them to `directory` if that is asked for.
 
-    A file cannot be written, or there are enough of them: training goes on.
+    If a file cannot be written, or there are enough of them, training continues.
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None, rank: int) -> None:

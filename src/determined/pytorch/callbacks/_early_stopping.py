@@ -23,12 +23,12 @@ class EarlyStopping(PyTorchCallback):
         context: The trial's context.
         metric: Name of a validation metric.
         patience: Validations without a better value after which to stop.
-        smaller_is_better: Whether a smaller value is the better one.
+        smaller_is_better: Whether smaller values are better.
         min_delta: How much better a value must be to count. NaN never counts.
 
     Attributes:
         best: The best value so far, None before the first.
-        validations_without_better: How many validations ago that was.
+        validations_without_better: How many validations have passed since.
     """
 
     def __init__(

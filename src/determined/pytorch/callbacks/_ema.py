@@ -109,7 +109,7 @@ class ExponentialMovingAverage(PyTorchCallback):
         self._swap_in()
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
-        """Go on training with the weights."""
+        """Restore the training weights."""
         self._swap_out()
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:

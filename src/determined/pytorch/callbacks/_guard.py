@@ -115,7 +115,7 @@ class LossGuard(PyTorchCallback):
         self._remember()
 
     def on_training_batch_start(self, epoch_idx: int, batch_idx: int, batch: Any) -> None:
-        """Keep what the batch could spoil, and the batch itself."""
+        """Keep what the batch could corrupt, and the batch itself."""
         if self._is_stopping:
             raise _ShouldExit
         is_window_start = batch_idx % self._context._aggregation_frequency == 0
@@ -146,7 +146,7 @@ class LossGuard(PyTorchCallback):
     def on_training_workload_end(
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        """Make sure that nothing else spoilt the state, before anyone saves it."""
+        """Check that nothing else corrupted the state before it is saved."""
         if all(self._context.distributed.allgather(self._are_finite())):
             self._remember()
         elif self._can_roll_back():
@@ -159,7 +159,7 @@ class LossGuard(PyTorchCallback):
             )
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse to save what is not finite, whoever asks for it."""
+        """Refuse to save a state that is not finite."""
         if not self._are_finite():
             raise FloatingPointError(f"No checkpoint was written: {_NOT_FINITE}")
 

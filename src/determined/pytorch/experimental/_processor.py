@@ -1,4 +1,4 @@
-"""What users of batch processing fill in, and the context that helps them."""
+"""What users of batch processing implement, and the context it gets."""
 
 from __future__ import annotations
 

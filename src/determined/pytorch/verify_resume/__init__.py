@@ -1,4 +1,4 @@
-"""Prove on a user's own script that a run which is cut and resumed equals one that is not.
+"""Check that a user's script, stopped and resumed, gives the same result as uninterrupted.
 
     python -m determined.pytorch.verify_resume [--batches N] [--cut K] train.py [ARGUMENTS...]
 

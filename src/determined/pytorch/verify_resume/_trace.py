@@ -1,4 +1,4 @@
-"""What `verify_resume` writes down of one run: digests of all that matters, stage by stage."""
+"""What `verify_resume` records of one run: digests of all state, stage by stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher: verbs become calls of agents, and what runs write comes home in pieces.
+"""The launcher: it calls agents on the nodes, and copies what runs write home in pieces.
 
 At home a run has the same folder as on this machine, so that everybody else reads it as ever. How
 far it has come stands in its files alone: whoever takes over goes on from there. The last thing

@@ -1,4 +1,4 @@
-"""What an agent is told to start. Pure, but for the look at which interpreter a node has."""
+"""What an agent is told to start. Pure, except for finding the interpreter of a node."""
 
 from __future__ import annotations
 
