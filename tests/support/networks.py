@@ -52,7 +52,12 @@ class SeparateMachines:
         return f"{self._network}.1:{self._port}"
 
     def start_head(self) -> None:
-        """Start it, also again: as another cluster at the same address."""
+        """Start it, also again: as another cluster at the same address.
+
+        The old nodes are not part of it; Ray refuses to start while it sees their processes.
+        """
+        for name in list(self._running):
+            self.kill(name)
         arguments = [f"--port={self._port}", "--include-dashboard=false", "--head"]
         arguments.append(f"--system-config={json.dumps(_HEALTH)}")
         self._start("head", [], f"{self._network}.1", self._num_cpus, *arguments)

@@ -1,7 +1,8 @@
-"""Machines with networks of their own: what a cable that is pulled out costs."""
+"""Machines with networks of their own: what a cut cable and a dead head cost."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from determined.platform import processes
+from determined.platform.supervisor import presence
 from tests.support import faults
 from tests.support.cluster_lab import ClusterLab, chain, weights
 from tests.support.lab import Lab
@@ -121,3 +123,25 @@ def test_a_trial_over_two_networks_trains_to_the_weights_of_one(
         assert weights(lab, spread) == weights(one, together)
     finally:
         one.close()
+
+
+def test_a_trial_goes_on_when_the_cluster_is_back_without_its_head(
+    lab: ClusterLab, machines: SeparateMachines
+) -> None:
+    machines.start("a", num_cpus=2)
+    experiment_id = lab.chain("head")
+    old = lab.until_halted(experiment_id).allocation_id
+    machines.kill("head")
+    # Ray ends whoever waits too long for its head: the supervisor, and the nodes with their runs.
+    deadline = time.monotonic() + 180
+    while presence.find(lab.home) or processes.with_variable("DET_ALLOCATION_ID", old):
+        assert time.monotonic() < deadline, lab.account()
+        time.sleep(0.2)
+    machines.start_head()
+    machines.start("a", num_cpus=2)
+    lab.gate("head").touch()
+    assert lab.wait(experiment_id).state == "COMPLETED"
+    (trial,) = lab.trials(experiment_id)
+    assert trial.restarts == 0
+    assert len(lab.runs(experiment_id)) == 2
+    assert lab.losses(experiment_id) == WHOLE
