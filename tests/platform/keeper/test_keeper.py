@@ -24,6 +24,7 @@ from determined.platform.run_folder import (
     RunExit,
     RunFolder,
 )
+from tests.support.faults import mounted
 from tests.support.runs import assert_nothing_left, eventually, make_run
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -408,3 +409,14 @@ def test_a_second_keeper_of_the_same_run_is_refused(tmp_path: Path) -> None:
     assert "is kept by another process already" in second.stderr
     processes.send(keeper, signal.SIGQUIT)
     collect(run)
+
+
+def test_a_run_that_fills_its_disk_still_says_how_it_ended(tmp_path: Path) -> None:
+    fills = "while True: print('x' * 4000)"
+    with mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs", at=tmp_path / "disk"):
+        run = make_run(
+            tmp_path / "disk" / "run", script=fills, env={"PYTHONDONTWRITEBYTECODE": "1"}
+        )
+        end = keep(run)
+        assert (end.exit_code, end.reason) == (1, EXITED)
+        assert end.last_lines[-1] == f"There is no room left on the disk of {run.path}."

@@ -10,6 +10,7 @@ killed. SIGQUIT kills everything at once. SIGHUP is ignored: a closed terminal i
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -35,6 +36,8 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _POLL_SECONDS = 0.25
 _REST_SECONDS = 0.02
 _EXIT_ATTEMPTS = 10
+_FEW_LINES = 20
+_SHORT_LINE = 500
 
 
 class Keeper:
@@ -65,6 +68,7 @@ class Keeper:
         me = processes.identify(os.getpid())
         assert me is not None
         self._folder.save_processes(me, None)
+        self._folder.set_room_aside()
         self._log.write(self._spec.prologue)
         if self._note:
             self._log.say(self._note)
@@ -207,11 +211,18 @@ class Keeper:
         for attempt in range(_EXIT_ATTEMPTS):
             try:
                 self._folder.save_exit(end)
-                return end
-            except OSError:  # a full disk may be cleared by somebody, and this record matters
+                break
+            except OSError as error:  # somebody may help, and this record matters
                 if attempt + 1 == _EXIT_ATTEMPTS:
                     raise
-                time.sleep(1.0)
+                if attempt:
+                    time.sleep(1.0)
+                elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    end = _in_short(
+                        end, f"There is no room left on the disk of {self._folder.path}."
+                    )
+                    self._folder.give_room_up()
+        self._folder.give_room_up()
         return end
 
     def _catch_signals(self) -> None:
@@ -223,6 +234,12 @@ class Keeper:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
             self._received.append(number)
+
+
+def _in_short(end: RunExit, why: str) -> RunExit:
+    """An end that has room where there is little of it."""
+    lines = (line[:_SHORT_LINE] for line in end.last_lines[-_FEW_LINES:])
+    return end._replace(last_lines=(*lines, why), traceback=None)
 
 
 def _watch(identity: processes.Identity | None) -> int | processes.Identity | None:
