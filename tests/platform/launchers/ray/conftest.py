@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster_lab import ClusterLab
 from tests.support.clusters import SimulatedCluster
 
 
@@ -25,3 +26,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedClust
             os.environ.pop(name)
         else:
             os.environ[name] = value
+
+
+@pytest.fixture(scope="module")
+def lab(
+    cluster: SimulatedCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterLab]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DET_SUPERVISOR_IDLE_SECONDS", "60")
+        patch.setenv("DET_CLUSTER", cluster.address)
+        patch.setenv("DET_CLUSTER_INSECURE", "1")
+        made = ClusterLab(tmp_path_factory.mktemp("lab"))
+        yield made
+        made.close()

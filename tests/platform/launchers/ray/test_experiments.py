@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +22,6 @@ from tests.support.line_trial import LAUNCH, MODEL, TRAIN
 from tests.support.searches import check_replay
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def lab(
-    cluster: SimulatedCluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ClusterLab]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DET_SUPERVISOR_IDLE_SECONDS", "60")
-        patch.setenv("DET_CLUSTER", cluster.address)
-        patch.setenv("DET_CLUSTER_INSECURE", "1")
-        made = ClusterLab(tmp_path_factory.mktemp("lab"))
-        yield made
-        made.close()
 
 
 def test_one_slot_trials_fill_the_cluster(lab: ClusterLab) -> None:

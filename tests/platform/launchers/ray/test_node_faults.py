@@ -1,0 +1,73 @@
+"""Nodes that run out of disk, leave and come back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from determined.platform.queue import look
+from tests.support import faults
+from tests.support.cluster_lab import ClusterLab, chain
+from tests.support.clusters import SimulatedCluster
+
+pytestmark = [
+    pytest.mark.multiprocess,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(faults.factor() == 1, reason="takes a minute: set DET_TEST_FAULTS=2"),
+]
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    at = Path(os.environ["DET_NODE_DIR"], "small")
+    at.parent.mkdir(mode=0o700, exist_ok=True)
+    with faults.mounted("-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", at=at):
+        yield at
+
+
+def test_a_full_disk_ends_the_run_there_and_no_other(
+    lab: ClusterLab, cluster: SimulatedCluster, small_disk: Path
+) -> None:
+    beside = lab.chain("beside")
+    lab.until_halted(beside)
+    node = cluster.add(
+        num_cpus=1, env_vars={"DET_NODE_DIR": str(small_disk)}, labels={"pool": "small"}
+    )
+    small = {"resources": {"resource_pool": "small"}}
+    filling = lab.create("while True: print('x' * 1000)", **small)
+    assert lab.wait(filling).state == "ERROR"
+    (trial,) = lab.trials(filling)
+    assert "failed with status 1: There is no room left on the disk of" in trial.reason
+    (run,) = lab.runs(filling)
+    assert lab.log(run).count("x" * 1000 + "\n") > 1000  # all that it wrote came home
+    lab.until(lambda: not list(small_disk.glob("*/*/runs/*")))
+
+    litter = small_disk / "litter"
+    litter.write_bytes(bytes(_free(small_disk) - MEGABYTE // 2))
+    waiting = lab.create("print('has room')", **small)
+
+    def left_out() -> str:
+        return " ".join(look(lab.home, lab.service.reader, has_supervisor=True).skipped)
+
+    lab.until(lambda: "no room left" in left_out())
+    assert str(small_disk) in left_out()
+    litter.unlink()
+    assert lab.wait(waiting).state == "COMPLETED"
+    (trial,) = lab.trials(waiting)
+    assert trial.restarts == 0
+
+    lab.gate("beside").touch()
+    assert lab.wait(beside).state == "COMPLETED"
+    assert len(lab.runs(beside)) == 1
+    assert lab.losses(beside) == list(enumerate(chain(12), start=1))
+    cluster.kill(node)
+
+
+def _free(disk: Path) -> int:
+    return shutil.disk_usage(disk).free
