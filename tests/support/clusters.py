@@ -54,6 +54,10 @@ class SimulatedCluster:
         """Kill the raylet of a node at once, as a machine that fails."""
         os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
 
+    def remove(self, node: Any) -> None:
+        """Let a node leave, as `ray stop` does."""
+        self._cluster.remove_node(node)  # type: ignore[no-untyped-call]  # of Ray
+
     def replace(self, node_id: str) -> None:
         """Let a node die, and put another one in its place."""
         (dying,) = (node for node in self.nodes if node.node_id == node_id)

@@ -69,5 +69,45 @@ def test_a_full_disk_ends_the_run_there_and_no_other(
     cluster.kill(node)
 
 
+def test_a_search_follows_a_cluster_that_grows_shrinks_and_returns(
+    lab: ClusterLab, cluster: SimulatedCluster
+) -> None:
+    experiment_id = lab.chain(
+        "tide",
+        resources={"resource_pool": "tide"},
+        searcher={"name": "random", "metric": "loss", "max_trials": 4},
+        hyperparameters={"x": {"type": "double", "minval": 0, "maxval": 1}},
+    )
+
+    def waiting() -> list[str]:
+        queue = look(lab.home, lab.service.reader, has_supervisor=True)
+        return [item.reason for item in queue.waiting if item.experiment.id == experiment_id]
+
+    def halted() -> int:
+        runs = [run for run in lab.runs(experiment_id) if run.ended is None]
+        return sum("step 6\n" in lab.log(r) or "starts at 6\n" in lab.log(r) for r in runs)
+
+    nowhere = "needs 1 slot, and there are 0 in resource pool 'tide'"
+    lab.until(lambda: waiting() == [nowhere] * 4)
+    first = cluster.add(num_cpus=1, labels={"pool": "tide"})
+    lab.until(lambda: halted() == 1)
+    assert waiting() == ["needs 1 slot, none free in resource pool 'tide'"] * 3
+    second = cluster.add(num_cpus=3, labels={"pool": "tide"})
+    lab.until(lambda: halted() == 4)
+    cluster.remove(second)
+    lab.until(lambda: halted() == 1 and len(waiting()) == 3)
+    cluster.remove(first)
+    lab.until(lambda: waiting() == [nowhere] * 4)
+    third = cluster.add(num_cpus=4, labels={"pool": "tide"})
+    lab.until(lambda: halted() == 4)
+    lab.gate("tide").touch()
+    assert lab.wait(experiment_id).state == "COMPLETED"
+    for trial in lab.trials(experiment_id):
+        rows = lab.service.reader.iter_metrics(trial.id, "validation")
+        assert [row.metrics["loss"] for row in rows] == chain(12, trial.hparams["x"])
+        assert trial.restarts == 0
+    cluster.remove(third)
+
+
 def _free(disk: Path) -> int:
     return shutil.disk_usage(disk).free
