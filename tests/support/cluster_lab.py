@@ -28,6 +28,8 @@ def main(ctx):
     data = info.user_data
     gate = pathlib.Path(data["gate"])
     print("starts at", step, flush=True)
+    if data["waits_for_decisions"]:
+        wait_for_decision(ctx, pathlib.Path(f"{gate}-{info.trial.trial_id}-{step}"))
     while step < data["length"]:
         while step >= data["until_gate"] and not gate.exists():
             if ctx.preempt.should_preempt():

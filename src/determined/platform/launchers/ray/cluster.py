@@ -28,7 +28,12 @@ from determined.platform.slots import Machine
 
 try:
     import ray
-    from ray.exceptions import ActorUnavailableError, RayActorError
+    from ray.exceptions import (
+        ActorUnavailableError,
+        ActorUnschedulableError,
+        RayActorError,
+        RayError,
+    )
     from ray.util.placement_group import PlacementGroup
     from ray.util.scheduling_strategies import (
         NodeAffinitySchedulingStrategy,
@@ -208,13 +213,15 @@ class Cluster:
     async def _look_again(self, node: str) -> None:
         """Ask a node how it is; one that does not answer is as before."""
         if agent := self._agents.get(node):
-            with contextlib.suppress(RayActorError, asyncio.TimeoutError):
-                asked = asyncio.wait_for(_ask(agent), _DESCRIBE_SECONDS)
-                self._facts[node] = await asked
+            with contextlib.suppress(RayError, asyncio.TimeoutError):
+                self._facts[node] = await asyncio.wait_for(_ask(agent), _DESCRIBE_SECONDS)
 
     async def require_room(self, node: str) -> None:
         """Leave a node out while its disk is full; RunNotPlaced if it is."""
-        await self._look_again(node)
+        try:
+            self._facts[node] = await self.call(node, "describe")
+        except NodeGone as error:
+            raise RunNotPlaced(str(error)) from error
         if node in self._full_nodes():
             await self.refresh()
             raise RunNotPlaced(f"The disk of node {node} has no room left.")
@@ -262,7 +269,7 @@ class Cluster:
                 return await getattr(agent, verb).remote(*arguments)
             except ActorUnavailableError:
                 await asyncio.sleep(_RETRY_SECONDS)
-            except RayActorError:
+            except (RayActorError, ActorUnschedulableError):
                 await asyncio.sleep(_RETRY_SECONDS)
                 await self.refresh()
                 if node in self._agents:  # somebody ended it, and not the node
