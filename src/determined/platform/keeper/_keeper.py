@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from determined.platform import processes
-from determined.platform.keeper import _entrypoint
+from determined.platform.keeper import _entrypoint, _memory
 from determined.platform.keeper._log import FollowedLog
 from determined.platform.run_folder import (
     EXITED,
@@ -38,6 +38,8 @@ _REST_SECONDS = 0.02
 _EXIT_ATTEMPTS = 10
 _FEW_LINES = 20
 _SHORT_LINE = 500
+_KILLED = 128 + signal.SIGKILL
+_SHORT_OF_MEMORY = "SIGKILL, while the kernel was short of memory."
 
 
 class Keeper:
@@ -56,6 +58,7 @@ class Keeper:
         self._kill_at: float | None = None
         self._stopped_by: str | None = None
         self._received: list[int] = []
+        self._memory_kills = _memory.count_kills()
         self._bond = _watch(self._spec.ends_with)
         self._wake_up, self._wake = os.pipe()
         for descriptor in (self._wake_up, self._wake):
@@ -195,9 +198,11 @@ class Keeper:
         from determined.platform.keeper import _last_words  # most runs end well
 
         text = _last_words.read_end(self._folder.log)
-        return end._replace(
-            traceback=_last_words.find_traceback(text), last_lines=_last_words.last_lines(text)
-        )
+        lines, traceback = _last_words.last_lines(text), _last_words.find_traceback(text)
+        is_killed = end.exit_code == _KILLED and self._stopped_by is None
+        if is_killed and _memory.count_kills() > self._memory_kills:
+            lines, traceback = (*lines, _SHORT_OF_MEMORY), None
+        return end._replace(traceback=traceback, last_lines=lines)
 
     def _could_not_start(self, error: OSError) -> RunExit:
         message = f"The entrypoint could not be started: {error.filename}: {error.strerror}."
