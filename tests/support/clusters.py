@@ -56,7 +56,7 @@ class SimulatedCluster:
 
     def remove(self, node: Any) -> None:
         """Let a node leave, as `ray stop` does."""
-        self._cluster.remove_node(node)  # type: ignore[no-untyped-call]  # of Ray
+        self._cluster.remove_node(node)
 
     def replace(self, node_id: str) -> None:
         """Let a node die, and put another one in its place."""

@@ -1,12 +1,15 @@
-"""Nodes that run out of disk, leave and come back."""
+"""Nodes that run out of disk or memory, leave and come back."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from determined.platform.queue import look
@@ -39,8 +42,8 @@ def test_a_full_disk_ends_the_run_there_and_no_other(
     node = cluster.add(
         num_cpus=1, env_vars={"DET_NODE_DIR": str(small_disk)}, labels={"pool": "small"}
     )
-    small = {"resources": {"resource_pool": "small"}}
-    filling = lab.create("while True: print('x' * 1000)", **small)
+    small = {"resource_pool": "small"}
+    filling = lab.create("while True: print('x' * 1000)", resources=small)
     assert lab.wait(filling).state == "ERROR"
     (trial,) = lab.trials(filling)
     assert "failed with status 1: There is no room left on the disk of" in trial.reason
@@ -50,7 +53,7 @@ def test_a_full_disk_ends_the_run_there_and_no_other(
 
     litter = small_disk / "litter"
     litter.write_bytes(bytes(_free(small_disk) - MEGABYTE // 2))
-    waiting = lab.create("print('has room')", **small)
+    waiting = lab.create("print('has room')", resources=small)
 
     def left_out() -> str:
         return " ".join(look(lab.home, lab.service.reader, has_supervisor=True).skipped)
@@ -67,6 +70,27 @@ def test_a_full_disk_ends_the_run_there_and_no_other(
     assert len(lab.runs(beside)) == 1
     assert lab.losses(beside) == list(enumerate(chain(12), start=1))
     cluster.kill(node)
+
+
+def test_an_agent_that_ray_kills_for_memory_again_and_again_loses_nothing(
+    lab: ClusterLab, cluster: SimulatedCluster
+) -> None:
+    limits = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "4000"}
+    node = cluster.add(num_cpus=1, env_vars=limits, labels={"pool": "squeezed"})
+    experiment_id = lab.chain("squeezed", resources={"resource_pool": "squeezed"})
+    lab.until_halted(experiment_id)
+    seen: set[int] = set()
+
+    def has_died_twice() -> bool:
+        seen.update(_agents_on(node))
+        return len(seen) > 2
+
+    lab.until(has_died_twice)
+    lab.gate("squeezed").touch()
+    assert lab.wait(experiment_id).state == "COMPLETED"
+    assert len(lab.runs(experiment_id)) == 1
+    assert lab.losses(experiment_id) == list(enumerate(chain(12), start=1))
+    cluster.remove(node)
 
 
 def test_a_search_follows_a_cluster_that_grows_shrinks_and_returns(
@@ -107,6 +131,15 @@ def test_a_search_follows_a_cluster_that_grows_shrinks_and_returns(
         assert [row.metrics["loss"] for row in rows] == chain(12, trial.hparams["x"])
         assert trial.restarts == 0
     cluster.remove(third)
+
+
+def _agents_on(node: Any) -> Iterator[int]:
+    """The processes of agents of a node."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    for process in raylet.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "".join(process.cmdline()[:1]).startswith("ray::Agent"):  # zombies have none
+                yield process.pid
 
 
 def _free(disk: Path) -> int:
