@@ -146,9 +146,10 @@ def require_networks() -> None:
     """Skip the test unless namespaces and bridges can be made here."""
     if shutil.which("ip") is None:
         pytest.skip("there is no `ip` command here")
+    name = f"try{os.getpid()}"
     with contextlib.ExitStack() as made:
         try:
-            for what in (["netns", "add", "det-try"], ["link", "add", "dettry", "type", "bridge"]):
+            for what in (["netns", "add", name], ["link", "add", name, "type", "bridge"]):
                 _ip(*what)
                 made.callback(_ip, what[0], "del", what[2])
         except subprocess.CalledProcessError as error:
