@@ -12,6 +12,16 @@ from tests.support.cluster_lab import ClusterLab
 from tests.support.clusters import SimulatedCluster
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run these first: workers steal from each other's end, so one of them does all of these.
+
+    Then one cluster is started, not one for each worker.
+    """
+    here = Path(__file__).parent
+    items.sort(key=lambda item: here not in item.path.parents)
+
+
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedCluster]:
     pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
