@@ -116,3 +116,18 @@ def test_ranks_on_two_machines_train_together(machines: list[Machine], tmp_path:
     found.sort()
     assert [line[:4] for line in found] == [["0", "2", "1", "0"], ["1", "2", "1", "1"]]
     assert found[0][4] == found[1][4]
+
+
+def test_gloo_listens_where_the_other_machine_is_seen(machines: list[Machine]) -> None:
+    program = "from determined.launch._interface import interface_to; import sys\n"
+    program += "print(*map(interface_to, sys.argv[1:]))"
+    for machine in machines:
+        hosts = [*(peer.address for peer in machines), "127.0.0.1", "10.198.0.1"]
+        done = subprocess.run(
+            machine.command(sys.executable, "-c", program, *hosts),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        # Its own address is found, too; loopback would lead nowhere, and so does no route.
+        assert done.stdout.split() == [machine.device, machine.device, "None", "None"]

@@ -25,8 +25,10 @@ class SimulatedCluster:
         from ray.cluster_utils import Cluster
 
         head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _MEMORY}
-        # Deaths are noticed sooner than by default.
+        head |= {"include_log_monitor": False, "no_monitor": True}
+        # Deaths are noticed sooner than by default, and no worker waits for work.
         config = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
+        config |= {"enable_worker_prestart": False}
         self._cluster = Cluster(
             initialize_head=True, head_node_args={**head, "_system_config": config}
         )
@@ -51,6 +53,17 @@ class SimulatedCluster:
     def kill(self, node: Any) -> None:
         """Kill the raylet of a node at once, as a machine that fails."""
         os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+
+    def remove(self, node: Any) -> None:
+        """Let a node leave, as `ray stop` does."""
+        self._cluster.remove_node(node)
+
+    def replace(self, node_id: str) -> None:
+        """Let a node die, and put another one in its place."""
+        (dying,) = (node for node in self.nodes if node.node_id == node_id)
+        self.nodes.remove(dying)
+        self.kill(dying)
+        self.nodes.append(self.add())
 
     def close(self) -> None:
         import ray

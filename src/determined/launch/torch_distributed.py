@@ -30,6 +30,7 @@ from pathlib import Path
 
 from determined._info import ClusterInfo, get_cluster_info, job_secret
 from determined._parent_death import end_with_parent
+from determined.launch._interface import interface_to
 from determined.launch.wrap_rank import FailureRecord, forwarding
 from determined.platform.warm import ranks
 
@@ -49,6 +50,7 @@ class Machines:
     slots: int
     chief_ip: str | None  # None: only torchrun will know
     secret: str | None
+    is_one_of_several: bool = False
 
 
 def parse_args(args: list[str]) -> tuple[list[str], list[str]]:
@@ -179,10 +181,12 @@ def _machines(info: ClusterInfo | None, override_args: list[str]) -> Machines:
             max(1, len(info.slot_ids)),
             addresses[0],
             secret,
+            is_one_of_several=len(addresses) > 1,
         )
     slots = _count_gpus() or 1
     if _several_machines(override_args):
-        return Machines(1, 0, slots, _options(override_args).get("master_addr"), secret)
+        chief = _options(override_args).get("master_addr")
+        return Machines(1, 0, slots, chief, secret, is_one_of_several=True)
     return Machines(1, 0, slots, "127.0.0.1", secret or secrets.token_hex(32))
 
 
@@ -197,6 +201,8 @@ def _environment(machines: Machines, launch_directory: str) -> dict[str, str]:
     environment.setdefault("PYTHONUNBUFFERED", "1")  # through a pipe, lines would come in blocks
     if machines.chief_ip is not None:
         environment["DET_CHIEF_IP"] = machines.chief_ip
+        if machines.is_one_of_several and (name := interface_to(machines.chief_ip)):
+            environment.setdefault("GLOO_SOCKET_IFNAME", name)
     if machines.secret is not None:
         environment["DET_COMM_SECRET"] = machines.secret
     return environment

@@ -12,6 +12,7 @@
     log, log.times    output of the entrypoint, and when its lines came
     log.matches       log policies that matched
     exit.json         how it ended; appears at once and is never changed
+    room              some bytes that are given up for exit.json when the disk is full
 
 The folder is 0700 and its files are 0600. Standard library only: the keeper reads this too.
 """
@@ -40,6 +41,7 @@ two homes may well use the same allocation id."""
 
 _VERSION = 1
 _MOST_BYTES = 64 << 20
+_ROOM_BYTES = 1 << 16
 
 
 class LogPolicy(NamedTuple):
@@ -136,6 +138,7 @@ class RunFolder:
         self._keeper = self.path / "keeper.json"
         self._matches = self.path / "log.matches"
         self._exit = self.path / "exit.json"
+        self._room = self.path / "room"
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
@@ -254,6 +257,14 @@ class RunFolder:
             content["last_lines"] = tuple(content["last_lines"])
             return RunExit(**content)
         return None
+
+    def set_room_aside(self) -> None:
+        """Keep some of the disk for the end; where it is full already, there is none."""
+        with contextlib.suppress(OSError):
+            self._room.write_bytes(bytes(_ROOM_BYTES))
+
+    def give_room_up(self) -> None:
+        self._room.unlink(missing_ok=True)
 
     def save_exit(self, end: RunExit) -> None:
         """Say how it ended. The caller holds the lock, so there is only one who does."""

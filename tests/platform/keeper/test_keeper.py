@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from determined.platform.run_folder import (
     RunExit,
     RunFolder,
 )
+from tests.support.faults import mounted
 from tests.support.runs import assert_nothing_left, eventually, make_run
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -411,3 +413,54 @@ def test_a_second_keeper_of_the_same_run_is_refused(tmp_path: Path) -> None:
     assert "is already handled by another process" in second.stderr
     processes.send(keeper, signal.SIGQUIT)
     collect(run)
+
+
+def test_a_run_that_fills_its_disk_still_says_how_it_ended(tmp_path: Path) -> None:
+    fills = "while True: print('x' * 4000)"
+    with mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs", at=tmp_path / "disk"):
+        run = make_run(
+            tmp_path / "disk" / "run", script=fills, env={"PYTHONDONTWRITEBYTECODE": "1"}
+        )
+        end = keep(run)
+        assert (end.exit_code, end.reason) == (1, EXITED)
+        assert end.last_lines[-1] == f"There is no room left on the disk of {run.path}."
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    """A control group with 40 MB of memory; whoever writes to the file in it joins."""
+    old, new = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    base, limit = (old, "memory.limit_in_bytes") if old.is_dir() else (new, "memory.max")
+    group = base / f"determined-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        (group / limit).write_text(str(40 << 20))
+        yield group / "cgroup.procs"
+    except OSError as error:
+        pytest.skip(f"memory cannot be limited here: {error}")
+    finally:
+        eventually(lambda: not (group / "cgroup.procs").read_text(), "an empty group")
+        group.rmdir()
+
+
+@pytest.mark.parametrize("leaves_it_to_a_child", [False, True])
+def test_a_run_that_the_kernel_ends_for_memory_says_so(
+    leaves_it_to_a_child: bool, little_memory: Path, tmp_path: Path
+) -> None:
+    script = (
+        f"import os, sys; open({str(little_memory)!r}, 'w').write('0')\n"
+        f"if {leaves_it_to_a_child} and (pid := os.fork()):\n"
+        "    sys.exit(128 + os.WTERMSIG(os.waitpid(pid, 0)[1]))\n"
+        "print('up'); kept = [b'x' * (1 << 20) for _ in range(400)]"
+    )
+    end = keep(make_run(tmp_path / "run", script=script))
+    assert end.exit_code == 137
+    assert end.last_lines == ("up", "SIGKILL, while the kernel was short of memory.")
+
+
+def test_a_run_that_somebody_kills_says_nothing_of_memory(tmp_path: Path) -> None:
+    end = keep(make_run(tmp_path / "run", "sh", "-c", "echo up; kill -9 $$"))
+    assert end.last_lines == ("up",)

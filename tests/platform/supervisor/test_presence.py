@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import threading
 import time
@@ -65,9 +67,26 @@ def test_there_is_one_supervisor_however_many_are_started(lab: Lab) -> None:
 def supervisors(lab: Lab) -> list[psutil.Process]:
     found = []
     for process in lab.processes():
-        if process.status() != psutil.STATUS_ZOMBIE:
-            found += [process] if "determined.platform.supervisor" in process.cmdline() else []
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may end while we look
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found += [process] if "determined.platform.supervisor" in process.cmdline() else []
     return found
+
+
+def test_one_that_starts_is_not_taken_for_the_one_that_was_killed(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    home.supervisor_lock.write_text(
+        json.dumps({"pid": 2**30, "version": "1", "home": str(home.path)})
+    )
+    starting = presence.Presence.claim(home)
+    assert starting is not None
+    try:
+        # Else whoever stops the supervisor now signals a process that may be anybody by now.
+        assert presence.find(home) is None
+        assert presence.stop(home) is False
+    finally:
+        starting.leave()
 
 
 def test_an_older_supervisor_is_replaced_and_its_runs_go_on(

@@ -10,6 +10,7 @@ killed. SIGQUIT kills everything at once. SIGHUP is ignored: a closed terminal i
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -19,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from determined.platform import processes
-from determined.platform.keeper import _entrypoint
+from determined.platform.keeper import _entrypoint, _memory
 from determined.platform.keeper._log import FollowedLog
 from determined.platform.run_folder import (
     EXITED,
@@ -35,6 +36,10 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _POLL_SECONDS = 0.25
 _REST_SECONDS = 0.02
 _EXIT_ATTEMPTS = 10
+_FEW_LINES = 20
+_SHORT_LINE = 500
+_KILLED = 128 + signal.SIGKILL
+_SHORT_OF_MEMORY = "SIGKILL, while the kernel was short of memory."
 
 
 class Keeper:
@@ -53,6 +58,7 @@ class Keeper:
         self._kill_at: float | None = None
         self._stopped_by: str | None = None
         self._received: list[int] = []
+        self._memory_kills = _memory.count_kills()
         self._bond = _watch(self._spec.ends_with)
         self._wake_up, self._wake = os.pipe()
         for descriptor in (self._wake_up, self._wake):
@@ -65,6 +71,7 @@ class Keeper:
         me = processes.identify(os.getpid())
         assert me is not None
         self._folder.save_processes(me, None)
+        self._folder.set_room_aside()
         self._log.write(self._spec.prologue)
         if self._note:
             self._log.say(self._note)
@@ -191,9 +198,11 @@ class Keeper:
         from determined.platform.keeper import _last_words  # most runs end well
 
         text = _last_words.read_end(self._folder.log)
-        return end._replace(
-            traceback=_last_words.find_traceback(text), last_lines=_last_words.last_lines(text)
-        )
+        lines, traceback = _last_words.last_lines(text), _last_words.find_traceback(text)
+        is_killed = end.exit_code == _KILLED and self._stopped_by is None
+        if is_killed and _memory.count_kills() > self._memory_kills:
+            lines, traceback = (*lines, _SHORT_OF_MEMORY), None
+        return end._replace(traceback=traceback, last_lines=lines)
 
     def _could_not_start(self, error: OSError) -> RunExit:
         message = f"The entrypoint could not be started: {error.filename}: {error.strerror}."
@@ -207,11 +216,18 @@ class Keeper:
         for attempt in range(_EXIT_ATTEMPTS):
             try:
                 self._folder.save_exit(end)
-                return end
-            except OSError:  # a full disk may be cleared by somebody, and this record matters
+                break
+            except OSError as error:  # somebody may help, and this record matters
                 if attempt + 1 == _EXIT_ATTEMPTS:
                     raise
-                time.sleep(1.0)
+                if attempt:
+                    time.sleep(1.0)
+                elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    end = _in_short(
+                        end, f"There is no room left on the disk of {self._folder.path}."
+                    )
+                    self._folder.give_room_up()
+        self._folder.give_room_up()
         return end
 
     def _catch_signals(self) -> None:
@@ -223,6 +239,12 @@ class Keeper:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
             self._received.append(number)
+
+
+def _in_short(end: RunExit, why: str) -> RunExit:
+    """An end that has room where there is little of it."""
+    lines = (line[:_SHORT_LINE] for line in end.last_lines[-_FEW_LINES:])
+    return end._replace(last_lines=(*lines, why), traceback=None)
 
 
 def _watch(identity: processes.Identity | None) -> int | processes.Identity | None:

@@ -72,6 +72,7 @@ class Presence:
         except BlockingIOError:
             os.close(lock)
             return None
+        os.ftruncate(lock, 0)  # what stands there is of one that was killed
         return cls(home, lock)
 
     def listen(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,130 +16,13 @@ from determined.platform.nodes import load_nodes
 from determined.platform.queue import look
 from determined.store import Run
 from tests.support import faults
+from tests.support.cluster_lab import ClusterLab, chain, weights
 from tests.support.clusters import SimulatedCluster
 from tests.support.lab import Lab
 from tests.support.line_trial import LAUNCH, MODEL, TRAIN
 from tests.support.searches import check_replay
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
-
-# Computes a chain of numbers, each from the one before, reports and saves them all.
-CHAIN = """
-import json, os, pathlib, time
-import determined as det
-from determined import core
-
-def main(ctx):
-    info = det.get_cluster_info()
-    step, value = 0, 1.0
-    if info.latest_checkpoint:
-        with ctx.checkpoint.restore_path(info.latest_checkpoint) as path:
-            step, value = json.loads((path / "state").read_text())
-    data = info.user_data
-    gate = pathlib.Path(data["gate"])
-    print("starts at", step, flush=True)
-    while step < data["length"]:
-        while step >= data["until_gate"] and not gate.exists():
-            if ctx.preempt.should_preempt():
-                return
-            time.sleep(0.02)
-        step, value = step + 1, (value * 1.37 + info.trial.hparams.get("x", 0.5)) % 1.0
-        ctx.train.report_validation_metrics(step, {"loss": value, "epochs": step})
-        print("step", step, flush=True)
-        with ctx.checkpoint.store_path({"steps_completed": step}) as (path, _):
-            (path / "state").write_text(json.dumps([step, value]))
-        if data["waits_for_decisions"]:
-            wait_for_decision(ctx, pathlib.Path(f"{gate}-{info.trial.trial_id}-{step}"))
-        if ctx.preempt.should_preempt():
-            return
-
-def wait_for_decision(ctx, answer):
-    while not answer.exists():
-        time.sleep(0.01)
-    while answer.read_text() == "stop" and not ctx.preempt.should_preempt():
-        time.sleep(0.01)
-
-with core.init() as ctx:
-    main(ctx)
-"""
-
-
-def chain(length: int, x: float = 0.5) -> list[float]:
-    values = [1.0]
-    for _ in range(length):
-        values.append((values[-1] * 1.37 + x) % 1.0)
-    return values[1:]
-
-
-class ClusterLab(Lab):
-    """A lab whose runs go to a cluster."""
-
-    def __init__(self, folder: Path, cluster: SimulatedCluster) -> None:
-        super().__init__(folder)
-        self.cluster = cluster
-
-    def chain(self, name: str, length: int = 12, until_gate: int = 6, **config: Any) -> int:
-        """Create an experiment that computes a chain, with a halt before its end."""
-        data: dict[str, Any] = {
-            **{"gate": str(self.gate(name)), "length": length, "until_gate": until_gate},
-            # Else a trial goes on for as long as its search takes to stop it.
-            "waits_for_decisions": "max_time" in config.get("searcher", {}),
-        }
-        return self.create(CHAIN, name=name, data=data, **config)
-
-    def gate(self, name: str) -> Path:
-        return self.folder / f"gate-{name}"
-
-    def until_halted(self, experiment_id: int, steps: int = 6, runs: int = 1) -> Run:
-        """Wait until the run of an experiment's trial has come to its halt; return the run."""
-
-        def is_there() -> bool:
-            found = self.runs(experiment_id)
-            return len(found) == runs and f"step {steps}\n" in self.log(found[-1])
-
-        self.until(is_there)
-        return self.runs(experiment_id)[-1]
-
-    def losses(self, experiment_id: int) -> list[tuple[int, float]]:
-        (trial,) = self.trials(experiment_id)
-        rows = self.service.reader.iter_metrics(trial.id, "validation")
-        return [(row.steps_completed, row.metrics["loss"]) for row in rows]
-
-    def node_of(self, run: Run) -> str:
-        table = load_nodes(self.home.cluster)
-        assert table is not None
-        slots = {slot.id: slot.node for node in table.nodes for slot in node.slots}
-        return slots[run.slots[0]]
-
-    def lose(self, node: str) -> None:
-        """Let a node die, and put another one in its place."""
-        (dying,) = (n for n in self.cluster.nodes if n.node_id == node)
-        self.cluster.nodes.remove(dying)
-        self.cluster.kill(dying)
-        self.cluster.nodes.append(self.cluster.add())
-
-    def processes(self) -> list[psutil.Process]:
-        """Those of this home, and those of its runs on the simulated nodes."""
-        disks = os.environ["DET_NODE_DIR"]
-        found = {process.pid: process for process in super().processes()}
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if disks in process.environ().get("DET_RUN_DIR", ""):
-                    found[process.pid] = process
-        return list(found.values())
-
-
-@pytest.fixture(scope="module")
-def lab(
-    cluster: SimulatedCluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ClusterLab]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DET_SUPERVISOR_IDLE_SECONDS", "60")
-        patch.setenv("DET_CLUSTER", cluster.address)
-        patch.setenv("DET_CLUSTER_INSECURE", "1")
-        made = ClusterLab(tmp_path_factory.mktemp("lab"), cluster)
-        yield made
-        made.close()
 
 
 def test_one_slot_trials_fill_the_cluster(lab: ClusterLab) -> None:
@@ -176,7 +58,7 @@ def test_a_supervisor_and_an_agent_die_and_the_run_goes_on(lab: ClusterLab) -> N
     experiment_id = lab.chain("deaths")
     run = lab.until_halted(experiment_id)
     lab.kill_supervisor()
-    _kill_agents(lab.cluster)
+    _kill_agents()
     lab.gate("deaths").touch()
     assert lab.wait(experiment_id).state == "COMPLETED"
     assert len(lab.runs(experiment_id)) == 1
@@ -185,10 +67,12 @@ def test_a_supervisor_and_an_agent_die_and_the_run_goes_on(lab: ClusterLab) -> N
     assert lab.log(run).partition("starts at 0\n")[2] == steps
 
 
-def test_a_lost_node_costs_no_restart_no_row_and_no_bit(lab: ClusterLab) -> None:
+def test_a_lost_node_costs_no_restart_no_row_and_no_bit(
+    lab: ClusterLab, cluster: SimulatedCluster
+) -> None:
     experiment_id = lab.chain("node", max_restarts=0)
     run = lab.until_halted(experiment_id)
-    lab.lose(lab.node_of(run))
+    cluster.replace(lab.node_of(run))
     # Its raylet is gone, its machine is not: what ran there ends by itself.
     lab.until(lambda: not processes.with_variable("DET_ALLOCATION_ID", run.allocation_id))
     lab.gate("node").touch()
@@ -220,12 +104,14 @@ def test_a_more_urgent_experiment_pauses_another_on_the_cluster(lab: ClusterLab)
 
 
 @pytest.mark.parametrize("pool", ["special", "big"])
-def test_a_resource_pool_is_a_label_or_a_resource_of_nodes(lab: ClusterLab, pool: str) -> None:
+def test_a_resource_pool_is_a_label_or_a_resource_of_nodes(
+    lab: ClusterLab, cluster: SimulatedCluster, pool: str
+) -> None:
     lab.wait(lab.create("pass"))  # so that a supervisor has seen which nodes there are
     table = load_nodes(lab.home.cluster)
     assert table is not None
     if not any(pool in node.pools for node in table.nodes):  # it was the one that died
-        lab.cluster.nodes.append(lab.cluster.add(resources={"big": 1}, labels={"pool": "special"}))
+        cluster.nodes.append(cluster.add(resources={"big": 1}, labels={"pool": "special"}))
     experiment_id = lab.create("pass", resources={"resource_pool": pool})
     nowhere = lab.create("pass", resources={"resource_pool": "nowhere"})
     assert lab.wait(experiment_id).state == "COMPLETED"
@@ -279,7 +165,7 @@ def test_a_trial_over_several_nodes_trains_to_the_weights_of_one(
     try:
         together = one.create(MODEL, **config)
         assert one.wait(together).state == "COMPLETED", one.account()
-        assert _weights(lab, spread) == _weights(one, together)
+        assert weights(lab, spread) == weights(one, together)
     finally:
         one.close()
 
@@ -287,14 +173,13 @@ def test_a_trial_over_several_nodes_trains_to_the_weights_of_one(
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(faults.factor() == 1, reason="takes minutes: set DET_TEST_FAULTS=2")
 def test_a_search_with_two_lost_nodes_ends_like_on_one_machine(
-    lab: ClusterLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: ClusterLab, cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config: dict[str, Any] = {
         "hyperparameters": {"x": {"type": "double", "minval": 0, "maxval": 1}},
         "searcher": {
             **{"name": "adaptive_asha", "metric": "loss", "max_trials": 12, "max_time": 9},
-            # One after another: which trials stop depends on the order of their reports.
-            **{"time_metric": "epochs", "divisor": 3, "max_concurrent_trials": 1},
+            **{"time_metric": "epochs", "divisor": 3, "max_concurrent_trials": 3},
             "bracket_rungs": [3],
         },
         "reproducibility": {"experiment_seed": 7},
@@ -302,33 +187,57 @@ def test_a_search_with_two_lost_nodes_ends_like_on_one_machine(
     }
     lab.gate("search").touch()
     there = lab.chain("search", length=9, until_gate=0, **config)
-    for count in (3, 8):
-        lab.until(lambda n=count: _answer(lab, there) or len(lab.runs(there)) >= n)  # type: ignore[misc]
-        lab.lose(lab.node_of(lab.runs(there)[-1]))
-    lab.until(lambda: _answer(lab, there) or lab.experiment(there).state == "COMPLETED")
+    for count in (8, 20):
+        lab.until(lambda n=count: _let_one_go_on(lab, there) >= n and _living(lab, there))  # type: ignore[misc]
+        cluster.replace(lab.node_of(_living(lab, there)[0]))
+    lab.until(lambda: _let_one_go_on(lab, there) and lab.experiment(there).state == "COMPLETED")
     check_replay(lab, there)
+    assert len(lab.runs(there)) > 12  # some began again
 
     monkeypatch.delenv("DET_CLUSTER")
-    one = ClusterLab(tmp_path, lab.cluster)
+    monkeypatch.setenv("DET_SLOTS", "3")
+    one = ClusterLab(tmp_path)
     try:
         one.gate("search").touch()
         here = one.chain("search", length=9, until_gate=0, **config)
-        one.until(lambda: _answer(one, here) or one.experiment(here).state == "COMPLETED")
+        one.until(lambda: _let_one_go_on(one, here) and one.experiment(here).state == "COMPLETED")
         assert _table(lab, there) == _table(one, here)
     finally:
         one.close()
 
 
-def _answer(lab: ClusterLab, experiment_id: int) -> bool:
-    """Tell trials, which wait for it, what the search decided on their last report."""
+def _living(lab: ClusterLab, experiment_id: int) -> list[Run]:
+    return [run for run in lab.runs(experiment_id) if run.started and not run.ended]
+
+
+def _let_one_go_on(lab: ClusterLab, experiment_id: int) -> int:
+    """Let one trial take its next step once all others wait; return how many steps were taken.
+
+    Which trials a search stops depends on the order of their reports: this way it is the same
+    wherever and however often they run.
+    """
+    waiting: list[tuple[int, int, Path]] = []
+    is_all = True
+    total = 0
     for trial in lab.trials(experiment_id):
-        for row in _validations(lab, trial.id)[-1:]:
-            answer = Path(f"{lab.gate('search')}-{trial.id}-{row.steps_completed}")
-            if not answer.exists():
-                draft = answer.with_suffix(".draft")
-                draft.write_text("go" if trial.state == "ACTIVE" else "stop")
-                draft.replace(answer)
-    return False
+        steps = len(_validations(lab, trial.id))
+        total += steps
+        answer = Path(f"{lab.gate('search')}-{trial.id}-{steps}")
+        if trial.state == "ACTIVE" and not answer.exists():
+            waiting.append((steps, trial.id, answer))
+        elif trial.state not in ("COMPLETED", "CANCELED", "ERROR"):
+            is_all = False  # it is on its way to the next step, or to its end
+            if trial.state != "ACTIVE" and not answer.exists():
+                _put(answer, "stop")
+    if waiting and is_all:
+        _put(min(waiting)[-1], "go")
+    return total
+
+
+def _put(answer: Path, word: str) -> None:
+    draft = answer.with_suffix(".draft")
+    draft.write_text(word)
+    draft.replace(answer)
 
 
 def _table(lab: Lab, experiment_id: int) -> list[tuple[Any, ...]]:
@@ -347,16 +256,7 @@ def _validations(lab: Lab, trial_id: int) -> list[Any]:
     return list(lab.service.reader.iter_metrics(trial_id, "validation"))
 
 
-def _weights(lab: Lab, experiment_id: int) -> list[bytes]:
-    import torch
-
-    newest = max(lab.checkpoints(experiment_id), key=lambda c: c.steps_completed)
-    path = lab.home.checkpoints / newest.uuid / "state_dict.pth"
-    (model,) = torch.load(path, weights_only=True)["models_state_dict"]
-    return [tensor.numpy().tobytes() for tensor in model.values()]
-
-
-def _kill_agents(cluster: SimulatedCluster) -> None:
+def _kill_agents() -> None:
     """Kill the processes of all agents, as Ray does when memory runs out."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):

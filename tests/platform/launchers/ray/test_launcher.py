@@ -59,8 +59,12 @@ class TestRayLauncher(LauncherContract):
                 asyncio.run(verb)
         asyncio.run(launcher.kill(run))
 
-    def test_all_parts_end_with_the_one_that_fails(self, tmp_path: Path) -> None:
+    def test_all_parts_end_with_the_one_that_fails(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         launcher = self.new()
+        module = "determined.platform.launchers.ray.launcher"
+        monkeypatch.setattr(f"{module}._OTHERS_GRACE_SECONDS", 1.0)
         script = (
             "import os, time; rank = os.environ['DET_SLOT_IDS']\n"
             "for n in range(100): print(rank, n)\n"

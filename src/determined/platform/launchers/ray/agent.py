@@ -13,6 +13,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -33,7 +34,7 @@ from determined.platform.launchers.ray.mirror import News, read_news
 from determined.platform.launchers.ray.order import Order, interpreter_on, settled
 from determined.platform.launchers.ray.storage_probe import FOLDERS, problem_with_folder
 from determined.platform.placement import expected_versions
-from determined.platform.run_folder import RunExit, RunFolder
+from determined.platform.run_folder import LOST, RunExit, RunFolder
 from determined.platform.slots import count_cores, free_ports, port_variables
 from determined.platform.snapshot import Snapshot, working_copy
 
@@ -41,6 +42,7 @@ FOLDER_VARIABLE = "DET_NODE_DIR"
 _LOOK_SECONDS = 0.05
 _PROBE_SECONDS = 120.0
 _KEPT_SECONDS = 7 * 86400.0
+_LEAST_FREE_BYTES = 1 << 20
 
 
 class NodeFacts(NamedTuple):
@@ -50,6 +52,8 @@ class NodeFacts(NamedTuple):
     host: str
     cores: int
     auth_mode: str
+    full: str = ""
+    """The folder of runs, if its disk has no room left."""
 
 
 class Report(NamedTuple):
@@ -71,7 +75,9 @@ class Agent:
 
     async def describe(self) -> NodeFacts:
         mode = os.environ.get("RAY_AUTH_MODE", "disabled")
-        return NodeFacts(__version__, socket.gethostname(), count_cores(), mode)
+        is_full = shutil.disk_usage(self._root).free < _LEAST_FREE_BYTES
+        full = str(self._root) if is_full else ""
+        return NodeFacts(__version__, socket.gethostname(), count_cores(), mode, full)
 
     async def keys(self) -> list[str]:
         """The runs that have a folder here."""
@@ -178,15 +184,19 @@ class Agent:
     async def declare_dead(self, key: str, why: str) -> RunExit:
         """Close a run; a start that is still on its way here finds that there was one."""
         run = self._run(key)
-        run.path.mkdir(mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            run.mark_started()
-        return await self._launcher.declare_dead(run, why)
+        try:
+            run.path.mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                run.mark_started()
+            return await self._launcher.declare_dead(run, why)
+        except OSError as error:  # no room for the record: the one at home will do
+            words = f"{why} {self._root}: {error.strerror}."
+            return RunExit(128 + signal.SIGKILL, LOST, words, ended_at=time.time())
 
     async def forget(self, key: str) -> None:
         """Remove what is left of a run that was collected."""
         run = self._run(key)
-        if run.exit is not None and not run.is_locked:
+        if not run.is_locked:
             await asyncio.to_thread(shutil.rmtree, run.path, ignore_errors=True)
 
     def _run(self, key: str) -> RunFolder:

@@ -28,7 +28,12 @@ from determined.platform.slots import Machine
 
 try:
     import ray
-    from ray.exceptions import ActorUnavailableError, RayActorError
+    from ray.exceptions import (
+        ActorUnavailableError,
+        ActorUnschedulableError,
+        RayActorError,
+        RayError,
+    )
     from ray.util.placement_group import PlacementGroup
     from ray.util.scheduling_strategies import (
         NodeAffinitySchedulingStrategy,
@@ -145,6 +150,7 @@ class Cluster:
             slots = {key: self._count_slots(node, nodes) for key, node in living.items()}
             new = [key for key, count in slots.items() if count and key not in self._agents]
             await asyncio.gather(*(self._meet(key) for key in new))
+            await asyncio.gather(*(self._look_again(key) for key in self._full_nodes()))
             found = [
                 self._describe(living[key], count)
                 for key, count in slots.items()
@@ -186,6 +192,11 @@ class Cluster:
                 f"it has determined-pytorch {facts.version}, the supervisor {__version__}: "
                 "install the same version there."
             )
+        if facts.full:
+            return (
+                f"its disk has no room left in {facts.full}: make some, or set DET_NODE_DIR to "
+                "another folder there."
+            )
         is_open = facts.auth_mode != "token" and not _is_loopback(node["NodeManagerAddress"])
         if is_open and not self._settings.is_insecure:
             return (
@@ -194,6 +205,26 @@ class Cluster:
                 f"platform.yaml, or {INSECURE_VARIABLE}=1."
             )
         return ""
+
+    def _full_nodes(self) -> list[str]:
+        facts = self._facts.items()
+        return [node for node, known in facts if isinstance(known, NodeFacts) and known.full]
+
+    async def _look_again(self, node: str) -> None:
+        """Ask a node how it is; one that does not answer is as before."""
+        if agent := self._agents.get(node):
+            with contextlib.suppress(RayError, asyncio.TimeoutError):
+                self._facts[node] = await asyncio.wait_for(_ask(agent), _DESCRIBE_SECONDS)
+
+    async def require_room(self, node: str) -> None:
+        """Leave a node out while its disk is full; RunNotPlaced if it is."""
+        try:
+            self._facts[node] = await self.call(node, "describe")
+        except NodeGone as error:
+            raise RunNotPlaced(str(error)) from error
+        if node in self._full_nodes():
+            await self.refresh()
+            raise RunNotPlaced(f"The disk of node {node} has no room left.")
 
     async def _meet(self, node: str) -> None:
         """Find the agent of a node, or start one, and let it introduce itself."""
@@ -208,7 +239,7 @@ class Cluster:
 
     async def _introduce(self, node: str) -> tuple[Any, NodeFacts]:
         agent = self._find_agent(node)
-        facts: NodeFacts = await agent.describe.remote()
+        facts = await _ask(agent)
         if facts.version != __version__:  # the package may have been brought up to date since
             ray.kill(agent, no_restart=False)
             await asyncio.sleep(_RETRY_SECONDS)
@@ -238,7 +269,7 @@ class Cluster:
                 return await getattr(agent, verb).remote(*arguments)
             except ActorUnavailableError:
                 await asyncio.sleep(_RETRY_SECONDS)
-            except RayActorError:
+            except (RayActorError, ActorUnschedulableError):
                 await asyncio.sleep(_RETRY_SECONDS)
                 await self.refresh()
                 if node in self._agents:  # somebody ended it, and not the node
@@ -307,11 +338,15 @@ class Cluster:
                 await self.release(key)
 
 
+async def _ask(agent: Any) -> NodeFacts:
+    facts: NodeFacts = await agent.describe.remote()
+    return facts
+
+
 async def _patiently(agent: Any) -> NodeFacts:
     while True:
         try:
-            facts: NodeFacts = await agent.describe.remote()
-            return facts
+            return await _ask(agent)
         except ActorUnavailableError:
             await asyncio.sleep(_RETRY_SECONDS)
 

@@ -59,6 +59,8 @@ class RayLauncher:
             return
         if run.was_started:
             raise RunStartedBefore(f"{run.path} was started before.")
+        for part in placement.parts:
+            await self._cluster.require_room(part.node)
         key = run.spec.allocation_id
         try:
             await self._check(run, placement)
