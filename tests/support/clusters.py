@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import warnings
 from typing import Any
 
 import psutil
+
+from determined.platform.slots import free_ports
 
 _MEMORY = 80 << 20
 _ATTEMPTS = 3
@@ -24,17 +27,25 @@ class SimulatedCluster:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
+        (self._client_port,) = free_ports(1)
         head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _MEMORY}
+        head["ray_client_server_port"] = self._client_port
         # Deaths are noticed sooner than by default.
         config = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
-        self._cluster = Cluster(
-            initialize_head=True, head_node_args={**head, "_system_config": config}
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # Ray leaves a log file open
+            self._cluster = Cluster(
+                initialize_head=True, head_node_args={**head, "_system_config": config}
+            )
         self.nodes = [self.add(**given) for given in _NODES]
 
     @property
     def address(self) -> str:
         return str(self._cluster.address)
+
+    @property
+    def client_address(self) -> str:
+        return f"ray://127.0.0.1:{self._client_port}"
 
     def add(self, num_cpus: int = 2, **given: Any) -> Any:
         """Start a node; Ray gives up after 30 s, which a machine under load may need."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from determined._version import __version__
@@ -23,6 +23,7 @@ from determined.platform.cluster import INSECURE_VARIABLE, ClusterSettings
 from determined.platform.home import Home
 from determined.platform.launchers.protocol import RunNotPlaced
 from determined.platform.launchers.ray.agent import Agent, NodeFacts
+from determined.platform.launchers.ray.connection import NAMESPACE, Connection
 from determined.platform.nodes import Node, NodeTable, load_nodes
 from determined.platform.slots import Machine
 
@@ -42,7 +43,6 @@ except ImportError as missing:
 
 logger = logging.getLogger("determined.supervisor")
 
-NAMESPACE = "determined"
 _LOOK_SECONDS = 2.0
 _RETRY_SECONDS = 0.3
 _DESCRIBE_SECONDS = 60.0
@@ -57,35 +57,11 @@ class NodeGone(DeterminedError):
 
 
 async def open_cluster(home: Home, settings: ClusterSettings) -> Cluster:
-    """Connect, find the nodes and keep watching them."""
-    await asyncio.to_thread(connect, settings)
-    table = load_nodes(home.cluster)
-    if table is None or table.address != settings.address:
-        table = NodeTable(settings.address, home=table.home if table else NodeTable("").home)
-    cluster = Cluster(home, settings, table)
-    await cluster.refresh()
-    await cluster.release_unused()
+    """Connect and find the nodes; a cluster that does not answer is waited for."""
+    table = load_nodes(home.cluster) or NodeTable(settings.address)
+    cluster = Cluster(home, settings, replace(table, address=settings.address))
+    await cluster.open()
     return cluster
-
-
-def connect(settings: ClusterSettings) -> None:
-    """Become a driver of the cluster; DeterminedError if that cannot be."""
-    if ray.is_initialized():
-        return
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        ray.init(
-            address=settings.address,
-            namespace=NAMESPACE,
-            log_to_driver=False,
-            configure_logging=False,
-        )
-    except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DeterminedError(
-            f"There is no way to the Ray cluster {settings.address}: {first} Is it up (`ray "
-            "status`)? Does RAY_AUTH_MODE fit? To use this machine: unset DET_CLUSTER."
-        ) from error
 
 
 class Cluster:
@@ -96,6 +72,8 @@ class Cluster:
         self._settings = settings
         self._table = table
         self._machine = table.machine
+        self._connection = Connection(settings)
+        self._is_open = asyncio.Event()
         self._agents: dict[str, Any] = {}
         self._facts: dict[str, NodeFacts | str] = {}
         self._refreshing = asyncio.Lock()
@@ -120,8 +98,21 @@ class Cluster:
             self._watching.cancel()
         for node, agent in list(self._agents.items()):
             with contextlib.suppress(Exception):
-                if not await asyncio.wait_for(self.call(node, "keys"), _DESCRIBE_SECONDS):
+                if not await asyncio.wait_for(self._call(node, "keys"), _DESCRIBE_SECONDS):
                     ray.kill(agent)
+
+    async def open(self) -> None:
+        """Connect and meet the nodes; if there is no way to the cluster, note why."""
+        try:
+            await self._connection.open()
+        except DeterminedError as error:
+            if self._watching is not None and str(error) != self._table.trouble:
+                logger.warning("%s", error)
+            await self._show(replace(self._table, trouble=str(error)))
+            return
+        await self.refresh()
+        await self.release_unused()
+        self._is_open.set()
 
     # Nodes
 
@@ -129,7 +120,7 @@ class Cluster:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
-                await self.refresh()
+                await (self.refresh() if self._is_open.is_set() else self.open())
             except Exception:  # the head may be away for a while: what is known stays
                 logger.exception("the cluster cannot be looked at")
 
@@ -150,11 +141,15 @@ class Cluster:
                 for key, count in slots.items()
                 if count and key in self._facts
             ]
-            table = self._table.updated(found)
-            if table.nodes != self._table.nodes or not self._home.cluster.exists():
-                self._table = table
-                self._machine = table.machine
-                await asyncio.to_thread(table.save, self._home.cluster)
+            await self._show(self._table.updated(found))
+
+    async def _show(self, table: NodeTable) -> None:
+        """Schedule on what is known now, and let doors see it."""
+        shown = load_nodes(self._home.cluster)
+        if shown is None or replace(shown, seen=table.seen) != table:
+            self._table = table
+            self._machine = table.machine
+            await asyncio.to_thread(table.save, self._home.cluster)
 
     def _count_slots(self, node: Mapping[str, Any], nodes: list[dict[str, Any]]) -> int:
         kind = self._settings.slot_type
@@ -233,6 +228,10 @@ class Cluster:
 
     async def call(self, node: str, verb: str, *arguments: Any) -> Any:
         """Call an agent, again if it was away; NodeGone once its node is. Verbs may be repeated."""
+        await self._is_open.wait()
+        return await self._call(node, verb, *arguments)
+
+    async def _call(self, node: str, verb: str, *arguments: Any) -> Any:
         while (agent := self._agents.get(node)) is not None:
             try:
                 return await getattr(agent, verb).remote(*arguments)
@@ -299,7 +298,7 @@ class Cluster:
 
     async def release_unused(self) -> None:
         """Give back what was set aside for runs that no node knows: their starter died before."""
-        known = {key for node in self._agents for key in await self.call(node, "keys")}
+        known = {key for node in self._agents for key in await self._call(node, "keys")}
         for group in (await asyncio.to_thread(ray.util.placement_group_table)).values():
             key = group["name"].removeprefix(self._prefix)
             is_ours = group["name"].startswith(self._prefix) and group["state"] != "REMOVED"
