@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import time
 import warnings
 from typing import Any
 
@@ -58,6 +60,21 @@ class SimulatedCluster:
                 if "timed out during startup" not in str(error) or attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError
+
+    def remove(self, node: Any) -> None:
+        """Let a node leave, and wait until the cluster knows."""
+        self._cluster.remove_node(node)  # type: ignore[no-untyped-call]  # of Ray
+
+    def wait_for(self, resource: str, process: subprocess.Popen[bytes]) -> bool:
+        """Wait until a node has a resource; False if the process that brings it ends before."""
+        import ray
+
+        ray.init(self.address, ignore_reinit_error=True, log_to_driver=False)
+        while resource not in ray.cluster_resources():
+            if process.poll() is not None:
+                return False
+            time.sleep(0.1)
+        return True
 
     def kill(self, node: Any) -> None:
         """Kill the raylet of a node at once, as a machine that fails."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -46,6 +47,7 @@ logger = logging.getLogger("determined.supervisor")
 _LOOK_SECONDS = 2.0
 _RETRY_SECONDS = 0.3
 _DESCRIBE_SECONDS = 60.0
+_MEET_AGAIN_SECONDS = 30.0
 _RESERVE_SECONDS = 20
 _MOST_CALLS = 100_000  # at once, of an agent: one waits for news of each run
 _LABEL = "ray.io/node-id"
@@ -76,6 +78,8 @@ class Cluster:
         self._is_open = asyncio.Event()
         self._agents: dict[str, Any] = {}
         self._facts: dict[str, NodeFacts | str] = {}
+        self._not_before: dict[str, float] = {}
+        """When nodes that no agent can run on are tried again."""
         self._refreshing = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
 
@@ -135,7 +139,9 @@ class Cluster:
                 self._facts.pop(gone, None)
             slots = {key: self._count_slots(node, nodes) for key, node in living.items()}
             new = [key for key, count in slots.items() if count and key not in self._agents]
-            await asyncio.gather(*(self._meet(key) for key in new))
+            now = time.monotonic()
+            due = [key for key in new if now >= self._not_before.get(key, 0.0)]
+            await asyncio.gather(*(self._meet(key) for key in due))
             found = [
                 self._describe(living[key], count)
                 for key, count in slots.items()
@@ -195,9 +201,11 @@ class Cluster:
         try:
             agent, facts = await asyncio.wait_for(self._introduce(node), _DESCRIBE_SECONDS)
         except Exception as error:
-            lines = (str(error).strip() or type(error).__name__).splitlines()
-            self._facts[node] = f"no agent can run there: {lines[-1]}"
-            logger.warning("node %s: %s", node, self._facts[node])
+            why = _why_no_agent(error)
+            if self._facts.get(node) != why:
+                logger.warning("node %s: %s", node, why)
+            self._facts[node] = why
+            self._not_before[node] = time.monotonic() + _MEET_AGAIN_SECONDS
             return
         self._agents[node], self._facts[node] = agent, facts
 
@@ -313,6 +321,13 @@ async def _patiently(agent: Any) -> NodeFacts:
             return facts
         except ActorUnavailableError:
             await asyncio.sleep(_RETRY_SECONDS)
+
+
+def _why_no_agent(error: Exception) -> str:
+    line = (str(error).strip() or type(error).__name__).splitlines()[-1]
+    if "No module named 'determined" in line:
+        return "its Python has no determined-pytorch: install the same version there."
+    return f"no agent can run there: {line}"
 
 
 def _visible_devices() -> list[str]:
