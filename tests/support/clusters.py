@@ -6,8 +6,11 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -21,6 +24,31 @@ _NODES: tuple[dict[str, Any], ...] = (
     {},
     {"resources": {"big": 1}, "labels": {"pool": "special"}},
 )
+
+
+@contextlib.contextmanager
+def ray_start(
+    *arguments: str, log: Path, before: Sequence[str] = (), **variables: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`ray start` with these arguments, as a user does; it ends with all that it started."""
+    ports = ("--min-worker-port", "0", "--max-worker-port", "0")
+    memory = ("--object-store-memory", str(_MEMORY), "--disable-usage-stats")
+    words = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block")
+    with log.open("wb") as file:
+        node = subprocess.Popen(
+            [*before, *words, *arguments, *ports, *memory],
+            stdout=file,
+            stderr=file,
+            env={**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1", **variables},
+        )
+    try:
+        yield node
+    finally:
+        ours = [psutil.Process(node.pid), *psutil.Process(node.pid).children(recursive=True)]
+        node.terminate()
+        node.wait(60)
+        for process in psutil.wait_procs(ours, 10)[1]:
+            process.kill()
 
 
 class SimulatedCluster:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import determined
@@ -19,7 +15,7 @@ from determined._version import __version__
 from determined.errors import DeterminedError
 from tests.cli.det import run_det
 from tests.support import faults
-from tests.support.clusters import SimulatedCluster
+from tests.support.clusters import SimulatedCluster, ray_start
 from tests.support.lab import Lab
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -140,7 +136,16 @@ def test_a_shared_folder_that_a_node_does_not_see_is_told(
 ) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
-    with blind_node(cluster, "blind", shared):
+    node = ray_start(
+        *("--address", cluster.address, "--num-cpus", "1", "--resources", '{"blind": 1}'),
+        *("--dashboard-agent-listen-port", "0"),
+        log=tmp_path / "node.log",
+        # Something else is mounted there for this node.
+        before=("unshare", "-m", "sh", "-c", f'mount -t tmpfs none {shared} && exec "$@"', "sh"),
+    )
+    with node as process:
+        if not cluster.wait_for("blind", process):
+            pytest.skip("no mounts of one's own here")
         storage = {"type": "shared_fs", "host_path": str(shared)}
         experiment_id = lab.create(
             "print('ran')", resources={"resource_pool": "blind"}, checkpoint_storage=storage
@@ -151,33 +156,6 @@ def test_a_shared_folder_that_a_node_does_not_see_is_told(
     assert "checkpoint_storage: node " in trial.reason
     assert "ran" not in lab.log(lab.runs(experiment_id)[0])
     assert list(shared.iterdir()) == []
-
-
-@contextlib.contextmanager
-def blind_node(cluster: SimulatedCluster, pool: str, folder: Path) -> Iterator[None]:
-    """A node that has something else mounted on a folder."""
-    hide = f"mount -t tmpfs none {folder} && exec "
-    words = f"{sys.executable} -m ray.scripts.scripts start --block --address {cluster.address}"
-    ports = "--min-worker-port 0 --max-worker-port 0 --dashboard-agent-listen-port 0"
-    shape = f"--num-cpus 1 --object-store-memory {80 << 20} --resources '{{\"{pool}\": 1}}'"
-    log = folder.with_suffix(".log")
-    with log.open("wb") as file:
-        node = subprocess.Popen(
-            ["unshare", "-m", "sh", "-c", f"{hide} {words} {ports} {shape}"],
-            stdout=file,
-            stderr=file,
-            env={**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1"},
-        )
-    try:
-        if not cluster.wait_for(pool, node):
-            pytest.skip(f"no mounts of one's own here: {log.read_text()[-300:]}")
-        yield
-    finally:
-        ours = [psutil.Process(node.pid), *psutil.Process(node.pid).children(recursive=True)]
-        node.terminate()
-        node.wait(60)
-        for process in psutil.wait_procs(ours, 10)[1]:
-            process.kill()
 
 
 # Saves, fails, and goes on from what it has saved.

@@ -22,6 +22,13 @@ _LISTENS_SECONDS = 5.0
 _CONNECT_SECONDS = 20.0
 
 
+_NOT_LET_IN = (
+    f"it let nobody in within {_CONNECT_SECONDS:.0f} s. If it asks for a token: set "
+    "RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or the file ~/.ray/auth_token, and start the "
+    "supervisor again (`det supervisor stop`)."
+)
+
+
 class Connection:
     """At most one attempt at a time: whoever gave up waiting for it finds it again."""
 
@@ -37,7 +44,7 @@ class Connection:
         try:
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(attempt)), _CONNECT_SECONDS)
         except asyncio.TimeoutError:
-            raise self._no_way(f"no answer in {_CONNECT_SECONDS:.0f} s.") from None
+            raise self._no_way(_NOT_LET_IN) from None
         finally:
             if attempt.done():
                 self._attempt = None
@@ -54,12 +61,12 @@ class Connection:
                 _find_listener(address)
             _become_driver(address)
         except Exception as error:
-            raise self._no_way(_first_line(error)) from error
+            raise self._no_way(_first_sentence(error)) from error
 
     def _no_way(self, why: str) -> DeterminedError:
         return DeterminedError(
             f"There is no way to the Ray cluster {self._settings.address}: {why} Is it up (`ray "
-            "status`)? Does RAY_AUTH_MODE fit? Trials wait for it. To use this machine: "
+            "status`)? Trials wait for it. To use this machine: "
             f"{self._settings.way_back}."
         )
 
@@ -81,10 +88,11 @@ def _become_driver(address: str) -> None:
     )
 
 
-def _first_line(error: Exception) -> str:
+def _first_sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}."
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return line.partition(". ")[0].rstrip(".") + "."
 
 
 def _in_background(function: Callable[[], None]) -> Future[None]:
