@@ -130,6 +130,9 @@ def test_trials_wait_for_a_cluster_that_does_not_answer(
     assert f"no way to the Ray cluster {address}: Connection refused" in listed
     assert "To use this machine: unset DET_CLUSTER." in listed
     assert "no node of the cluster can be used" in listed
+    other = lab.create("pass")
+    lab.service.kill(other)
+    assert lab.wait(other).state == "CANCELED"
     with forward(port, cluster.client_address.removeprefix("ray://")):
         assert lab.wait(experiment_id).state == "COMPLETED", lab.account()
         assert "no way to" not in run_det("slot", "list").stdout
