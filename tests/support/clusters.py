@@ -91,14 +91,14 @@ class SimulatedCluster:
 
     def remove(self, node: Any) -> None:
         """Let a node leave, and wait until the cluster knows."""
-        self._cluster.remove_node(node)  # type: ignore[no-untyped-call]  # of Ray
+        self._cluster.remove_node(node)
 
     def wait_for(self, resource: str, process: subprocess.Popen[bytes]) -> bool:
         """Wait until a node has a resource; False if the process that brings it ends before."""
         import ray
 
         ray.init(self.address, ignore_reinit_error=True, log_to_driver=False)
-        while resource not in ray.cluster_resources():
+        while not any(resource in node["Resources"] for node in ray.nodes()):  # type: ignore[no-untyped-call]  # of Ray
             if process.poll() is not None:
                 return False
             time.sleep(0.1)

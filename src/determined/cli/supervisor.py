@@ -49,9 +49,11 @@ def status(as_json: bool) -> int:
 @json_option
 def start() -> int:
     """Start a supervisor, unless one is running. It exits by itself when it has nothing to do."""
+    from determined.platform.cluster import find_cluster
     from determined.platform.supervisor import presence
 
     with platform(wake=False) as service:
+        find_cluster(service.home)  # which says what is wrong with its settings
         facts = presence.find(service.home)
         if facts is not None:
             done(f"The supervisor is at work already: process {facts.pid}.", **asdict(facts))

@@ -46,6 +46,24 @@ def lab(
     made.close()
 
 
+@pytest.mark.parametrize("command", [("slot", "list"), ("supervisor", "start")])
+def test_commands_name_a_bad_address_and_where_it_stands(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    home = {"DET_HOME": str(tmp_path)}
+    answer = run_det(*command, environment={**home, "DET_CLUSTER": "head"})
+    assert answer.stderr == (
+        "det: DET_CLUSTER: expected auto, host:port or ray://host:port, got 'head'.\n"
+    )
+    (tmp_path / "platform.yaml").write_text("cluster:\n  type: ray\n  address: head\n")
+    answer = run_det(*command, environment=home)
+    assert answer.returncode == 1
+    assert answer.stderr == (
+        f"det: {tmp_path}/platform.yaml:3: cluster.address: expected auto, host:port or "
+        "ray://host:port, got 'head'.\n"
+    )
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(faults.factor() == 1, reason="takes a minute: set DET_TEST_FAULTS=2")
 def test_a_run_goes_on_whatever_its_cluster_is_called(

@@ -182,7 +182,7 @@ def test_trials_of_a_cluster_save_to_s3_and_resume_from_it(
     s3_client.create_bucket(Bucket="of-a-cluster")
     storage = {"type": "s3", "bucket": "of-a-cluster", "endpoint_url": s3_endpoint}
     secrets = ["AWS_ACCESS_KEY_ID=key", "AWS_SECRET_ACCESS_KEY=secret"]
-    config = {"environment": {"environment_variables": secrets}}
+    config: dict[str, Any] = {"environment": {"environment_variables": secrets}}
     wrong = lab.create("print('ran')", checkpoint_storage=storage | {"bucket": "none"}, **config)
     right = lab.create(RESUMES, checkpoint_storage=storage, max_restarts=1, **config)
     assert lab.wait(wrong).state == "ERROR"
