@@ -93,6 +93,7 @@ def test_a_run_goes_on_whatever_its_cluster_is_called(
     assert lab.wait(local).state == "COMPLETED"
     assert "on [0]" in lab.log(lab.runs(local)[0])
     listed = run_det("slot", "list").stdout
+    assert lab.home.supervisor_log.read_text().count("cannot be seen") <= 1
     assert "this machine" in listed
     assert f"Trial {lab.trials(lasting)[0].id} was started on node " in listed
 

@@ -23,6 +23,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 pytestmark = [
     pytest.mark.multiprocess,
     pytest.mark.slow,
+    pytest.mark.timeout(300),
     pytest.mark.skipif(faults.factor() == 1, reason="takes a minute: set DET_TEST_FAULTS=2"),
 ]
 _TOKEN = "0123456789abcdef" * 2
