@@ -3,8 +3,9 @@
     python -m benchmarks.platform.cluster [--trials 40] [--reports 50] [--json FILE]
 
 The same function on this machine, on a Ray cluster of two simulated nodes with one slot each, and
-under Ray Tune on that cluster: two trials at a time everywhere. Starting the cluster, supervisor
-and its agents is not counted: one trial runs before the clock does. Ray Tune needs `ray[tune]`.
+under Ray Tune on that cluster, with new actors for each trial (its default) and with the same ones
+again: two trials at a time everywhere. Starting the cluster, supervisor and its agents is not
+counted: one trial runs before the clock does. Ray Tune needs `ray[tune]`.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def main() -> None:
             results["Ray cluster"] = platform(*given)
             try:
                 results["Ray Tune"] = tune(cluster.address, *given)
+                results["reuse_actors"] = tune(cluster.address, *given, reuses_actors=True)
             except ImportError as error:
                 print(f"Ray Tune is left out: {error}")
         finally:
@@ -142,7 +144,9 @@ class _Lab:
             time.sleep(0.005)
 
 
-def tune(address: str, trials: int, reports: int) -> tuple[float, list[float]]:
+def tune(
+    address: str, trials: int, reports: int, reuses_actors: bool = False
+) -> tuple[float, list[float]]:
     """The same under Ray Tune; a report counts as stored when its callbacks are told."""
     import ray
     from ray import tune as ray_tune
@@ -167,7 +171,7 @@ def tune(address: str, trials: int, reports: int) -> tuple[float, list[float]]:
         ray_tune.Tuner(
             ray_tune.with_resources(function, {"cpu": 1}),
             param_space={"x": ray_tune.uniform(0, 1)},
-            tune_config=ray_tune.TuneConfig(num_samples=count),
+            tune_config=ray_tune.TuneConfig(num_samples=count, reuse_actors=reuses_actors),
             run_config=ray_tune.RunConfig(verbose=0, callbacks=[Watch()], storage_path=folder),
         ).fit()
 

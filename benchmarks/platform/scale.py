@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.search import decisions
 from determined.journal import JournalReader, JournalWriter, Metrics
 from determined.platform.launchers.ray import mirror
 from determined.platform.scheduler import Place, Request, Running, decide
@@ -31,6 +32,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f}")
     scheduler(arguments.nodes, arguments.trials)
+    search(arguments.nodes * _SLOTS_PER_NODE, arguments.trials)
     journals()
     files_home()
 
@@ -50,6 +52,12 @@ def scheduler(nodes: int, trials: int) -> None:
     _timed("preempt for 4 nodes", lambda: decide([large, *left], running, slots, places))
     four = [Request(key, key % 50, key, slots=4, priority=50) for key in range(trials // 100)]
     _timed("trials of 4 slots", lambda: decide(four, list[Running](), slots, places))
+
+
+def search(slots: int, trials: int) -> None:
+    """What a decision costs while as many trials run as there are slots."""
+    for name in ("random", "adaptive_asha"):
+        print(f"{'search, ' + name:24} {decisions.measure({'name': name}, trials, slots)}")
 
 
 def journals() -> None:

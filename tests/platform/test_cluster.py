@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from determined.platform.machine import find_machine, threads_on
 from determined.platform.nodes import Node, NodeTable, load_nodes
 from determined.platform.placement import Part, Placement, load_placement, place
 from determined.platform.run_folder import RunFolder
+from determined.platform.slots import Machine
 
 
 @pytest.fixture
@@ -36,13 +38,16 @@ def test_the_variable_goes_before_the_file(home: Home, monkeypatch: pytest.Monke
     file.write_text("tracking: off\ncluster: {type: ray, address: 'a:1', slot_type: cpu}\n")
     assert find_cluster(home) == ClusterSettings("a:1", "cpu")
     monkeypatch.setenv("DET_CLUSTER", "b:2")
-    assert find_cluster(home) == ClusterSettings("b:2", "cpu")
+    settings = find_cluster(home)
+    assert settings == ClusterSettings("b:2", "cpu")
+    assert str(file) in settings.way_back
     monkeypatch.setenv("DET_CLUSTER", "")  # back to this machine, whatever the file says
     assert find_cluster(home) is None
 
 
-def test_a_bad_variable_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DET_CLUSTER", "http://head")
+@pytest.mark.parametrize("address", ["http://head", "head", "head:99999", "head:0", "ray://:1"])
+def test_a_bad_variable_is_named(home: Home, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_CLUSTER", address)
     with pytest.raises(DeterminedError, match="DET_CLUSTER: expected auto, host:port or ray://"):
         find_cluster(home)
 
@@ -54,6 +59,7 @@ def test_a_bad_variable_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) ->
         ("cluster:\n  type: slurm", ":2: cluster.type: expected ray, got 'slurm'"),
         ("cluster:\n  type: ray\n  adress: a:1", ":3: cluster.adress: expected one of the keys"),
         ("cluster:\n  type: ray\n  address: 7", ":3: cluster.address: expected auto, host:port"),
+        ("cluster:\n  type: ray\n  address: a:70000", ":3: cluster.address: expected auto, host"),
         ("cluster:\n  type: ray\n  slot_type: tpu", ":3: cluster.slot_type: expected gpu or cpu"),
         ("cluster:\n  type: ray\n  insecure: 1", ":3: cluster.insecure: expected true or false"),
         ("cluster: [", "platform.yaml:"),
@@ -75,9 +81,12 @@ def node(name: str, num_slots: int = 2, **given: object) -> Node:
 def test_slots_keep_their_numbers_while_nodes_come_and_go(home: Home) -> None:
     table = NodeTable("a:1").updated([node("a"), node("b", 3)])
     table = table.updated([node("b", 3), node("c", 1)])
-    assert [(n.id, n.first_slot) for n in table.nodes] == [("b", 2), ("c", 5)]
+    assert [(n.id, n.first_slot) for n in table.nodes] == [("b", 1002), ("c", 1005)]
     table = table.updated([node("a"), node("b", 3)])
-    assert [[slot.id for slot in n.slots] for n in table.nodes] == [[2, 3, 4], [6, 7]]
+    assert [[slot.id for slot in n.slots] for n in table.nodes] == [
+        [1002, 1003, 1004],
+        [1006, 1007],
+    ]
     table.save(home.cluster)
     assert load_nodes(home.cluster) == table
 
@@ -93,12 +102,24 @@ def test_doors_see_what_the_supervisor_saw(home: Home, monkeypatch: pytest.Monke
     assert threads_on(machine, 2) == 2
 
 
+def test_a_cluster_that_cannot_be_reached_has_no_slots_but_remembers_its_nodes(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_CLUSTER", "a:1")
+    known = NodeTable("a:1").updated([node("a")])
+    replace(known, trouble="No answer.").save(home.cluster)
+    assert find_machine(home) == Machine((), ("No answer.",), is_cluster=True)
+    again = load_nodes(home.cluster)
+    assert again is not None
+    assert again.updated([node("b"), node("a")], known.seen).nodes[0] == known.nodes[0]
+
+
 def test_a_run_remembers_where_it_was_placed(home: Home) -> None:
     table = NodeTable("a:1").updated([node("a"), node("b", 3)])
-    parts = place((0, 2, 3), table.machine, 1)
+    parts = place((1000, 1002, 1003), table.machine, 1)
     assert parts == (
-        Part("b", "host-b", "10.0.0.1", (2, 3)),
-        Part("a", "host-a", "10.0.0.1", (0,)),
+        Part("b", "host-b", "10.0.0.1", (1002, 1003)),
+        Part("a", "host-a", "10.0.0.1", (1000,)),
     )
     assert [place((), table.machine, n)[0].node for n in range(3)] == ["a", "b", "a"]
     run = RunFolder(home.path)

@@ -82,6 +82,15 @@ def test_packages_are_those_that_can_be_imported() -> None:
     assert list_packages("/no/such/python") == []
 
 
+def test_of_a_package_that_is_there_twice_the_first_on_the_path_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, version in (("first", "1.9"), ("second", "2.0")):
+        (tmp_path / folder / f"twice-{version}.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second")])
+    assert list_packages(sys.executable) == ["twice==1.9"]
+
+
 @pytest.fixture
 def recorded() -> RecordedEnvironment:
     variables = {"PATH": "/usr/bin:/opt/env/bin", "HOME": "/h", "A": "creator"}

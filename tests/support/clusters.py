@@ -5,9 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
+
+from determined.platform.slots import free_ports
 
 _MEMORY = 80 << 20
 _ATTEMPTS = 3
@@ -18,25 +26,58 @@ _NODES: tuple[dict[str, Any], ...] = (
 )
 
 
+@contextlib.contextmanager
+def ray_start(
+    *arguments: str, log: Path, before: Sequence[str] = (), **variables: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`ray start` with these arguments, as a user does; it ends with all that it started."""
+    ports = ("--min-worker-port", "0", "--max-worker-port", "0")
+    memory = ("--object-store-memory", str(_MEMORY), "--disable-usage-stats")
+    words = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block")
+    with log.open("wb") as file:
+        node = subprocess.Popen(
+            [*before, *words, *arguments, *ports, *memory],
+            stdout=file,
+            stderr=file,
+            env={**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1", **variables},
+        )
+    try:
+        yield node
+    finally:
+        ours = [psutil.Process(node.pid), *psutil.Process(node.pid).children(recursive=True)]
+        node.terminate()
+        node.wait(60)
+        for process in psutil.wait_procs(ours, 10)[1]:
+            process.kill()
+
+
 class SimulatedCluster:
     """A head without slots and three nodes of two CPU slots each."""
 
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
+        (self._client_port,) = free_ports(1)
         head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _MEMORY}
         head |= {"include_log_monitor": False, "no_monitor": True}
+        head["ray_client_server_port"] = self._client_port
         # Deaths are noticed sooner than by default, and no worker waits for work.
         config = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
         config |= {"enable_worker_prestart": False}
-        self._cluster = Cluster(
-            initialize_head=True, head_node_args={**head, "_system_config": config}
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # Ray leaves a log file open
+            self._cluster = Cluster(
+                initialize_head=True, head_node_args={**head, "_system_config": config}
+            )
         self.nodes = [self.add(**given) for given in _NODES]
 
     @property
     def address(self) -> str:
         return str(self._cluster.address)
+
+    @property
+    def client_address(self) -> str:
+        return f"ray://127.0.0.1:{self._client_port}"
 
     def add(self, num_cpus: int = 2, **given: Any) -> Any:
         """Start a node; Ray gives up after 30 s, which a machine under load may need."""
@@ -49,6 +90,17 @@ class SimulatedCluster:
                 if "timed out during startup" not in str(error) or attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError
+
+    def wait_for(self, resource: str, process: subprocess.Popen[bytes]) -> bool:
+        """Wait until a node has a resource; False if the process that brings it ends before."""
+        import ray
+
+        ray.init(self.address, ignore_reinit_error=True, log_to_driver=False)
+        while not any(resource in node["Resources"] for node in ray.nodes()):  # type: ignore[no-untyped-call]  # of Ray
+            if process.poll() is not None:
+                return False
+            time.sleep(0.1)
+        return True
 
     def kill(self, node: Any) -> None:
         """Kill the raylet of a node at once, as a machine that fails."""

@@ -47,9 +47,11 @@ def status(as_json: bool) -> int:
 @json_option
 def start() -> int:
     """Start a supervisor, unless one is running. It exits by itself when it has nothing to do."""
+    from determined.platform.cluster import find_cluster
     from determined.platform.supervisor import presence
 
     with platform(wake=False) as service:
+        find_cluster(service.home)  # which says what is wrong with its settings
         facts = presence.find(service.home)
         if facts is not None:
             done(f"The supervisor is already running: process {facts.pid}.", **asdict(facts))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,22 @@ from determined.platform.home import Home
 CLUSTER_VARIABLE = "DET_CLUSTER"
 INSECURE_VARIABLE = "DET_CLUSTER_INSECURE"
 _ADDRESS = re.compile(r"auto|(ray://)?(\[[0-9a-fA-F:]+\]|[^\s/:\[\]]+):[0-9]{1,5}")
+_LARGEST_PORT = 65535
 _SLOT_TYPES = ("gpu", "cpu")
 _KEYS = ("type", "address", "slot_type", "insecure")
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """A Ray cluster; without a `slot_type` its slots are GPUs if it has any, else CPUs."""
+    """A Ray cluster; without a `slot_type` its slots are GPUs if it has any, else CPUs.
+
+    `way_back` says how to use this machine instead, in words.
+    """
 
     address: str
     slot_type: str | None = None
     is_insecure: bool = False
+    way_back: str = field(default=f"unset {CLUSTER_VARIABLE}", compare=False)
 
 
 def find_cluster(home: Home) -> ClusterSettings | None:
@@ -43,17 +48,27 @@ def find_cluster(home: Home) -> ClusterSettings | None:
     may_be_open = os.environ.get(INSECURE_VARIABLE, "") not in ("", "0")
     if named == "":
         return None
-    if named is not None and not _ADDRESS.fullmatch(named):
+    if named is not None and not _is_address(named):
         raise DeterminedError(
             f"{CLUSTER_VARIABLE}: expected auto, host:port or ray://host:port, got {named!r}."
         )
     written = _written(home.path / SETTINGS_FILE)
     if named is None and written is None:
         return None
-    written = written or ClusterSettings("auto")
-    return ClusterSettings(
-        named or written.address, written.slot_type, written.is_insecure or may_be_open
-    )
+    settings = written or ClusterSettings("auto")
+    if named is not None:
+        settings = replace(settings, address=named)
+    if written is not None:
+        file = home.path / SETTINGS_FILE
+        way_back = f"set {CLUSTER_VARIABLE} to nothing, or remove `cluster:` from {file}"
+        settings = replace(settings, way_back=way_back)
+    return replace(settings, is_insecure=settings.is_insecure or may_be_open)
+
+
+def _is_address(text: str) -> bool:
+    if not _ADDRESS.fullmatch(text):
+        return False
+    return text == "auto" or 0 < int(text.rpartition(":")[2]) <= _LARGEST_PORT
 
 
 def _written(path: Path) -> ClusterSettings | None:
@@ -89,7 +104,7 @@ def _written(path: Path) -> ClusterSettings | None:
     if section.get("type") != "ray":
         raise refuse("type", "ray", section.get("type"))
     address = section.get("address", "auto")
-    if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
+    if not isinstance(address, str) or not _is_address(address):
         raise refuse("address", "auto, host:port or ray://host:port", address)
     slot_type = section.get("slot_type")
     if slot_type not in (None, *_SLOT_TYPES):

@@ -113,15 +113,15 @@ def list_packages(interpreter: str) -> list[str]:
 
     Reading the metadata of each would take a hundred times as long.
     """
-    found = set()
+    found: dict[str, str] = {}
     for place in _search_path(interpreter):
         with contextlib.suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
                 stem, _, kind = entry.name.rpartition(".")
                 name, _, version = stem.partition("-")
                 if kind in ("dist-info", "egg-info") and version:
-                    found.add(f"{name.replace('_', '-').lower()}=={version.partition('-py')[0]}")
-    return sorted(found)
+                    found.setdefault(name.replace("_", "-").lower(), version.partition("-py")[0])
+    return sorted(f"{name}=={version}" for name, version in found.items())
 
 
 def _search_path(interpreter: str) -> list[str]:

@@ -18,6 +18,8 @@ from determined.platform.run_folder import write_json
 from determined.platform.slots import Machine, Slot
 
 _VERSION = 1
+# This machine's slots count from 0, and runs of either place may be alive while the other is used.
+_FIRST_SLOT = 1000
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,12 @@ class NodeTable:
 
     address: str
     nodes: tuple[Node, ...] = ()
-    next_slot: int = 0
+    next_slot: int = _FIRST_SLOT
     home: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     """Tells homes that share a cluster apart."""
     seen: float = 0.0
+    trouble: str = ""
+    """Why the cluster cannot be reached, if so: nothing is started then."""
 
     def updated(self, living: Iterable[Node], now: float | None = None) -> NodeTable:
         """The table once exactly these nodes live; those that were known keep their numbers."""
@@ -81,11 +85,13 @@ class NodeTable:
                 number += node.num_slots
         order = sorted(nodes, key=lambda node: node.first_slot)
         seen = time.time() if now is None else now
-        return replace(self, nodes=tuple(order), next_slot=number, seen=seen)
+        return replace(self, nodes=tuple(order), next_slot=number, seen=seen, trouble="")
 
     @property
     def machine(self) -> Machine:
         """What there is to schedule on."""
+        if self.trouble:
+            return Machine((), (self.trouble,), is_cluster=True)
         used = [node for node in self.nodes if not node.left_out]
         skipped = tuple(
             f"Node {node.host} ({node.address}) is not used: {node.left_out}"

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from determined.platform.home import Home
 from determined.platform.machine import find_machine
 from determined.platform.nodes import Node
+from determined.platform.placement import load_placement
+from determined.platform.run_folder import RunFolder
 from determined.platform.scheduler import DEFAULT_PRIORITY
 from determined.platform.slots import Machine, Slot
 from determined.store import Experiment, Reader, Run, Trial, TrialFilter
@@ -33,6 +35,7 @@ class Queue:
     experiment_of: dict[int, int]
     """From trials that run to their experiments."""
     skipped: tuple[str, ...] = ()
+    """A line for each GPU, node or run that is left out."""
     nodes: tuple[Node, ...] = ()
     """Of a cluster; none on this machine."""
 
@@ -65,9 +68,21 @@ def look(home: Home, reader: Reader | None, has_supervisor: bool) -> Queue:
         waiting = [Waiting(w.trial, w.experiment, "no supervisor is running") for w in waiting]
     without = [run for run in running if not run.slots]
     order = sorted(waiting, key=lambda w: (_priority(w.experiment), w.trial.id))
-    return Queue(
-        machine.slots, by_slot, without, order, experiment_of, machine.skipped, machine.nodes
-    )
+    notes = (*machine.skipped, *_elsewhere(running, machine))
+    return Queue(machine.slots, by_slot, without, order, experiment_of, notes, machine.nodes)
+
+
+def _elsewhere(running: list[Run], machine: Machine) -> list[str]:
+    """A line for each run of a cluster, if this machine is used now."""
+    if machine.is_cluster:
+        return []
+    placed = [(run, load_placement(RunFolder(run.folder))) for run in running]
+    return [
+        f"Trial {run.trial_id} was started on node {placement.parts[0].host} of a cluster: what "
+        "becomes of it is seen once DET_CLUSTER, or `cluster:` in platform.yaml, names that again."
+        for run, placement in placed
+        if placement is not None
+    ]
 
 
 def _taken(running: list[Run], experiment_of: dict[int, int]) -> dict[int, int]:
@@ -96,6 +111,8 @@ def _why(
         used = taken.get(experiment.id, 0)
         if used + wanted > experiment.max_slots:
             return f"its experiment uses {used} of max_slots {experiment.max_slots}"
+    if machine.is_cluster and not machine.slots:
+        return "no node of the cluster can be used"
     pool = experiment.config["resources"]["resource_pool"] if machine.is_cluster else ""
     slots = [slot for slot in machine.slots if not pool or pool in slot.pools]
     where = f" in resource pool {pool!r}" if pool else ""

@@ -92,6 +92,7 @@ class Runs:
     async def _see_through(self, run: LiveRun) -> None:
         """Start a run unless it was started before, wait for its end, and note how it ended."""
         end = await self._start_if_needed(run)
+        said = ""
         while end is None:
             try:
                 end = await self._launcher.wait(run.folder)
@@ -99,8 +100,10 @@ class Runs:
                     await asyncio.sleep(_LOOK_AGAIN_SECONDS)  # nothing can be said of it
                 elif end is None:
                     end = await self._launcher.declare_dead(run.folder, "Its keeper was lost.")
-            except Exception:  # it may live: until that is known it must not run again
-                logger.exception("the end of run %s cannot be seen", run.allocation_id)
+            except Exception as error:  # it may live: until that is known it must not run again
+                if str(error) != said:
+                    logger.exception("the end of run %s cannot be seen", run.allocation_id)
+                said = str(error)
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         config = self._board.experiments[run.experiment_id].record.config
         run.unrecorded = await asyncio.to_thread(find_unrecorded, run, config)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from determined.platform.home import Home
 from determined.platform.lifecycle import may_start
+from determined.platform.placement import place
 from determined.platform.run_folder import RunFolder
 from determined.platform.scheduler import DEFAULT_PRIORITY, Place, Request, Running, decide
 from determined.platform.slots import Machine
@@ -79,6 +80,7 @@ class Scheduling:
             trial.id,
             folder=str(self._board.home.run(live.id, trial.id, run_id)),
             slots=list(slot_ids),
+            host=", ".join(part.host for part in place(slot_ids, self._machine(), trial.id)),
             steps_completed=0 if checkpoint is None else checkpoint.steps_completed,
             from_checkpoint=trial.warm_start_checkpoint if checkpoint is None else checkpoint.uuid,
         )

@@ -16,6 +16,7 @@ from determined.platform.launchers.local import LocalLauncher
 from determined.platform.launchers.protocol import Launcher
 from determined.platform.placement import Placement, place
 from determined.platform.run_folder import EXITED, RunFolder
+from determined.platform.snapshot import create_snapshot
 from tests.platform.launchers_contract import LauncherContract, start, wait
 from tests.support.clusters import SimulatedCluster
 from tests.support.runs import assert_nothing_left, make_run
@@ -85,6 +86,47 @@ class TestRayLauncher(LauncherContract):
             own = [line for line in lines if line.startswith(f"[{slot}] ")]
             assert own == [f"[{slot}] {n}" for n in range(100)]
         assert_nothing_left(run)
+
+    def test_code_comes_to_a_node_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        launcher = self.new()
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model" / "word.py").write_text(f"WORD = {str(tmp_path)!r}\n")
+        snapshot = create_snapshot(tmp_path / "snapshots", tmp_path / "model")
+        called = []
+        call = self.cluster.call
+
+        async def counted(node: str, verb: str, *arguments: Any) -> Any:
+            called.append(verb)
+            return await call(node, verb, *arguments)
+
+        monkeypatch.setattr(self.cluster, "call", counted)
+        for number, slot in enumerate((self.slots[0], self.slots[1], self.slots[2])):
+            run = make_run(tmp_path / f"run-{number}", script="import word; print(word.WORD)")
+            parts = place((slot,), self.cluster._machine, 0)
+            Placement(parts, code=snapshot.digest, snapshots=str(tmp_path / "snapshots")).save(run)
+            start(launcher, run)
+            end = wait(launcher, run)
+            assert end is not None
+            assert end.exit_code == 0, run.log.read_text()
+            assert str(tmp_path) in run.log.read_text()
+        assert called.count("has_code") == 3
+        assert called.count("add_code") == 2  # the first two slots are of one node
+
+    def test_what_a_run_has_on_a_node_is_for_its_owner_only(self, tmp_path: Path) -> None:
+        launcher = self.new()
+        script = (
+            "import os, pathlib\n"
+            "folder = pathlib.Path(os.environ['DET_RUN_DIR'])\n"
+            "print('folder', oct(folder.stat().st_mode & 0o077))\n"
+            "files = [path for path in folder.rglob('*') if path.is_file()]\n"
+            "print('open', [p.name for p in files if p.stat().st_mode & 0o077], len(files))\n"
+        )
+        run = self.make_run(tmp_path / "run", script=script, env={"DET_RUN_DIR": "of the node"})
+        start(launcher, run)
+        wait(launcher, run)
+        assert "folder 0o0\nopen [] " in run.log.read_text()
 
     @property
     def slots(self) -> list[int]:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from determined._version import __version__
@@ -23,6 +24,7 @@ from determined.platform.cluster import INSECURE_VARIABLE, ClusterSettings
 from determined.platform.home import Home
 from determined.platform.launchers.protocol import RunNotPlaced
 from determined.platform.launchers.ray.agent import Agent, NodeFacts
+from determined.platform.launchers.ray.connection import NAMESPACE, Connection
 from determined.platform.nodes import Node, NodeTable, load_nodes
 from determined.platform.slots import Machine
 
@@ -47,10 +49,10 @@ except ImportError as missing:
 
 logger = logging.getLogger("determined.supervisor")
 
-NAMESPACE = "determined"
 _LOOK_SECONDS = 2.0
 _RETRY_SECONDS = 0.3
 _DESCRIBE_SECONDS = 60.0
+_MEET_AGAIN_SECONDS = 30.0
 _RESERVE_SECONDS = 20
 _MOST_CALLS = 100_000  # at once, of an agent: one waits for news of each run
 _LABEL = "ray.io/node-id"
@@ -62,35 +64,11 @@ class NodeGone(DeterminedError):
 
 
 async def open_cluster(home: Home, settings: ClusterSettings) -> Cluster:
-    """Connect, find the nodes and keep watching them."""
-    await asyncio.to_thread(connect, settings)
-    table = load_nodes(home.cluster)
-    if table is None or table.address != settings.address:
-        table = NodeTable(settings.address, home=table.home if table else NodeTable("").home)
-    cluster = Cluster(home, settings, table)
-    await cluster.refresh()
-    await cluster.release_unused()
+    """Connect and find the nodes; a cluster that does not answer is waited for."""
+    table = load_nodes(home.cluster) or NodeTable(settings.address)
+    cluster = Cluster(home, settings, replace(table, address=settings.address))
+    await cluster.open()
     return cluster
-
-
-def connect(settings: ClusterSettings) -> None:
-    """Become a driver of the cluster; DeterminedError if that cannot be."""
-    if ray.is_initialized():
-        return
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        ray.init(
-            address=settings.address,
-            namespace=NAMESPACE,
-            log_to_driver=False,
-            configure_logging=False,
-        )
-    except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DeterminedError(
-            f"Cannot connect to the Ray cluster {settings.address}: {first} Is it up (`ray "
-            "status`)? Is RAY_AUTH_MODE right? To use this machine instead, unset DET_CLUSTER."
-        ) from error
 
 
 class Cluster:
@@ -101,8 +79,12 @@ class Cluster:
         self._settings = settings
         self._table = table
         self._machine = table.machine
+        self._connection = Connection(settings)
+        self._is_open = asyncio.Event()
         self._agents: dict[str, Any] = {}
         self._facts: dict[str, NodeFacts | str] = {}
+        self._not_before: dict[str, float] = {}
+        """When nodes that no agent can run on are tried again."""
         self._refreshing = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
 
@@ -125,8 +107,21 @@ class Cluster:
             self._watching.cancel()
         for node, agent in list(self._agents.items()):
             with contextlib.suppress(Exception):
-                if not await asyncio.wait_for(self.call(node, "keys"), _DESCRIBE_SECONDS):
+                if not await asyncio.wait_for(self._call(node, "keys"), _DESCRIBE_SECONDS):
                     ray.kill(agent)
+
+    async def open(self) -> None:
+        """Connect and meet the nodes; if there is no way to the cluster, note why."""
+        try:
+            await self._connection.open()
+        except DeterminedError as error:
+            if self._watching is not None and str(error) != self._table.trouble:
+                logger.warning("%s", error)
+            await self._show(replace(self._table, trouble=str(error)))
+            return
+        await self.refresh()
+        await self.release_unused()
+        self._is_open.set()
 
     # Nodes
 
@@ -134,7 +129,7 @@ class Cluster:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
-                await self.refresh()
+                await (self.refresh() if self._is_open.is_set() else self.open())
             except Exception:  # the head may be away for a while: what is known stays
                 logger.exception("the cluster's state cannot be read")
 
@@ -149,18 +144,24 @@ class Cluster:
                 self._facts.pop(gone, None)
             slots = {key: self._count_slots(node, nodes) for key, node in living.items()}
             new = [key for key, count in slots.items() if count and key not in self._agents]
-            await asyncio.gather(*(self._meet(key) for key in new))
+            now = time.monotonic()
+            due = [key for key in new if now >= self._not_before.get(key, 0.0)]
+            await asyncio.gather(*(self._meet(key) for key in due))
             await asyncio.gather(*(self._look_again(key) for key in self._full_nodes()))
             found = [
                 self._describe(living[key], count)
                 for key, count in slots.items()
                 if count and key in self._facts
             ]
-            table = self._table.updated(found)
-            if table.nodes != self._table.nodes or not self._home.cluster.exists():
-                self._table = table
-                self._machine = table.machine
-                await asyncio.to_thread(table.save, self._home.cluster)
+            await self._show(self._table.updated(found))
+
+    async def _show(self, table: NodeTable) -> None:
+        """Schedule on what is known now, and let doors see it."""
+        shown = load_nodes(self._home.cluster)
+        if shown is None or replace(shown, seen=table.seen) != table:
+            self._table = table
+            self._machine = table.machine
+            await asyncio.to_thread(table.save, self._home.cluster)
 
     def _count_slots(self, node: Mapping[str, Any], nodes: list[dict[str, Any]]) -> int:
         kind = self._settings.slot_type
@@ -231,9 +232,11 @@ class Cluster:
         try:
             agent, facts = await asyncio.wait_for(self._introduce(node), _DESCRIBE_SECONDS)
         except Exception as error:
-            lines = (str(error).strip() or type(error).__name__).splitlines()
-            self._facts[node] = f"no agent can run there: {lines[-1]}"
-            logger.warning("node %s: %s", node, self._facts[node])
+            why = _why_no_agent(error)
+            if self._facts.get(node) != why:
+                logger.warning("node %s: %s", node, why)
+            self._facts[node] = why
+            self._not_before[node] = time.monotonic() + _MEET_AGAIN_SECONDS
             return
         self._agents[node], self._facts[node] = agent, facts
 
@@ -264,6 +267,10 @@ class Cluster:
 
     async def call(self, node: str, verb: str, *arguments: Any) -> Any:
         """Call an agent, again if it was away; NodeGone once its node is. Verbs may be repeated."""
+        await self._is_open.wait()
+        return await self._call(node, verb, *arguments)
+
+    async def _call(self, node: str, verb: str, *arguments: Any) -> Any:
         while (agent := self._agents.get(node)) is not None:
             try:
                 return await getattr(agent, verb).remote(*arguments)
@@ -330,7 +337,7 @@ class Cluster:
 
     async def release_unused(self) -> None:
         """Give back what was set aside for runs that no node knows: their starter died before."""
-        known = {key for node in self._agents for key in await self.call(node, "keys")}
+        known = {key for node in self._agents for key in await self._call(node, "keys")}
         for group in (await asyncio.to_thread(ray.util.placement_group_table)).values():
             key = group["name"].removeprefix(self._prefix)
             is_ours = group["name"].startswith(self._prefix) and group["state"] != "REMOVED"
@@ -349,6 +356,13 @@ async def _patiently(agent: Any) -> NodeFacts:
             return await _ask(agent)
         except ActorUnavailableError:
             await asyncio.sleep(_RETRY_SECONDS)
+
+
+def _why_no_agent(error: Exception) -> str:
+    line = (str(error).strip() or type(error).__name__).splitlines()[-1]
+    if "No module named 'determined" in line:
+        return "its Python has no determined-pytorch: install the same version there."
+    return f"no agent can run there: {line}"
 
 
 def _visible_devices() -> list[str]:

@@ -12,7 +12,7 @@ import io
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ class RayLauncher:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._local = LocalLauncher()
-        self._checked: set[tuple[str, str]] = set()
+        self._checked: dict[tuple[str, str], list[str]] = {}
         self._archives: dict[str, Any] = {}
         self._logs: dict[Path, MergedLog] = {}
 
@@ -63,10 +63,10 @@ class RayLauncher:
             await self._cluster.require_room(part.node)
         key = run.spec.allocation_id
         try:
-            await self._check(run, placement)
+            notes = await self._check(run, placement)
             if placement.parts[0].slots:
                 await self._cluster.reserve(key, _bundles(placement))
-            orders = await self._orders(run, placement)
+            orders = await self._orders(run, placement, notes)
         except Exception as error:
             await self._cluster.release(key)
             if isinstance(error, NodeGone):
@@ -219,30 +219,21 @@ class RayLauncher:
 
     # What a start needs
 
-    async def _check(self, run: RunFolder, placement: Placement) -> None:
-        """Refuse nodes that differ or cannot save checkpoints; each is asked once."""
+    async def _check(self, run: RunFolder, placement: Placement) -> list[str]:
+        """Refuse nodes that cannot do the run, each asked once; return how others differ."""
         storage = dict(placement.storage)
+        notes = []
         for part in placement.parts:
             mark = (part.node, f"{sorted(placement.expects.items())} {sorted(storage.items())}")
-            if mark in self._checked:
-                continue
-            where = f"node {part.host} ({part.address})"
-            versions = await self._cluster.call(part.node, "versions", placement.interpreter)
-            self._compare(where, versions, placement)
-            if storage:
-                await self._check_storage(run, placement, part.node, where)
-            self._checked.add(mark)
-
-    def _compare(self, where: str, versions: Mapping[str, str], placement: Placement) -> None:
-        """Refuse another version of this library; others are named, for results may differ."""
-        for name, expected in placement.expects.items():
-            found = versions.get(name, "no version")
-            if found == expected:
-                continue
-            words = f"{where} has {found} of {name}, the experiment was created with {expected}"
-            if name == "determined-pytorch" or name not in versions:
-                raise DeterminedError(f"{words}. Install the same version there.")
-            logger.warning("%s: results may differ", words)
+            if mark not in self._checked:
+                where = f"node {part.host} ({part.address})"
+                versions = await self._cluster.call(part.node, "versions", placement.interpreter)
+                found = compare(where, versions, placement.expects)
+                if storage:
+                    await self._check_storage(run, placement, part.node, where)
+                self._checked[mark] = found
+            notes += self._checked[mark]
+        return notes
 
     async def _check_storage(
         self, run: RunFolder, placement: Placement, node: str, where: str
@@ -259,8 +250,10 @@ class RayLauncher:
         if problem:
             raise DeterminedError(f"checkpoint_storage: {where} {problem}")
 
-    async def _orders(self, run: RunFolder, placement: Placement) -> list[Any]:
-        """What each node is to start; its code is there by then."""
+    async def _orders(
+        self, run: RunFolder, placement: Placement, notes: Sequence[str]
+    ) -> list[Any]:
+        """What each node is to start; its code is there by then. Notes are for the log."""
         ports = await self._cluster.call(placement.parts[0].node, "ports")
         orders = []
         for index, part in enumerate(placement.parts):
@@ -270,7 +263,7 @@ class RayLauncher:
             if placement.has_gpus and part.slots:
                 count = len(part.slots) * placement.share
                 devices = await self._cluster.devices(run.spec.allocation_id, index, count)
-            orders.append(order_for(run, placement, index, ports, devices))
+            orders.append(order_for(run, placement, index, ports, devices, notes))
         return orders
 
     async def _bring_code(self, node: str, placement: Placement) -> None:
@@ -373,6 +366,20 @@ def together(ends: list[RunExit], log: Path) -> RunExit:
         matches=tuple(dict.fromkeys(match for end in ends for match in end.matches)),
         leftover_processes=sum(end.leftover_processes for end in ends),
     )
+
+
+def compare(where: str, versions: Mapping[str, str], expects: Mapping[str, str]) -> list[str]:
+    """Refuse another version of this library; others are named, for results may differ."""
+    notes = []
+    for name, expected in expects.items():
+        found = versions.get(name, "no version")
+        if found == expected:
+            continue
+        words = f"{where} has {found} of {name}, the experiment was created with {expected}"
+        if name == "determined-pytorch" or name not in versions:
+            raise DeterminedError(f"{words}. Install the same version there.")
+        notes.append(f"{words}: results may differ.")
+    return notes
 
 
 def _bundles(placement: Placement) -> dict[str, dict[str, float]]:

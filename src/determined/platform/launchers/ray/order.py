@@ -34,8 +34,12 @@ def order_for(
     index: int,
     ports: Mapping[str, str],
     devices: Sequence[str],
+    notes: Sequence[str] = (),
 ) -> Order:
-    """What the node of part `index` is to start; `devices` are the GPUs that it has there."""
+    """What the node of part `index` is to start; `devices` are the GPUs that it has there.
+
+    The log begins with `notes`.
+    """
     part = placement.parts[index]
     info = run.read_info()
     if "rendezvous" in info:
@@ -50,8 +54,8 @@ def order_for(
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     control = run.control.read_bytes() if run.control.exists() else None
     spec = run.spec
-    if index:  # the configuration once is enough
-        spec = spec._replace(prologue="")
+    prologue = "".join(f"{note}\n" for note in notes) + spec.prologue
+    spec = spec._replace(prologue="" if index else prologue)  # once is enough
     return Order(
         spec.allocation_id, spec, environment, info, control, placement.code, placement.interpreter
     )

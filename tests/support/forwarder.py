@@ -1,0 +1,42 @@
+"""A port that leads to another one, for as long as a test wants."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def forward(port: int, target: str) -> Iterator[None]:
+    """Connect whoever comes to a port of this machine with `target`, a `host:port`."""
+    host, _, number = target.rpartition(":")
+    pairs: list[socket.socket] = []
+    with socket.create_server(("", port)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):  # the server is closed
+                while True:
+                    near, _ = server.accept()
+                    far = socket.create_connection((host, int(number)))
+                    pairs.extend((near, far))
+                    for ends in ((near, far), (far, near)):
+                        threading.Thread(target=_pump, args=ends, daemon=True).start()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for end in pairs:
+                end.close()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
