@@ -147,7 +147,7 @@ def test_trials_wait_for_a_cluster_that_does_not_answer(
     experiment_id = lab.create("pass")
     listed = run_det("slot", "list").stdout
     assert f"Cannot connect to the Ray cluster {address}: Connection refused" in listed
-    assert "To use this machine: unset DET_CLUSTER." in listed
+    assert "To use this machine instead: unset DET_CLUSTER." in listed
     assert "no node of the cluster can be used" in listed
     other = lab.create("pass")
     lab.service.kill(other)
