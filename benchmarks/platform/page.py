@@ -1,4 +1,4 @@
-"""Write the platform's figures into docs/performance.md.
+"""Write the platform's figures into docs/performance.md, and draw them.
 
     python -m benchmarks.platform.page [RESULTS.json ...]
 
@@ -7,16 +7,19 @@ Of a figure that is in several files the last counts, so that one group can be m
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
+from benchmarks.platform import picture
 from benchmarks.platform.figure import Figure, table
 
 _ROOT = Path(__file__).parents[2]
 _PAGE = _ROOT / "docs" / "performance.md"
+_PICTURE = _ROOT / "docs" / "images" / "platform.png"
 _MARKS = (
     "<!-- platform: written by python -m benchmarks.platform.page -->",
     "<!-- end of platform -->",
@@ -39,6 +42,11 @@ def main(paths: list[str]) -> None:
     block = f"{setting}\n\n{table(figures.values())}"
     _PAGE.write_text(report.update(_PAGE.read_text(), block, _MARKS))
     print(f"Updated {_PAGE}")
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"matplotlib is not installed: {_PICTURE} is left as it was.")
+        return
+    picture.draw(list(figures.values()), _PICTURE)
+    print(f"Drew {_PICTURE}")
 
 
 if __name__ == "__main__":

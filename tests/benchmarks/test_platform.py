@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.platform import page
+from benchmarks.platform.__main__ import merged
 from benchmarks.platform.effective import Mark, _lost_per_kill
 from benchmarks.platform.figure import Figure, difference, in_turns, ratio, table
+from benchmarks.platform.picture import share_of_goal
 
 
 def test_figures_compare_neighbours_and_know_their_goals() -> None:
@@ -47,6 +49,23 @@ def test_a_kill_costs_its_pause_and_what_is_trained_again() -> None:
     assert _lost_per_kill([*first, *second], kills=1) == pytest.approx(5.0)
 
 
+def test_a_group_that_is_measured_again_takes_its_old_place() -> None:
+    first = merged([], "starts", [Figure("a start", 1.0), Figure("a row of old", 1.0)])
+    both = merged(merged(first, "growth", [Figure("growth", 1.0)]), "commands", [Figure("list", 1)])
+    again = merged(both, "starts", [Figure("a start", 2.0)])
+    found = [(data["group"], data["what"], data["value"]) for data in again]
+    expected = [("commands", "list", 1), ("starts", "a start", 2.0), ("growth", "growth", 1.0)]
+    assert found == expected
+
+
+def test_the_picture_shows_below_one_what_meets_its_goal() -> None:
+    assert share_of_goal(Figure("time", 0.5, goal=1.0)) == 0.5
+    assert share_of_goal(Figure("rate", 500.0, goal=100, is_floor=True)) == 0.2
+    assert (
+        share_of_goal(Figure("failures", 0, "", goal=0)) < 1 < share_of_goal(Figure("f", 1, "", 0))
+    )
+
+
 def test_the_page_gets_the_last_figure_of_each_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +80,7 @@ def test_the_page_gets_the_last_figure_of_each_name(
     target = tmp_path / "page.md"
     target.write_text("before\n" + "\nold\n".join(page._MARKS) + "\nafter\n")
     monkeypatch.setattr(page, "_PAGE", target)
+    monkeypatch.setattr(page, "_PICTURE", tmp_path / "picture.png")
     page.main(paths)
     text = target.read_text()
     assert text.startswith("before\n")
