@@ -31,6 +31,7 @@ _NAMES = (
     "supervisor",
     "effective",
     "growth",
+    "length",
 )
 _RESULTS = pathlib.Path(__file__).parents[1] / "results"
 

@@ -10,8 +10,10 @@ import pytest
 
 from benchmarks.platform import page
 from benchmarks.platform.__main__ import merged
-from benchmarks.platform.effective import Mark, _lost_per_kill
+from benchmarks.platform.effective import _lost_per_kill
 from benchmarks.platform.figure import Figure, difference, in_turns, ratio, table
+from benchmarks.platform.length import compare
+from benchmarks.platform.marks import Mark, read_marks
 from benchmarks.platform.picture import share_of_goal
 
 
@@ -47,6 +49,20 @@ def test_a_kill_costs_its_pause_and_what_is_trained_again() -> None:
     first = [Mark(1, batch, batch / 10) for batch in range(0, 101, 20)]
     second = [Mark(2, batch, 13 + (batch - 80) / 10) for batch in range(80, 201, 20)]
     assert _lost_per_kill([*first, *second], kills=1) == pytest.approx(5.0)
+
+
+def test_a_long_run_is_compared_with_its_own_beginning(tmp_path: Path) -> None:
+    def cpu(batch: int) -> float:
+        return batch * 1e-4 + max(0, batch - 1000) * 1e-4  # twice as slow from batch 1,000 on
+
+    lines = [f"1 {n} {n} {cpu(n)} {100 + n / 100}\n" for n in range(0, 2001, 10)]
+    path = tmp_path / "marks"
+    path.write_text("".join(lines) + "1 2010 3")
+    assert read_marks(path)[-1] == Mark(1, 2000, 2000.0, cpu(2000), 120.0)
+    pace, memory = compare(read_marks(path))
+    assert pace.value == pytest.approx(2.0)
+    assert memory.value == pytest.approx(120 / 104)
+    assert pace.what.endswith("after 2,000 batches over after 200")
 
 
 def test_a_group_that_is_measured_again_takes_its_old_place() -> None:

@@ -1,6 +1,7 @@
 """A tiny net. It writes down when it trained a batch: the first of each run and every so many.
 
-Variables: BATCHES, VALIDATE_EVERY, SAVE_EVERY, MARK_EVERY; MARKS is the file for run, batch, time.
+Variables: BATCHES, VALIDATE_EVERY, SAVE_EVERY, MARK_EVERY; MARKS is the file for run, batch, time,
+processor time and megabytes.
 WIDTH of a hidden layer and BATCH_SIZE make the net larger. With TURNS, the address of a driver, it
 waits after every MARK_EVERY batches for its next turn, and tells how long the last one took.
 """
@@ -73,8 +74,11 @@ class Trial(pytorch.PyTorchTrial):
         if self.marks and (batch_idx % self.mark_every == 0 or not self.has_begun):
             self.has_begun = True
             run = os.environ.get("DET_TRIAL_RUN_ID", "0")
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            megabytes = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
             with Path(self.marks).open("a") as file:
-                file.write(f"{run} {batch_idx} {time.time()}\n")
+                moment = f"{time.time()} {time.process_time()} {megabytes}"
+                file.write(f"{run} {batch_idx} {moment}\n")
         loss = self.loss(batch)
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
