@@ -39,14 +39,15 @@ def main(paths: list[str]) -> None:
         f"{machine['date']}, {machine['processor']}, {machine['cores']} cores, Python "
         f"{machine['python']}, torch {machine['versions']['torch']}. The last column is the load."
     )
-    block = f"{setting}\n\n{table(figures.values())}"
-    _PAGE.write_text(report.update(_PAGE.read_text(), block, _MARKS))
-    print(f"Updated {_PAGE}")
+    blocks = [setting, table(figures.values())]
     if importlib.util.find_spec("matplotlib") is None:
-        print(f"matplotlib is not installed: {_PICTURE} is left as it was.")
-        return
-    picture.draw(list(figures.values()), _PICTURE)
-    print(f"Drew {_PICTURE}")
+        print("There is no picture: matplotlib is not installed.")
+    else:
+        picture.draw(list(figures.values()), _PICTURE)
+        blocks.insert(1, f"![Figures as shares of their goals](images/{_PICTURE.name})")
+        print(f"Drew {_PICTURE}")
+    _PAGE.write_text(report.update(_PAGE.read_text(), "\n\n".join(blocks), _MARKS))
+    print(f"Updated {_PAGE}")
 
 
 if __name__ == "__main__":

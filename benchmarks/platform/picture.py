@@ -14,12 +14,9 @@ _LEAST, _MOST = 1e-3, 1e2
 
 def share_of_goal(figure: Figure) -> float:
     """What a figure is of its goal: below 1 it meets it, whichever way the goal points."""
-    if not figure.goal:  # none may be left: 0 of 0
-        return _LEAST if figure.value == figure.goal else _MOST
-    if figure.is_floor:
-        share = figure.goal / figure.value if figure.value else _MOST
-    else:
-        share = figure.value / figure.goal
+    assert figure.goal
+    value = max(figure.value, 1e-9)
+    share = figure.goal / value if figure.is_floor else value / figure.goal
     return min(max(share, _LEAST), _MOST)
 
 
@@ -30,7 +27,7 @@ def draw(figures: Sequence[Figure], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    rows = [figure for figure in reversed(figures) if figure.goal is not None]
+    rows = [figure for figure in reversed(figures) if figure.goal]  # of none there is no share
     drawing, axes = pyplot.subplots(figsize=(11, 1 + 0.26 * len(rows)), layout="constrained")
     _draw_rows(axes, rows)
     axes.axvline(1.0, color="black", linewidth=1)
