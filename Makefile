@@ -11,12 +11,13 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-v
 BENCH := .venv-bench
 BENCH_INSTALL := $(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check \
 	-c constraints.txt -c benchmarks/constraints.txt
+PEERS_VENV := .venv-peers
 PEERS := lightning accelerate pytorch-ignite matplotlib
 
 # Tests and benchmarks start many interpreters; where this is set, each would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dashboard test test-faults check format bench bench-quick docs clean
+.PHONY: demo dashboard test test-faults check format bench bench-platform bench-quick docs clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Creating $(VENV) and installing torch and determined (once, a minute or two) ..."
@@ -61,6 +62,10 @@ bench: $(BENCH)/.installed
 	$(BENCH)/bin/python -m benchmarks
 	$(BENCH)/bin/python -m benchmarks.report
 
+bench-platform: $(INSTALLED) $(PEERS_VENV)/.installed
+	PEERS_PYTHON=$(CURDIR)/$(PEERS_VENV)/bin/python $(BIN)/python -m benchmarks.platform
+	$(PEERS_VENV)/bin/python -m benchmarks.platform.page
+
 bench-quick: $(INSTALLED)
 	$(BIN)/python -m benchmarks --quick
 
@@ -69,6 +74,15 @@ $(BENCH)/.installed: pyproject.toml constraints.txt benchmarks/constraints.txt
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH_INSTALL) setuptools torch
 	$(BENCH_INSTALL) --no-build-isolation -e '.[examples]' $(PEERS)
+	@touch $@
+
+# trackio wants an older pillow than we do.
+$(PEERS_VENV)/.installed: constraints.txt benchmarks/constraints.txt
+	@echo "Making $(PEERS_VENV) and installing what the platform is compared with (once) ..."
+	$(PYTHON) -m venv $(PEERS_VENV)
+	grep -vi '^pillow' constraints.txt > $(PEERS_VENV)/constraints.txt
+	$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c $(PEERS_VENV)/constraints.txt -c benchmarks/constraints.txt torch 'ray[tune]' optuna trackio mlflow
 	@touch $@
 
 $(DOCS): $(INSTALLED)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import measure, report, suite
+from benchmarks import checkpoint, measure, report, suite
 
 _RESULTS = pathlib.Path(__file__).parent / "results"
 
@@ -30,6 +30,7 @@ def measurements(peers: list[str], rounds: int | None) -> dict[str, Callable[[],
     for comparison in suite.COMPARISONS:
         todo[comparison.name] = functools.partial(measure.compare, comparison, peers, rounds)
     todo["stall"] = functools.partial(measure.stall, suite.STALL, peers, rounds)
+    todo["durable"] = functools.partial(checkpoint.durable, rounds)
     todo["resume"] = functools.partial(measure.starts, suite.RESUME, peers, rounds)
     todo["imports"] = functools.partial(measure.imports, peers, rounds)
     for growth in suite.GROWTH:

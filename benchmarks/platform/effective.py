@@ -13,10 +13,9 @@ import os
 import signal
 import statistics
 import time
-from pathlib import Path
-from typing import NamedTuple
 
 from benchmarks.platform.figure import Figure
+from benchmarks.platform.marks import Mark, read_marks
 from benchmarks.platform.site import Site, open_site
 from determined.platform.run_folder import RunFolder
 
@@ -24,14 +23,6 @@ _KILL_EVERY_SECONDS = 60.0
 _SAVE_EVERY_SECONDS = 2.0
 _MARK_EVERY = 20
 _FOREVER = str(10**9)
-
-
-class Mark(NamedTuple):
-    """A batch that was trained."""
-
-    run: int
-    batch: int
-    time: float
 
 
 def measure(is_quick: bool) -> list[Figure]:
@@ -52,7 +43,7 @@ def _pace(site: Site) -> float:
     marks = site.folder / "pace"
     variables = {"MARKS": str(marks), "MARK_EVERY": str(_MARK_EVERY), "BATCHES": "2000"}
     site.finish(site.create("net", variables=variables, hyperparameters={"lr": 0.1}))
-    return statistics.median(_paces(_read(marks))) / _MARK_EVERY
+    return statistics.median(_paces(read_marks(marks))) / _MARK_EVERY
 
 
 def _train_under_fire(site: Site, pace: float, every: float, kills: int) -> list[Mark]:
@@ -66,7 +57,7 @@ def _train_under_fire(site: Site, pace: float, every: float, kills: int) -> list
     experiment_id = site.create(
         "net", variables=variables, hyperparameters={"lr": 0.1}, max_restarts=1000
     )
-    site.until(lambda: path.exists() and len(_read(path)) > 10)
+    site.until(lambda: path.exists() and len(read_marks(path)) > 10)
     for _ in range(kills):
         time.sleep(every)
         run = site.runs(experiment_id)[-1]
@@ -74,9 +65,9 @@ def _train_under_fire(site: Site, pace: float, every: float, kills: int) -> list
         assert trial is not None
         with contextlib.suppress(ProcessLookupError):
             os.kill(trial.pid, signal.SIGKILL)
-        site.until(lambda run=run: max(m.run for m in _read(path)) > run.run_id)  # type: ignore[misc]
+        site.until(lambda run=run: max(m.run for m in read_marks(path)) > run.run_id)  # type: ignore[misc]
     time.sleep(every / 2)
-    marks = _read(path)
+    marks = read_marks(path)
     site.service.kill(experiment_id)
     site.until(lambda: not site.service.reader.unfinished_runs())
     return marks
@@ -101,9 +92,3 @@ def _paces(marks: list[Mark]) -> list[float]:
         for before, after in itertools.pairwise(marks)
         if before.run == after.run and after.batch - before.batch == _MARK_EVERY
     ]
-
-
-def _read(path: Path) -> list[Mark]:
-    lines = path.read_text().splitlines()
-    words = (line.split() for line in lines)
-    return [Mark(int(w[0]), int(w[1]), float(w[2])) for w in words if len(w) == 3]

@@ -21,7 +21,7 @@ _PAGE = 200  # what `det e list` shows at most
 
 
 def measure(is_quick: bool) -> list[Figure]:
-    rounds = 2 if is_quick else 9
+    rounds = 2 if is_quick else 5
     return [
         *_experiments(1_000 if is_quick else 10_000, rounds),
         *_checkpoints(1_000 if is_quick else 20_000, rounds),

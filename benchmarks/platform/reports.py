@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.dashboard.served import Dashboard
 from benchmarks.platform import peers, stores
 from benchmarks.platform.figure import Figure, in_turns, ratio
 from benchmarks.platform.site import open_site
@@ -24,14 +25,14 @@ from determined.store._curves import CurveKey
 
 _BATCHES_PER_REPORT = 500
 _RUNS, _READERS = 32, 8
+_PIXELS = 1200  # of a chart that fills the window
 
 
 def measure(is_quick: bool) -> list[Figure]:
-    points = 300_000 if is_quick else 1_000_000
     with tempfile.TemporaryDirectory(prefix="det-bench-") as name:
         folder = Path(name)
         return [
-            *one_run(folder / "one", points),
+            *one_run(folder / "one", 1_000_000),
             *many_runs(folder / "many", 30_000 if is_quick else 1_000_000),
             *_against_peers(folder, 10_000 if is_quick else 100_000),
             *_lag(3.0 if is_quick else 20.0),
@@ -40,15 +41,24 @@ def measure(is_quick: bool) -> list[Figure]:
 
 
 def one_run(home: Path, points: int) -> list[Figure]:
-    """One run reports every batch; then its curve is drawn."""
+    """One run reports every batch; then the dashboard is asked for its curve."""
     seconds = _into_store(home, points)
     reader = Reader(home)
     key = CurveKey(1, "training", "loss", per_batch=True)
-    drawing = _milliseconds(lambda: reader.curves([key] * 50))
+    reading = _milliseconds(lambda: reader.curves([key] * 50, pixels=_PIXELS))
     reader.close()
+    dashboard = Dashboard(home)
+    try:
+        keys = ";".join(["1:training:loss:batches"] * 50)
+        path = f"/api/series?keys={keys}&px={_PIXELS}"
+        answering = _milliseconds(lambda: dashboard.fetch(path))
+    finally:
+        dashboard.close()
+    samples = {f"the store alone, {_PIXELS:,} buckets each": [reading]}
+    what = f"the dashboard answers with 50 curves of {points:,} points"
     return [
         Figure("points from one run into the store", points / seconds, "a second", 200_000, True),
-        Figure(f"50 curves of {points:,} points", drawing, "ms", goal=100),
+        Figure(what, answering, "ms", goal=100, samples=samples),
     ]
 
 

@@ -1,6 +1,6 @@
 """How fast short trials follow each other on two slots: ours warm and cold, Ray Tune, optuna.
 
-Each contender's figure is its seconds per trial: with `--quick` the slow ones run fewer trials.
+Each contender's figure is its seconds per trial: the slow ones run fewer trials.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def measure(is_quick: bool) -> list[Figure]:
 
 
 def _nets(is_quick: bool) -> list[Figure]:
-    trials, slow_trials = (24, 6) if is_quick else (64, 64)
+    trials, slow_trials = (24, 6) if is_quick else (64, 24)
     with open_site() as site:
         search(site, "net", 2, warm=True)  # loads the helper
         contenders = {
@@ -30,7 +30,7 @@ def _nets(is_quick: bool) -> list[Figure]:
             contenders["Ray Tune"] = lambda: _peer("ray_tune", "net", trials=slow_trials)
         if peers.is_installed("optuna", "torch"):
             contenders["optuna"] = lambda: _peer("optuna_processes", trials=slow_trials)
-        samples = in_turns(1 if is_quick else 3, **contenders)
+        samples = in_turns(1 if is_quick else 2, **contenders)
     return [
         Figure(
             f"{trials} trials of 20 batches of a tiny net, warm over {name}, per trial",
@@ -45,7 +45,7 @@ def _nets(is_quick: bool) -> list[Figure]:
 
 
 def _reports(is_quick: bool) -> list[Figure]:
-    trials, slow_trials = (40, 12) if is_quick else (200, 200)
+    trials, slow_trials = (40, 12) if is_quick else (200, 40)
     with open_site() as site:
         search(site, "reports", 2, warm=True)
         contenders = {"ours": lambda: search(site, "reports", trials, warm=True)}

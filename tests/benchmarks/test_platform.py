@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.platform import page
-from benchmarks.platform.effective import Mark, _lost_per_kill
+from benchmarks.platform.__main__ import merged
+from benchmarks.platform.effective import _lost_per_kill
 from benchmarks.platform.figure import Figure, difference, in_turns, ratio, table
+from benchmarks.platform.length import compare
+from benchmarks.platform.marks import Mark, read_marks
+from benchmarks.platform.picture import share_of_goal
 
 
 def test_figures_compare_neighbours_and_know_their_goals() -> None:
@@ -47,6 +51,35 @@ def test_a_kill_costs_its_pause_and_what_is_trained_again() -> None:
     assert _lost_per_kill([*first, *second], kills=1) == pytest.approx(5.0)
 
 
+def test_a_long_run_is_compared_with_its_own_beginning(tmp_path: Path) -> None:
+    def cpu(batch: int) -> float:
+        return batch * 1e-4 + max(0, batch - 1000) * 1e-4  # twice as slow from batch 1,000 on
+
+    lines = [f"1 {n} {n} {cpu(n)} {100 + n / 100}\n" for n in range(0, 2001, 10)]
+    path = tmp_path / "marks"
+    path.write_text("".join(lines) + "1 2010 3")
+    assert read_marks(path)[-1] == Mark(1, 2000, 2000.0, cpu(2000), 120.0)
+    pace, memory = compare(read_marks(path))
+    assert pace.value == pytest.approx(2.0)
+    assert memory.value == pytest.approx(120 / 104)
+    assert pace.what.endswith("after 2,000 batches over after 200")
+
+
+def test_a_group_that_is_measured_again_takes_its_old_place() -> None:
+    first = merged([], "starts", [Figure("a start", 1.0), Figure("a row of old", 1.0)])
+    both = merged(merged(first, "growth", [Figure("growth", 1.0)]), "commands", [Figure("list", 1)])
+    again = merged(both, "starts", [Figure("a start", 2.0)])
+    found = [(data["group"], data["what"], data["value"]) for data in again]
+    expected = [("commands", "list", 1), ("starts", "a start", 2.0), ("growth", "growth", 1.0)]
+    assert found == expected
+
+
+def test_the_picture_shows_below_one_what_meets_its_goal() -> None:
+    assert share_of_goal(Figure("time", 0.5, goal=1.0)) == 0.5
+    assert share_of_goal(Figure("rate", 500.0, goal=100, is_floor=True)) == 0.2
+    assert share_of_goal(Figure("rate", 0.0, goal=100, is_floor=True)) == 100
+
+
 def test_the_page_gets_the_last_figure_of_each_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +94,7 @@ def test_the_page_gets_the_last_figure_of_each_name(
     target = tmp_path / "page.md"
     target.write_text("before\n" + "\nold\n".join(page._MARKS) + "\nafter\n")
     monkeypatch.setattr(page, "_PAGE", target)
+    monkeypatch.setattr(page, "_PICTURE", tmp_path / "picture.png")
     page.main(paths)
     text = target.read_text()
     assert text.startswith("before\n")

@@ -125,6 +125,15 @@ def test_threads_are_those_of_the_experiment_or_of_the_creator(
     assert run_environment(mine, RunFolder("/r"), info())["OMP_NUM_THREADS"] == "1"
 
 
+@pytest.mark.parametrize("where", ["creator", "configuration"])
+def test_a_thread_count_that_somebody_chose_holds_for_every_library(where: str) -> None:
+    chosen = {"OMP_NUM_THREADS": "1"}
+    recorded = RecordedEnvironment("/p", chosen if where == "creator" else {}, 3, ())
+    configured = ["OMP_NUM_THREADS=1"] if where == "configuration" else []
+    environment = run_environment(recorded, RunFolder("/r"), info(), configured=configured)
+    assert {n: v for n, v in environment.items() if n.endswith("_NUM_THREADS")} == chosen
+
+
 def test_the_configuration_wins_over_the_creator_and_the_platform_over_both(
     recorded: RecordedEnvironment,
 ) -> None:

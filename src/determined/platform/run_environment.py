@@ -11,7 +11,8 @@ from typing import Any
 from determined.platform.environment import RecordedEnvironment
 from determined.platform.run_folder import RunFolder
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_THREADS = "OMP_NUM_THREADS"
+_THREADS_OF_LIBRARIES = ("MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # The kernel refuses longer ones; the same is in the files that DET_INFO_DIR names.
 _LONGEST_VARIABLE = 100_000
 
@@ -29,14 +30,12 @@ def run_environment(
 ) -> dict[str, str]:
     """Return the variables of a run; what comes later in this list wins.
 
-    The creator's environment, thread counts unless the creator set them, the creator's interpreter
-    first on PATH, unbuffered output, `environment.environment_variables` of the configuration
-    (`NAME=VALUE` or `NAME`, as `configured`), then what the platform decides for this run: devices,
-    ports and the DET_ variables.
+    The creator's environment, the creator's interpreter first on PATH, unbuffered output,
+    `environment.environment_variables` of the configuration (`NAME=VALUE` or `NAME`, as
+    `configured`), thread counts unless one of these set them, then what the platform decides for
+    this run: devices, ports and the DET_ variables.
     """
     environment = dict(recorded.variables)
-    for name in _THREAD_VARIABLES:
-        environment.setdefault(name, str(recorded.threads))
     environment["PATH"] = _with_first(
         str(Path(recorded.interpreter).parent), environment.get("PATH", os.defpath)
     )
@@ -44,6 +43,9 @@ def run_environment(
     for assignment in configured:
         name, _, value = assignment.partition("=")
         environment[name] = value
+    if _THREADS not in environment:  # which the libraries of the others go by, too
+        for name in (_THREADS, *_THREADS_OF_LIBRARIES):
+            environment.setdefault(name, str(recorded.threads))
     environment.update(devices or {})
     environment.update(ports or {})
     environment.update(_of_this_run(run, info))

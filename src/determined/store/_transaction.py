@@ -239,10 +239,11 @@ class Transaction:
         """
         self._decide()
         if number is None:
-            number = self.keep_unheard(experiment_id, event)
-        values = {"event": event, "actions": actions, "sentence": sentence}
-        where = "experiment_id=? AND number=?"
-        SEARCH_STEPS.update(self._connection, where, [experiment_id, number], values)
+            number = self._add_step(experiment_id, event, actions, sentence)
+        else:
+            values = {"event": event, "actions": actions, "sentence": sentence}
+            where = "experiment_id=? AND number=?"
+            SEARCH_STEPS.update(self._connection, where, [experiment_id, number], values)
         if state is not None:
             self._connection.execute(
                 "UPDATE experiment SET searcher_state=? WHERE id=?",
@@ -253,14 +254,26 @@ class Transaction:
     def keep_unheard(self, experiment_id: int, event: dict[str, Any]) -> int:
         """Keep an event that the searcher will hear later; return its number."""
         self._decide()
+        return self._add_step(experiment_id, event, None, "")
+
+    def _add_step(
+        self,
+        experiment_id: int,
+        event: dict[str, Any],
+        actions: list[dict[str, Any]] | None,
+        sentence: str,
+    ) -> int:
         (number,) = self._connection.execute(
             "SELECT coalesce(max(number), 0) + 1 FROM search_step WHERE experiment_id=?",
             (experiment_id,),
         ).fetchone()
         self._connection.execute(
             "INSERT INTO search_step(experiment_id, number, time, event, actions, sentence) "
-            "VALUES (?,?,?,?,'null','')",
-            (experiment_id, number, time.time(), json.dumps(event)),
+            "VALUES (?,?,?,?,?,?)",
+            (
+                *(experiment_id, number, time.time()),
+                *(json.dumps(event), json.dumps(actions), sentence),
+            ),
         )
         return int(number)
 

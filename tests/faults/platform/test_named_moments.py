@@ -35,7 +35,7 @@ MOMENTS = [
     Moment("a keeper just started", SUPERVISOR, r"^os.posix_spawn", after=True),
     Moment("a checkpoint about to be recorded", SUPERVISOR, r"^sql INSERT INTO checkpoint", 2),
     Moment("the end of a run about to be recorded", SUPERVISOR, r"^sql UPDATE run SET ended"),
-    Moment("a search about to be recorded", SUPERVISOR, r"^sql UPDATE search_step", 3),
+    Moment("a search about to be recorded", SUPERVISOR, r"^sql INSERT INTO search_step", 3),
     Moment("a journal record half written", TRIAL, r"^write .*/journal-", 4),
     Moment("a checkpoint about to be published", TRIAL, r"^os.rename .*/checkpoints/"),
     Moment("a checkpoint published, not told", TRIAL, r"^os.rename .*/checkpoints/", 1, after=True),
@@ -47,7 +47,8 @@ def test_an_experiment_that_dies_at_every_named_moment_ends_as_unbroken(
     lab: Lab, deaths: Deaths
 ) -> None:
     deaths.arm(*MOMENTS)
-    experiment_id = lab.create(script(), max_restarts=9)
+    cold = {"warm_start": False}  # processes learn of their death when they start
+    experiment_id = lab.create(script(), max_restarts=9, environment=cold)
     check_as_unbroken(lab, experiment_id)
     lab.until(lambda: not lab.service.reader.has_chores())
     assert deaths.pending == []

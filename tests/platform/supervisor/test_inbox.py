@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +77,26 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path)
     yield made
     made.writer.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody tells")
+def test_who_comes_wakes_a_supervisor_at_rest_that_looks_rarely(desk: Desk) -> None:
+    async def wait() -> None:
+        changed = asyncio.Event()
+        desk.unmanaged.watch(changed)
+        alone = desk.unmanaged.look_seconds(is_at_rest=True)
+        assert desk.unmanaged.look_seconds(is_at_rest=False) < alone
+        _, writer = desk.script()
+        await asyncio.wait_for(changed.wait(), 30)
+        desk.tick()
+        assert desk.unmanaged.look_seconds(is_at_rest=True) < alone  # it may write any moment
+        writer.close()
+        desk.tick()
+        desk.tick()
+        assert desk.unmanaged.look_seconds(is_at_rest=True) == alone
+        desk.unmanaged.close()
+
+    asyncio.run(wait())
 
 
 def test_what_did_not_change_is_not_read_again(desk: Desk) -> None:

@@ -143,7 +143,9 @@ def test_a_checkpoint_at_the_same_step_again_is_no_progress(
 def test_a_run_whose_keeper_is_lost_goes_on_from_its_checkpoint(lab: Lab) -> None:
     experiment_id = lab.create(STEADY)
     lab.until(lambda: lab.trials(experiment_id)[0].total_batches >= 5)
-    (keeper,) = [p for p in lab.processes() if "keeper/__main__.py" in " ".join(p.cmdline())]
+    (keeper,) = [
+        p for p in lab.processes() if "determined.platform.keeper" in " ".join(p.cmdline())
+    ]
     keeper.kill()
     ended = lab.wait(experiment_id)
     assert ended.state == "COMPLETED"

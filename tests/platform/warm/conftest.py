@@ -69,6 +69,12 @@ class Bench:
         found = self.launcher._helpers._helpers.values()
         return [helper.pid for helper in found if not helper.is_gone]
 
+    @property
+    def kinds(self) -> set[bool]:
+        """Whether the helpers that live have torch loaded."""
+        found = self.launcher._helpers._helpers.items()
+        return {key.with_torch for key, helper in found if not helper.is_gone}
+
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:

@@ -67,18 +67,17 @@ def test_what_cannot_start_warm_starts_cold_and_says_why(bench: Bench) -> None:
     assert (was_warm(off), note(off)) == (False, "")
 
 
-def test_code_without_torch_is_not_worth_a_helper_but_uses_one(tmp_path: Path) -> None:
+def test_code_that_never_mentions_torch_starts_warm_without_it(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    plain = {"program.py": "import sys; print('tor' + 'ch' in sys.modules)"}
-    first = bench.lay_out("program.py", files={**plain, "torch_is_mentioned.py": ""})
-    bench.run(first)
-    assert bench.helpers == []
-    second = bench.lay_out("program.py", files=plain)
-    third = bench.lay_out("program.py", files={**plain, "torch_is_mentioned.py": ""})
-    bench.run(second)
-    bench.run(third)
-    assert [was_warm(run) for run in (first, second, third)] == [False, True, True]
-    assert note(first) == ""
+    tell = "import sys; print('determined.core' in sys.modules, 'tor' + 'ch' in sys.modules)"
+    plain = {"program.py": tell, "torch_is_mentioned.py": ""}
+    runs = [bench.lay_out("program.py", files=plain), bench.lay_out("program.py", files=plain)]
+    bench.run(*runs)
+    assert [run.log.read_text() for run in runs] == ["True False\n"] * 2
+    assert (len(bench.helpers), bench.kinds) == (1, {False})
+    bench.run(mentioned := bench.lay_out("program.py", files={"program.py": tell}))
+    assert mentioned.log.read_text() == "True True\n"
+    assert (len(bench.helpers), bench.kinds) == (2, {False, True})
     bench.launcher._helpers.end()
 
 

@@ -16,12 +16,15 @@ pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(600)]
 _PROBE = Path(__file__).with_name("probe.py").read_text()
 
 
-def probe(bench: Bench, *command: str, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def probe(
+    bench: Bench, *command: str, text: str = _PROBE, mention: str = "torch"
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run the probe warm and cold; return what it saw."""
     seen = []
+    files = {"probe.py": text, "inner/package/__init__.py": "", "inner/probe.py": text}
+    files["torch_is_mentioned.py"] = mention
     for warm in (True, False):
-        files = {"probe.py": _PROBE, "inner/package/__init__.py": "", "inner/probe.py": _PROBE}
-        run = bench.lay_out(*command, files=files, warm=warm, **options)
+        run = bench.lay_out(*command, files=files, warm=warm)
         (end,) = bench.run(run)
         assert end.exit_code == 0, run.log.read_text()
         content = (run.workdir / "seen.json").read_text()
@@ -51,6 +54,18 @@ def test_a_program_sees_the_same_warm_and_cold(bench: Bench, command: tuple[str,
         for seen in (warm, cold):
             for name in ("death signal", "leads its group", "leads its session"):
                 del seen["same"]["process"][name]
+    assert_same(warm, cold)
+
+
+def test_a_program_whose_helper_has_no_torch_sees_the_same(bench: Bench) -> None:
+    hidden = f"exec(compile(bytes.fromhex({_PROBE.encode().hex()!r}), __file__, 'exec'))"
+    before = bench.kinds
+    warm, cold = probe(bench, "probe.py", "seen.json", text=hidden, mention="")
+    assert bench.kinds == {*before, False}
+    assert_same(warm, cold)
+
+
+def assert_same(warm: dict[str, Any], cold: dict[str, Any]) -> None:
     for part, values in cold["same"].items():
         assert warm["same"][part] == values, part
     assert warm["log"] == cold["log"]

@@ -7,18 +7,16 @@ or dies, only time stamps are missing.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import sys
 import time
 
 from determined._log_index import Stamper, pack
+from determined.platform import inotify
 from determined.platform.keeper._policies import Policies
 from determined.platform.run_folder import RunFolder
 
 _PIECE_BYTES = 1 << 17
 _PIECES_AT_A_TIME = 32
-_IN_MODIFY = 2
 
 
 class FollowedLog:
@@ -32,7 +30,7 @@ class FollowedLog:
         self._folder = folder
         self._stamper = Stamper()
         self._policies = Policies(folder.spec.policies, self.say)
-        self.growth = _watch_growth(folder.log)
+        self.growth = inotify.watch(folder.log, inotify.MODIFIED)
 
     @property
     def policies(self) -> Policies:
@@ -50,8 +48,7 @@ class FollowedLog:
     def follow(self) -> bool:
         """Read some of what is new; whether there is more."""
         if self.growth is not None:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self.growth, 4096)
+            inotify.forget(self.growth)
         for _ in range(_PIECES_AT_A_TIME):
             piece = os.read(self._reader, _PIECE_BYTES)
             if not piece:
@@ -76,17 +73,3 @@ class FollowedLog:
                 os.write(self._times, pack(record))
             if self._policies.search(piece):
                 self._folder.save_matches(self._policies.matches)
-
-
-def _watch_growth(path: os.PathLike[str]) -> int | None:
-    """Return a descriptor that is readable when the file has grown; None where there is none."""
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    if descriptor < 0:  # a user may have only so many of them
-        return None
-    if libc.inotify_add_watch(descriptor, os.fsencode(path), _IN_MODIFY) < 0:
-        os.close(descriptor)
-        return None
-    return descriptor

@@ -132,7 +132,7 @@ class Decisions(SearchSteps):
         self, live: LiveExperiment, trial_id: int, metrics: dict[str, Any], steps: int
     ) -> None:
         """A trial reported a validation that the search does not know."""
-        request_id = self._transaction.trial(trial_id).request_id
+        request_id = live.trials[trial_id].request_id
         self.feed(live, search.ValidationCompleted(request_id, metrics, steps))
 
     def progressed(self, live: LiveExperiment, trial_id: int) -> None:

@@ -39,7 +39,7 @@ from determined.platform.supervisor._lost_records import refuse_lost_records
 from determined.platform.supervisor._runs import Runs
 from determined.platform.supervisor._scheduling import Scheduling
 from determined.platform.supervisor._thinking import Thinking
-from determined.platform.supervisor._unmanaged import LOOK_SECONDS, Unmanaged
+from determined.platform.supervisor._unmanaged import Unmanaged
 from determined.store import Heard, Transaction, Trial, Writer, is_decisive
 
 logger = logging.getLogger("determined.supervisor")
@@ -94,6 +94,7 @@ class Supervisor:
             self._unmanaged.sweep(transaction)
             self._load(transaction)
         idle_since: float | None = None
+        self._unmanaged.watch(self._changed)
         try:
             while not self._is_stopping:
                 if not self._is_in_place():
@@ -107,6 +108,7 @@ class Supervisor:
                     return
                 await self._wait(idle_since)
         finally:
+            self._unmanaged.close()
             await self._runs.close()
             await self._garbage.close()
             await self._deletions.close()
@@ -141,7 +143,8 @@ class Supervisor:
             else idle_since + self._idle_seconds - monotonic
         ]
         is_soon = self._board.runs or self._unmanaged.has_backlog
-        seconds.append(_JOURNAL_SECONDS if is_soon else LOOK_SECONDS)
+        look = self._unmanaged.look_seconds(is_at_rest=idle_since is not None)
+        seconds.append(_JOURNAL_SECONDS if is_soon else look)
         if (start := self._scheduling.next_start) is not None:
             seconds.append(start - now)
         if (measure := self._runs.next_measure(monotonic)) is not None:
@@ -372,6 +375,6 @@ def _journals(run: LiveRun) -> list[str]:
 
 def _size(path: str) -> int:
     try:
-        return Path(path).stat().st_size
+        return os.stat(path).st_size  # noqa: PTH116  # of every live run in every tick
     except FileNotFoundError:  # somebody tidied up
         return 0

@@ -241,7 +241,7 @@ class Runs:
 
     def _tell(self, run: LiveRun) -> None:
         wanted = self._wanted(run)
-        if run.folder.was_started and wanted != run.told:
+        if wanted != run.told and run.folder.was_started:
             self._write_control(run, wanted)
             self._spawn(self._launcher.tell(run.folder))
         if not wanted.preempt:

@@ -6,8 +6,10 @@ gone is told by its lock on this machine, by its silence on others.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import os
 import shutil
 import time
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import NamedTuple
 
 from determined.errors import JournalError
 from determined.journal import InboxItem, item_names
+from determined.platform import inotify
 from determined.platform.home import Home
 from determined.platform.supervisor._blame import BadItem, blaming
 from determined.platform.supervisor._unmanaged_runs import UnmanagedRuns
@@ -22,7 +25,8 @@ from determined.store import Transaction
 
 logger = logging.getLogger("determined.supervisor")
 
-LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 1.0
+_LOOK_AT_REST_SECONDS = 5.0  # for what the system does not tell: a home that many machines share
 _SILENT_SECONDS = 300.0
 _FORSAKEN_SECONDS = 3600.0
 
@@ -45,8 +49,33 @@ class Unmanaged:
         self._finished: list[tuple[InboxItem, Path]] = []
         self._orphans: list[InboxItem] = []
         self._adopted: list[InboxItem] = []
+        self._watch: int | None = None
         self.has_backlog = False
         """Whether there is more to read than was read last time."""
+
+    def watch(self, changed: asyncio.Event) -> None:
+        """Be woken when somebody comes; until `close`."""
+        with contextlib.suppress(OSError):
+            self._home.inbox.mkdir(mode=0o700, exist_ok=True)
+        self._watch = inotify.watch(self._home.inbox, inotify.MOVED_HERE)
+        if self._watch is not None:
+            asyncio.get_running_loop().add_reader(self._watch, self._somebody_came, changed)
+
+    def _somebody_came(self, changed: asyncio.Event) -> None:
+        assert self._watch is not None
+        inotify.forget(self._watch)
+        changed.set()
+
+    def close(self) -> None:
+        if self._watch is not None:
+            asyncio.get_running_loop().remove_reader(self._watch)
+            os.close(self._watch)
+            self._watch = None
+
+    def look_seconds(self, *, is_at_rest: bool) -> float:
+        """How long nobody needs to look: who is here already does not tell when it writes."""
+        is_told = is_at_rest and self._watch is not None and not self._known
+        return _LOOK_AT_REST_SECONDS if is_told else _LOOK_SECONDS
 
     def forget(self) -> None:
         """Look at everything anew: what was decided may not have been committed."""

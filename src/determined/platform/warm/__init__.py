@@ -1,9 +1,11 @@
-"""Warm starts: programs begin in a copy of a process that has torch loaded.
+"""Warm starts: programs begin in a copy of a process that has their libraries loaded.
 
 Importing torch and the library takes seconds, in every trial, restart and resumption. A helper does
 it once, and then forks:
 
     supervisor --asks--> helper (torch loaded, one thread) --forks--> keeper --forks--> trial
+
+Code that never mentions torch has a helper without it, which has only `determined.core` loaded.
 
 The keeper is a child of the helper but owns the run's lock, as one that was started cold; the
 trial is a child of its keeper, so that signals, exit status and leftovers are the keeper's as

@@ -1,12 +1,12 @@
-"""The helper: import torch, then fork a keeper for each run that is asked for.
+"""The helper: import torch (or not: `light`), then fork a keeper for each run that is asked for.
 
-    python .../warm/__main__.py DESCRIPTOR IDLE_SECONDS ROOM
+    python .../warm/__main__.py DESCRIPTOR IDLE_SECONDS torch|light ROOM
     python .../warm/__main__.py terminal DESCRIPTOR IDLE_SECONDS CIRCUMSTANCES ROOM
 
-DESCRIPTOR is a socket to the process that asks, or with `terminal` the one to
-listen on. ROOM is as long as the commands that forked
-processes will show instead of this one. Run by path, so that the programs of trials, which run in
-forks of this very file, have one frame of ours below them and no more.
+DESCRIPTOR is a socket to the process that asks, or with `terminal` the one to listen on. ROOM is as
+long as the commands that forked processes will show instead of this one. Run by path, so that the
+programs of trials, which run in forks of this very file, have one frame of ours below them and no
+more.
 """
 
 from __future__ import annotations

@@ -21,10 +21,16 @@ from typing import Any, NoReturn
 from determined.platform.keeper.__main__ import main as keep
 from determined.platform.run_folder import RunFolder
 from determined.platform.warm import ending, messages, newborn
-from determined.platform.warm.program import Program, from_message
+from determined.platform.warm.program import WITH_TORCH, Program, from_message
 
 # What a training process imports sooner or later: optimizers import the compiler.
-_PRELOADED = ("torch", "torch._dynamo", "determined.pytorch")
+_WITH_TORCH = ("torch", "torch._dynamo", "determined.pytorch")
+_WITHOUT_TORCH = (
+    "determined.core",
+    "determined.core._journal_backend",
+    "determined.core._control",
+    "determined.tensorboard._events",
+)
 # Loaded for what they import: they themselves are run as programs.
 _PROGRAMS = (
     "torch.distributed.run",
@@ -39,7 +45,7 @@ def main(argv: list[str]) -> None:
     os.set_inheritable(connection.fileno(), False)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are collected by the kernel
     idle_seconds = float(argv[1])
-    unfit = load()
+    unfit = load(with_torch=argv[2] == WITH_TORCH)
     files = Files()
     messages.send(connection, {"unfit": unfit})
     if unfit is not None:
@@ -51,20 +57,21 @@ def main(argv: list[str]) -> None:
             _serve(connection, request, descriptors, files)
 
 
-def load() -> str | None:
+def load(*, with_torch: bool) -> str | None:
     """Import everything; why this process can serve nobody, None if it can."""
-    for name in (*_PRELOADED, *_PROGRAMS):
+    programs = _PROGRAMS if with_torch else ()
+    for name in (*(_WITH_TORCH if with_torch else _WITHOUT_TORCH), *programs):
         try:
             importlib.import_module(name)
         except ImportError as error:
             return f"{name} cannot be imported: {error}"
-    for name in _PROGRAMS:
+    for name in programs:
         package, _, attribute = name.rpartition(".")
         del sys.modules[name]
         delattr(sys.modules[package], attribute)
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208
     if threads > 1:
-        return f"{threads} threads run once torch is imported"
+        return f"{threads} threads run once the libraries are imported"
     if "openblas" in Path("/proc/self/maps").read_text() and not newborn.find_openblas():
         return "the threads of this OpenBLAS cannot be set"
     if any(_is_gpu(entry) for entry in Path("/proc/self/fd").iterdir()):

@@ -20,6 +20,8 @@ from determined.platform.run_folder import RunFolder
 from determined.platform.warm import messages
 from determined.platform.warm.interpreter import locate
 from determined.platform.warm.program import (
+    WITH_TORCH,
+    WITHOUT_TORCH,
     Cold,
     Program,
     find_program,
@@ -42,7 +44,13 @@ COMMAND_ROOM = "-" * 4096
 _ENVIRONMENT_ROOM = "-" * 120_000
 _MOST_FILES_READ = 200
 
-Key = tuple[str, frozenset[tuple[str, str]]]
+
+class Key(NamedTuple):
+    """What all programs of one helper have in common."""
+
+    interpreter: str
+    variables: frozenset[tuple[str, str]]
+    with_torch: bool
 
 
 class HelperLost(Exception):
@@ -57,7 +65,11 @@ class Offer(NamedTuple):
 
 
 class Helpers:
-    """One helper for each interpreter and import-time environment, at most a few."""
+    """One helper for each interpreter, import-time environment, and with torch or without it.
+
+    There are at most a few. One without torch loads as fast as the program itself would, and forks
+    in a fraction of the time.
+    """
 
     def __init__(self) -> None:
         self._helpers: dict[Key, Helper] = {}
@@ -70,17 +82,17 @@ class Helpers:
         program = plan(run, environment)
         if isinstance(program, Cold):
             return program
-        key = (program.interpreter, frozenset(import_environment(environment).items()))
+        variables = frozenset(import_environment(environment).items())
+        with_torch = await asyncio.to_thread(_mentions_torch, program, run.workdir)
+        key = Key(program.interpreter, variables, with_torch)
         if key in self._unfit:
             return Cold(self._unfit[key])
         helper = self._helpers.get(key)
         if helper is None or helper.is_gone:
-            if not _mentions_torch(program, run.workdir):
-                return Cold("its code does not mention torch", lasts=False)
             self._drop_lost()
-            if len(self._helpers) >= _MOST_HELPERS:
+            if sum(other.with_torch == with_torch for other in self._helpers) >= _MOST_HELPERS:
                 return Cold("other environments have all helpers", lasts=False)
-            helper = self._helpers[key] = Helper(program.interpreter, dict(key[1]))
+            helper = self._helpers[key] = Helper(key)
             self._starts[key] += 1
         try:
             unfit = await asyncio.to_thread(helper.load)
@@ -109,15 +121,18 @@ class Helpers:
 class Helper:
     """One helper process, from the side of who asks."""
 
-    def __init__(self, interpreter: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, key: Key) -> None:
         self._connection, theirs = socket.socketpair()
         self._asking = threading.Lock()
         self._is_loaded = False
         idle_seconds = os.environ.get(_IDLE_VARIABLE, str(_IDLE_SECONDS))
         with theirs:
             self._process = subprocess.Popen(
-                [interpreter, str(MAIN), str(theirs.fileno()), idle_seconds, COMMAND_ROOM],
-                env=helper_environment(environment),
+                [
+                    *(key.interpreter, str(MAIN), str(theirs.fileno()), idle_seconds),
+                    *(WITH_TORCH if key.with_torch else WITHOUT_TORCH, COMMAND_ROOM),
+                ],
+                env=helper_environment(dict(key.variables)),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -209,8 +224,10 @@ def helper_environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _mentions_torch(program: Program, folder: Path) -> bool:
-    """Whether a helper would save more than it costs: one that loads torch takes seconds."""
+    """Whether a program will want torch: loading it takes seconds, and makes every fork slower."""
     if program.is_module and program.target.startswith(("torch.", "determined.")):
         return True
+    script = [] if program.is_module else [folder / program.target]  # it says so most often
     scripts = itertools.islice(folder.rglob("*.py"), _MOST_FILES_READ)
-    return any(b"torch" in script.read_bytes() for script in scripts if script.is_file())
+    everything = itertools.chain(script, scripts)
+    return any(b"torch" in script.read_bytes() for script in everything if script.is_file())

@@ -11,6 +11,9 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+# What a helper has loaded, in its command.
+WITH_TORCH, WITHOUT_TORCH = "torch", "light"
+
 _SHELL_CHARACTERS = frozenset("$`|&;<>()*?[]{}~#!\\\n")
 # Read when they are used, not when Python or torch is imported: what a run is told about itself,
 # what its launcher adds, and what belongs to the terminal.

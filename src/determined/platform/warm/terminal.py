@@ -185,7 +185,7 @@ def serve(argv: list[str]) -> None:
     listener = socket.socket(fileno=int(argv[0]))
     os.set_inheritable(listener.fileno(), False)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    if load() is not None:
+    if load(with_torch=True) is not None:
         return
     files, idle, session = Files(), 0.0, os.getsid(0)
     while idle < float(argv[1]):
