@@ -321,8 +321,8 @@ class Supervisor:
     def _has_more(self, transaction: Transaction, run: LiveRun) -> bool:
         """Whether a run that ended left more than one tick reads.
 
-        A torn tail does not count: its writer was killed. Bytes that changed afterwards do: what
-        stands there is lost, so the run has failed, whatever it says of itself.
+        A torn tail does not count: its writer was killed. Bytes that no writer left do: what stood
+        there is lost, so the run has failed, whatever it says of itself.
         """
         if run.fault:  # what it says counts no more
             return False
