@@ -126,7 +126,7 @@ def test_every_byte_of_a_short_file_is_guarded(tmp_path: Path) -> None:
             continue
         assert read == records[: len(read)]
         assert len(read) < 4
-        assert reader.diagnose() is Damage.CORRUPT or _claims_more(changed, reader.offset)
+        assert reader.diagnose() is Damage.CORRUPT or _claims_more(bytes(changed), reader.offset)
         while reader.skip_damage():
             read += reader.records()
         assert all(record in records for record in read)

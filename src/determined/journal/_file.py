@@ -250,7 +250,7 @@ class _Window:
         if mark and KIND_BYTES + fields > length:
             return False
         last = offset + _RECORD_HEAD.size + length - 1
-        return last >= self.size or self.bytes(last, last + 1) == b"\0"
+        return last >= self.size or bytes(self.bytes(last, last + 1)) == b"\0"
 
     def next_whole(self, start: int) -> int | None:
         """The first offset from `start` on at which a whole record begins.

@@ -27,7 +27,7 @@ from determined.platform.warm.program import Program, from_message
 _PRELOADED = ("torch", "torch._dynamo", "determined.pytorch")
 # Loaded for what they import: they themselves are run as programs.
 _PROGRAMS = (
-    "torch.distributed.run",
+    "determined.launch.torchrun",
     "determined.launch.torch_distributed",
     "determined.exec.harness",
 )
