@@ -234,13 +234,15 @@ class TestLaunch:
 
 # First as a script of its own, then as one of ours, which leaves nothing in torch's store.
 _MEET_TWICE = """
-import os, psutil, torch, torch.distributed as dist
+import os, psutil, socket, torch, torch.distributed as dist
 from determined import pytorch
 def show():
     for process in [psutil.Process()] + psutil.Process().parents()[:3]:  # up to the launcher
         for c in process.net_connections("inet"):
             if c.status == "LISTEN":
                 print("listens at", *c.laddr, flush=True)
+                with socket.create_connection(c.laddr) as stranger:
+                    stranger.sendall(os.urandom(64))
 dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(1))
 show()
@@ -252,6 +254,7 @@ dist.destroy_process_group()
 with pytorch.init() as context:
     dist.all_reduce(torch.ones(1))
     show()
+    dist.all_reduce(torch.ones(1000))
     print("gloo on", os.environ["GLOO_SOCKET_IFNAME"], flush=True)
     ranks = context.distributed.allgather(dist.get_rank())
     print("met", ranks, "in a store of", own.num_keys() - keys, "keys", flush=True)
