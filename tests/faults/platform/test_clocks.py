@@ -133,8 +133,8 @@ _WAITS = "import os, time\nwhile not os.path.exists({!r}): time.sleep(0.02)"
 
 def test_limits_of_time_do_not_follow_a_clock_that_jumps(lab: Lab, clock: Set) -> None:
     gate = lab.folder / "gate"
-    limits = {"max_wall_time": _HOUR, "max_trial_wall_time": _HOUR}
-    number = lab.create(_WAITS.format(str(gate)), **limits)
+    script = _WAITS.format(str(gate))
+    number = lab.create(script, max_wall_time=_HOUR, max_trial_wall_time=_HOUR)
     lab.until(lambda: lab.runs(number))
     time.sleep(0.5)  # the supervisor looks at it once or more
     clock(_YEAR)
