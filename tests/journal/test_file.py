@@ -107,6 +107,7 @@ def test_any_prefix_reads_as_a_prefix(
     read = list(reader.records())
     assert read == records[: len(read)]
     assert reader.diagnose() in (Damage.NONE, Damage.TORN)
+    assert not reader.is_spoilt()
     (folder / "cut").write_bytes(data)
     assert read + list(reader.records()) == records
 
@@ -148,6 +149,7 @@ def test_what_no_journal_wrote_is_corrupt(tmp_path: Path, foreign: bytes) -> Non
     reader = JournalReader(tmp_path / "end")
     assert list(reader.records()) == records
     assert reader.diagnose() is (Damage.TORN if len(foreign) < 4 else Damage.CORRUPT)
+    assert reader.is_spoilt() is (len(foreign) >= 4)
 
 
 @settings(max_examples=30)
@@ -290,7 +292,9 @@ def test_a_kill_at_any_instant_leaves_whole_records(tmp_path: Path, number: int)
         read: list[Record] = []
         wanted = random.Random(number).randrange(1, 500)
         while len(read) < wanted:
+            before = len(read)
             read += reader.records()
+            assert len(read) > before or not reader.is_spoilt()
         process.send_signal(signal.SIGKILL)
     read += reader.records()
     assert [r.steps_completed for r in read if isinstance(r, Metrics)] == list(range(len(read)))

@@ -179,6 +179,16 @@ class JournalReader:
             is_torn = window.may_be_torn(self.offset) and window.next_whole(self.offset + 1) is None
         return Damage.TORN if is_torn else Damage.CORRUPT
 
+    def is_spoilt(self) -> bool:
+        """Whether no writer can have left what stands at `offset`, not even one that still writes.
+
+        Reads little; `diagnose` finds more, once the writer is gone.
+        """
+        with self._opened() as window:
+            if window is None or window.payload(self.offset) is not None:  # it came just now
+                return False
+            return not window.may_be_torn(self.offset)
+
     def skip_damage(self) -> bool:
         """Move `offset` to the next whole record behind corrupt bytes; False if there is none."""
         with self._opened() as window:

@@ -316,6 +316,8 @@ class Supervisor:
                     reader = journal.JournalReader(Path(path), offset)
                     with blaming(BadRun(run.trial_id, run.run_id)):
                         records = list(reader.records(_MOST_BYTES_OF_A_JOURNAL))
+                        if not records and reader.is_spoilt():
+                            raise _corrupt(reader)
                     if records:
                         said.append((run, path, records, reader.offset))
         return said
@@ -336,7 +338,7 @@ class Supervisor:
             if damage is not journal.Damage.NONE:
                 transaction.set_damage(path, damage.value)
             if damage is journal.Damage.CORRUPT:
-                raise JournalError(f"{path} is corrupt at byte {reader.offset}")
+                raise _corrupt(reader)
         return False
 
     def _has_commands(self) -> bool:
@@ -344,6 +346,10 @@ class Supervisor:
 
 
 _Said = tuple[LiveRun, str, list[journal.Record], int]
+
+
+def _corrupt(reader: journal.JournalReader) -> JournalError:
+    return JournalError(f"{reader.path} is corrupt at byte {reader.offset}")
 
 
 def _journals(run: LiveRun) -> list[str]:
