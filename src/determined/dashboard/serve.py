@@ -113,7 +113,7 @@ def serve(home: Home, host: str, port: int | None, tell: Callable[[str, str], No
 
 
 def _let_training_go_first() -> None:
-    """Give way where cores are scarce: whoever floods us with requests must not slow it down."""
+    """Give way where cores are scarce; a kernel that shares them by session does not look at it."""
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
 
