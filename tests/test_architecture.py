@@ -36,7 +36,11 @@ _LINES = (
     "dashboard",
     "cli",
 )
-_MAY_IMPORT_TORCH = ("determined.pytorch", "determined.tensorboard.metric_writers.pytorch")
+_MAY_IMPORT_TORCH = (
+    "determined.pytorch",
+    "determined.tensorboard.metric_writers.pytorch",
+    "determined.launch.torchrun",
+)
 
 
 @cache

@@ -44,6 +44,7 @@ class Dashboard:
         found = re.search(r"(http://\S+)/\?token=\S+", said)
         assert found is not None, said
         self.entrance, self.root = found[0], found[1]
+        self.port = int(self.root.rpartition(":")[2])
         self.client = httpx.Client(base_url=self.root, timeout=120, follow_redirects=True)
         self.client.get(self.entrance)  # leaves the cookie
         self._usage = psutil.Process(self._process.pid)

@@ -1,13 +1,16 @@
-"""What training feels of a dashboard: time per batch with one that is followed, and without any.
+"""What training feels of a dashboard: time per batch with one that is visited, and without any.
 
-One trial trains all the while on one core. In turns, a dashboard runs whose every live stream (the
-changes, the curves of single batches, the log) is read by a client without a screen, and none runs.
+One trial trains all the while on one core. In turns no dashboard runs, and one that is followed (a
+client without a screen reads every live stream: the changes, the curves of single batches, the log)
+or besieged by strangers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -37,27 +40,39 @@ class Turn(NamedTuple):
 
 
 def measure_training(rounds: int, seconds: float) -> dict[str, Any]:
+    """What a dashboard costs that is followed."""
+    return _measure(rounds, seconds, _followed_turn, "followed")
+
+
+def measure_siege(rounds: int, seconds: float) -> dict[str, Any]:
+    """What a dashboard costs that strangers besiege; their answers count as messages."""
+    return _measure(rounds, seconds, _besieged_turn, "besieged")
+
+
+def _measure(
+    rounds: int, seconds: float, visited_turn: Callable[[Home, int, float], Turn], name: str
+) -> dict[str, Any]:
     """Pairs of turns, without and with; the median of their ratios, in time and in CPU time."""
     with tempfile.TemporaryDirectory(prefix="followed-") as folder:
         stamps = Path(folder, "stamps")
         with _a_trial_that_trains(Path(folder, "home"), stamps) as (home, trial_id):
-            alone, followed = [], []
+            alone, visited = [], []
             for _ in range(rounds):
                 alone.append(_turn(seconds))
-                followed.append(_followed_turn(home, trial_id, seconds))
+                visited.append(visited_turn(home, trial_id, seconds))
         data = np.fromfile(stamps, "<f8")
     batches = data[: len(data) // 2 * 2].reshape(-1, 2)
     pairs = [
         (_per_batch(batches, without), _per_batch(batches, with_it))
-        for without, with_it in zip(alone, followed, strict=True)
+        for without, with_it in zip(alone, visited, strict=True)
     ]
     return {
         "rounds": rounds,
         "seconds": seconds,
-        "messages_per_turn": statistics.median(turn.messages for turn in followed),
+        "messages_per_turn": statistics.median(turn.messages for turn in visited),
         "ms_per_batch": {
             "without": round(statistics.median(1e3 * one.wall for one, _ in pairs), 3),
-            "followed": round(statistics.median(1e3 * one.wall for _, one in pairs), 3),
+            name: round(statistics.median(1e3 * one.wall for _, one in pairs), 3),
         },
         "ratio": _median_ratio(pairs, "wall"),
         "ratio_of_median_batches": _median_ratio(pairs, "median"),
@@ -101,6 +116,17 @@ def _followed_turn(home: Home, trial_id: int, seconds: float) -> Turn:
         follower.close()
         follower.join()
     return turn._replace(messages=messages)
+
+
+def _besieged_turn(home: Home, trial_id: int, seconds: float) -> Turn:
+    with contextlib.closing(Dashboard(home.path)) as dashboard:
+        words = [sys.executable, "-m", "benchmarks.dashboard.strangers", str(dashboard.port)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as strangers:
+            time.sleep(1.0)  # until all of them are there
+            turn = _turn(seconds)
+            strangers.terminate()
+            said, _ = strangers.communicate(timeout=60)
+    return turn._replace(messages=int(said))
 
 
 @contextlib.contextmanager

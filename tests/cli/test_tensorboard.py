@@ -66,15 +66,34 @@ def test_it_ends_with_the_command_also_if_that_is_killed(lab: Lab, tmp_path: Pat
         assert _end(process, signal.SIGTERM) == 0
     assert list(tmp_path.glob("det-*")) == []
     if sys.platform == "linux":
-        with _tensorboard(tmp_path) as (process, _):
+        with _tensorboard(tmp_path, "-c", _AS_A_DASHBOARD, str(lab.home.path)) as (process, _):
             assert _end(process, signal.SIGKILL) == -signal.SIGKILL
 
 
+# It starts one in a thread that ends before the process does.
+_AS_A_DASHBOARD = """
+import psutil, sys, threading, time
+from pathlib import Path
+from determined.dashboard.tensorboards import TensorBoards
+from determined.platform.home import Home
+from determined.platform.service import Service
+boards = TensorBoards(Service(Home(Path(sys.argv[1]))))
+thread = threading.Thread(target=boards.open, args=([1], []))
+thread.start()
+thread.join()
+time.sleep(0.5)
+assert [child.status() for child in psutil.Process().children()] != ["zombie"]
+print("TensorBoard is running at:", boards.open([1], []).url, flush=True)
+time.sleep(600)
+"""
+_COMMAND = ("-m", "determined.cli", "tensorboard", "start", "1", "--no-browser")
+
+
 @contextlib.contextmanager
-def _tensorboard(temporary: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def _tensorboard(temporary: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The command at work in a session of its own, and where its TensorBoard answers."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "determined.cli", "tensorboard", "start", "1", "--no-browser"],
+        [sys.executable, *(words or _COMMAND)],
         stdout=subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(temporary)},
         start_new_session=True,

@@ -202,7 +202,13 @@ def test_a_run_over_a_bad_line_ends_as_over_a_good_one(
     proxy: FlakyProxy, bucket: str, tmp_path: Path, pauses: list[float], seed: int
 ) -> None:
     draw = random.Random(seed)
-    proxy.fail(lambda *_: draw.choice(KINDS) if draw.random() < 0.15 else None)
+
+    def plan(*_: object) -> str | None:
+        """Not again soon: more failures in a row than there are attempts are no passing trouble."""
+        is_soon = any(fate is not None for *_, fate in proxy.seen[-3:])
+        return draw.choice(KINDS) if not is_soon and draw.random() < 0.25 else None
+
+    proxy.fail(plan)
     place = config(proxy.url, bucket)
     train(place, 4, ResumableTrial, checkpoint_period=Batch(2))
     resumed = train(place, 7, ResumableTrial, latest_checkpoint="latest")

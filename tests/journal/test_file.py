@@ -107,6 +107,7 @@ def test_any_prefix_reads_as_a_prefix(
     read = list(reader.records())
     assert read == records[: len(read)]
     assert reader.diagnose() in (Damage.NONE, Damage.TORN)
+    assert not reader.is_spoilt()
     (folder / "cut").write_bytes(data)
     assert read + list(reader.records()) == records
 
@@ -126,12 +127,45 @@ def test_every_byte_of_a_short_file_is_guarded(tmp_path: Path) -> None:
             continue
         assert read == records[: len(read)]
         assert len(read) < 4
-        is_last_record = len(read) == 3
-        assert reader.diagnose() is (Damage.TORN if is_last_record else Damage.CORRUPT)
+        assert reader.diagnose() is Damage.CORRUPT or _claims_more(bytes(changed), reader.offset)
         while reader.skip_damage():
             read += reader.records()
         assert all(record in records for record in read)
         assert len(read) == 3 or position < 12
+
+
+def _claims_more(data: bytes, offset: int) -> bool:
+    """Whether the length of a record was changed to one that leads beyond the end of the file."""
+    return offset + 8 + int.from_bytes(data[offset : offset + 4], "little") > len(data)
+
+
+@pytest.mark.parametrize("foreign", [b"and so on", b"{}", bytes(range(1, 200)) * 9])
+def test_what_no_journal_wrote_is_corrupt(tmp_path: Path, foreign: bytes) -> None:
+    (tmp_path / "all").write_bytes(foreign)
+    assert list(JournalReader(tmp_path / "all").records()) == []
+    assert JournalReader(tmp_path / "all").diagnose() is Damage.CORRUPT
+    records = some_records(3)
+    (tmp_path / "end").write_bytes(write(tmp_path / "j", records) + foreign)
+    reader = JournalReader(tmp_path / "end")
+    assert list(reader.records()) == records
+    assert reader.diagnose() is (Damage.TORN if len(foreign) < 4 else Damage.CORRUPT)
+    assert reader.is_spoilt() is (len(foreign) >= 4)
+
+
+@settings(max_examples=30)
+@given(cut=st.integers(0, 10_000), seed=st.integers(0, 99))
+def test_what_a_power_cut_leaves_is_torn(
+    cut: int, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("journal")
+    records = some_records(12, seed)
+    data = write(folder / "j", records)
+    cut %= len(data)
+    (folder / "zeros").write_bytes(data[:cut] + bytes(len(data) - cut))
+    reader = JournalReader(folder / "zeros")
+    read = list(reader.records())
+    assert read == records[: len(read)]
+    assert reader.diagnose() is Damage.TORN
 
 
 def test_zeros_at_the_end_are_a_torn_tail(tmp_path: Path) -> None:
@@ -258,7 +292,9 @@ def test_a_kill_at_any_instant_leaves_whole_records(tmp_path: Path, number: int)
         read: list[Record] = []
         wanted = random.Random(number).randrange(1, 500)
         while len(read) < wanted:
+            before = len(read)
             read += reader.records()
+            assert len(read) > before or not reader.is_spoilt()
         process.send_signal(signal.SIGKILL)
     read += reader.records()
     assert [r.steps_completed for r in read if isinstance(r, Metrics)] == list(range(len(read)))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -65,10 +66,11 @@ class TestParseArgs:
 
 
 class TestCommand:
-    def test_one_machine_meets_on_a_free_port(self) -> None:
+    def test_one_machine_meets_where_others_cannot_connect(self) -> None:
         command = create_launch_cmd(1, 4, 0, "ignored", ["--max_restarts", "2"])
-        assert command[:3] == [sys.executable, "-m", "torch.distributed.run"]
+        assert command[:3] == [sys.executable, "-m", "determined.launch.torchrun"]
         assert _option(command, "--nproc_per_node") == "4"
+        assert _option(command, "--rdzv_backend") == "loopback"
         assert _option(command, "--rdzv_endpoint") == "localhost:0"
         assert command[-3:] == ["--module", "--max_restarts", "2"]
 
@@ -190,6 +192,15 @@ class TestLaunch:
         for attempt in range(3):
             assert done.stdout.count(f"met [{attempt}, {attempt}]") == 2
 
+    def test_no_port_is_open_to_other_machines(self, tmp_path: Path) -> None:
+        done = _launch(tmp_path, _MEET_TWICE)
+        assert done.returncode == 0, done.stderr
+        ports = dict(re.findall(r"listens at (\S+) (\d+)", done.stdout))
+        assert ports
+        assert ports.keys() <= {"127.0.0.1"}, done.stdout
+        assert re.search("gloo on lo0?\n", done.stdout)
+        assert "met [0, 1] in a store of 0 keys" in done.stdout
+
     def test_sigterm_reaches_each_worker_once(self, tmp_path: Path) -> None:
         job = _start(tmp_path, _WAIT_FOR_SIGNALS)
         _await_lines(job, 2)
@@ -220,6 +231,34 @@ class TestLaunch:
         _, alive = psutil.wait_procs(family[1:], timeout=DEADLINE_SECONDS)
         assert alive == []
 
+
+# First as a script of its own, then as one of ours, which leaves nothing in torch's store.
+_MEET_TWICE = """
+import os, psutil, socket, torch, torch.distributed as dist
+from determined import pytorch
+def show():
+    for process in [psutil.Process()] + psutil.Process().parents()[:3]:  # up to the launcher
+        for c in process.net_connections("inet"):
+            if c.status == "LISTEN":
+                print("listens at", *c.laddr, flush=True)
+                with socket.create_connection(c.laddr) as stranger:
+                    stranger.sendall(os.urandom(64))
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+show()
+own = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+dist.barrier()
+keys = own.num_keys()
+dist.barrier()
+dist.destroy_process_group()
+with pytorch.init() as context:
+    dist.all_reduce(torch.ones(1))
+    show()
+    dist.all_reduce(torch.ones(1000))
+    print("gloo on", os.environ["GLOO_SOCKET_IFNAME"], flush=True)
+    ranks = context.distributed.allgather(dist.get_rank())
+    print("met", ranks, "in a store of", own.num_keys() - keys, "keys", flush=True)
+"""
 
 _WAIT_FOR_SIGNALS = """
 import signal, sys, time

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import stat
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -264,8 +265,7 @@ def tar_of(*entries: tuple[str, bytes, str]) -> io.BytesIO:
             entry = tarfile.TarInfo(name)
             entry.type, entry.linkname = kind, link
             tar.addfile(entry)
-    packed.seek(0)
-    return packed
+    return io.BytesIO(gzip.compress(packed.getvalue()))
 
 
 @pytest.mark.parametrize(
@@ -304,6 +304,55 @@ def test_an_archive_that_claims_too_much_is_refused_before_it_is_written(tmp_pat
     with pytest.raises(UnsafeArchive, match="At 'bomb' there are 1 entries with 1,099,511,627,776"):
         extract_archive(io.BytesIO(gzip.compress(head + bytes(1 << 20))), tmp_path / "target")
     assert names(tmp_path) == set()
+
+
+_HEADS = {
+    "one head": (1, 1 << 30),
+    "heads without an entry": (1 << 10, 1 << 20),
+}
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("heads", _HEADS)
+def test_heads_that_unfold_without_end_are_refused_in_little_memory(
+    kind: bytes, heads: str, tmp_path: Path
+) -> None:
+    count, size = _HEADS[heads]
+    head = tarfile.TarInfo("head")
+    head.type, head.size = kind, size
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as archive:
+        for _ in range(count):
+            archive.write(head.tobuf(tarfile.GNU_FORMAT))
+            for _ in range(min(16, size >> 20)):
+                archive.write(b"1" * (1 << 20))
+            if archive.tell() > 16 << 20:
+                break  # the rest would never be read
+    packed.seek(0)
+    tracemalloc.start()
+    with pytest.raises(UnsafeArchive, match="more than 1,048,576 bytes"):
+        extract_archive(packed, tmp_path / "target")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20
+    assert names(tmp_path) == set()
+
+
+def test_what_heads_said_is_not_kept(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as archive:
+        for number in range(30):
+            entry = tarfile.TarInfo(f"d{number}")
+            entry.type, entry.pax_headers = tarfile.DIRTYPE, {"comment": "x" * 900_000}
+            archive.write(entry.tobuf(tarfile.PAX_FORMAT))
+        archive.write(bytes(1024))
+    packed.seek(0)
+    tracemalloc.start()
+    extract_archive(packed, tmp_path / "target")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 << 20
+    assert len(names(tmp_path / "target")) == 30
 
 
 def test_an_archive_of_countless_entries_is_refused(

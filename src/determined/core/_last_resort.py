@@ -31,6 +31,7 @@ _LAUNCHERS = (
     "torch.distributed.run",
     "torch.distributed.launch",
     "determined.launch.torch_distributed",
+    "determined.launch.torchrun",
     "determined.launch.wrap_rank",
 )
 

@@ -134,6 +134,8 @@ class Live:
 
     def _spread(self, changed: Changed) -> None:
         for listener in self._listeners:
+            if changed.is_another_store and self._watch is not None:
+                listener.position = self._watch.position
             listener.pending.add(changed)
             if changed:
                 listener.rung.set()

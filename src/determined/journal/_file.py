@@ -33,6 +33,7 @@ _PLACE = struct.Struct("<QI")  # offset, length: the start of what the checksum 
 _READ_BYTES = 4 << 20
 _TO_FIELDS = _RECORD_HEAD.size + KIND_BYTES  # from the start of a record to its JSON
 _JSON = b'{"'
+_BEGINNING = struct.Struct("<IIBI2s")  # of a record: its head, kind, length of the JSON, `_JSON`
 _CANDIDATE_COST = 64  # to look at one takes as long as to check so many bytes, or longer
 _MOST_CHECKED_BYTES = 128 << 20
 
@@ -129,7 +130,7 @@ class Damage(enum.Enum):
     TORN = "torn"
     """The last write did not get through; nothing that was whole is lost."""
     CORRUPT = "corrupt"
-    """The bytes changed after they were written: whole records follow."""
+    """The bytes were changed after they were written, or no journal ever wrote them."""
 
 
 class JournalReader:
@@ -175,8 +176,18 @@ class JournalReader:
         with self._opened() as window:
             if window is None or window.size == self.offset:
                 return Damage.NONE
-            found = window.next_whole(self.offset + 1)
-        return Damage.TORN if found is None else Damage.CORRUPT
+            is_torn = window.may_be_torn(self.offset) and window.next_whole(self.offset + 1) is None
+        return Damage.TORN if is_torn else Damage.CORRUPT
+
+    def is_spoilt(self) -> bool:
+        """Whether no writer can have left what stands at `offset`, not even one that still writes.
+
+        Reads little; `diagnose` finds more, once the writer is gone.
+        """
+        with self._opened() as window:
+            if window is None or window.payload(self.offset) is not None:  # it came just now
+                return False
+            return not window.may_be_torn(self.offset)
 
     def skip_damage(self) -> bool:
         """Move `offset` to the next whole record behind corrupt bytes; False if there is none."""
@@ -230,6 +241,26 @@ class _Window:
             return None
         payload = self.bytes(end, end + length)
         return payload if _checksum(offset, payload) == checksum else None
+
+    def may_be_torn(self, offset: int) -> bool:
+        """Whether a writer that was killed, or a power cut, may leave what stands at `offset`.
+
+        That is a beginning: the rest is not there, or is zeros, which never reached the disk.
+        """
+        if offset >= self.size:
+            return True
+        if offset == 0:
+            head = self.bytes(0, min(self.size, _FILE_HEAD.size))
+            return _FILE_HEAD.pack(_MAGIC, _VERSION).startswith(bytes(head).rstrip(b"\0"))
+        start = bytes(self.bytes(offset, min(self.size, offset + _BEGINNING.size)))
+        length, _, _, fields, mark = _BEGINNING.unpack(start.ljust(_BEGINNING.size, b"\0"))
+        mark = mark.rstrip(b"\0")
+        if length > MAX_RECORD_BYTES or not _JSON.startswith(mark):
+            return False
+        if mark and KIND_BYTES + fields > length:
+            return False
+        last = offset + _RECORD_HEAD.size + length - 1
+        return last >= self.size or bytes(self.bytes(last, last + 1)) == b"\0"
 
     def next_whole(self, start: int) -> int | None:
         """The first offset from `start` on at which a whole record begins.

@@ -20,6 +20,7 @@ import os
 import re
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -90,22 +91,22 @@ def create_launch_cmd(
     num_nodes: int, proc_per_node: int, node_rank: int, master_addr: str, override_args: list[str]
 ) -> list[str]:
     """Return torchrun's part of the command; an option of the user comes later, so it counts."""
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run"),
+    port, torchrun, meeting = os.environ.get("C10D_PORT"), "torch.distributed.run", []
+    if num_nodes > 1:
+        meeting = ["--master_addr", master_addr, "--master_port", port or _DEFAULT_PORT]
+    elif not (_several_machines(override_args) or _chooses_meeting_point(override_args)):
+        torchrun = "determined.launch.torchrun"
+        meeting = ["--rdzv_backend", "loopback", "--rdzv_endpoint", f"localhost:{port or 0}"]
+        meeting += ["--rdzv_id", str(uuid.uuid4()), "--local_addr", "localhost"]
+    return [
+        *(sys.executable, "-m", torchrun),
         *("--nnodes", str(num_nodes)),
         *("--nproc_per_node", str(proc_per_node)),
         *("--node_rank", str(node_rank)),
         *("--max_restarts", "0"),
+        *meeting,
+        *("--module", *override_args),
     ]
-    port = os.environ.get("C10D_PORT")
-    if num_nodes > 1 or port:
-        address = master_addr if num_nodes > 1 else "localhost"
-        command += ["--master_addr", address, "--master_port", port or _DEFAULT_PORT]
-    elif not (_several_machines(override_args) or _chooses_meeting_point(override_args)):
-        # torchrun picks a free port automatically, so launches on one machine never collide.
-        command += ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
-        command += ["--rdzv_id", str(uuid.uuid4()), "--local_addr", "localhost"]
-    return [*command, "--module", *override_args]
 
 
 def create_log_redirect_cmd() -> list[str]:
@@ -116,6 +117,7 @@ def create_log_redirect_cmd() -> list[str]:
 def main(override_args: list[str], script: list[str]) -> int:
     """Run the script to its end; return 0, or the exit code of the rank that failed first."""
     machines = _machines(get_cluster_info(), override_args)
+    is_local = machines.count == 1 and not _several_machines(override_args)
     command = [
         *create_launch_cmd(
             machines.count,
@@ -128,7 +130,7 @@ def main(override_args: list[str], script: list[str]) -> int:
         *script,
     ]
     with tempfile.TemporaryDirectory(prefix="determined-launch-") as name:
-        status = _run(command, _environment(machines, name))
+        status = _run(command, _environment(machines, name, is_local=is_local))
         records = [
             FailureRecord(**json.loads(path.read_text())) for path in Path(name).glob("*.json")
         ]
@@ -190,7 +192,7 @@ def _machines(info: ClusterInfo | None, override_args: list[str]) -> Machines:
     return Machines(1, 0, slots, "127.0.0.1", secret or secrets.token_hex(32))
 
 
-def _environment(machines: Machines, launch_directory: str) -> dict[str, str]:
+def _environment(machines: Machines, launch_directory: str, *, is_local: bool) -> dict[str, str]:
     environment = {
         **os.environ,
         "USE_TORCH_DISTRIBUTED": "True",
@@ -199,6 +201,8 @@ def _environment(machines: Machines, launch_directory: str) -> dict[str, str]:
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     environment.setdefault("PYTHONUNBUFFERED", "1")  # through a pipe, lines would come in blocks
+    if is_local and (loopback := _loopback()) is not None:
+        environment.setdefault("GLOO_SOCKET_IFNAME", loopback)  # else other machines can connect
     if machines.chief_ip is not None:
         environment["DET_CHIEF_IP"] = machines.chief_ip
         if machines.is_one_of_several and (name := interface_to(machines.chief_ip)):
@@ -236,6 +240,12 @@ def _signal_workers(pid: int, number: int) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children():
             child.send_signal(number)
+
+
+def _loopback() -> str | None:
+    """The name of the interface that leads nowhere; None if it has none of the usual ones."""
+    names = {name for _, name in socket.if_nameindex()}
+    return next((name for name in ("lo", "lo0") if name in names), None)
 
 
 def _count_gpus() -> int:

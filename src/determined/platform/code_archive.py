@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
+import itertools
 import os
 import shutil
 import stat
 import tarfile
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -17,6 +20,7 @@ from determined.platform.snapshot import Snapshot
 
 _MOST_ENTRIES = 1_000_000
 _MOST_BYTES = 16 << 30
+_MOST_HEAD_BYTES = 1 << 20  # of one entry: names of a few thousand characters, and a time
 
 
 class UnsafeArchive(ValueError):
@@ -49,33 +53,69 @@ def write_archive(snapshot: Snapshot, file: IO[bytes]) -> None:
 
 
 def extract_archive(file: IO[bytes], target: Path) -> None:
-    """Unpack an archive into the new directory `target`; UnsafeArchive refuses it as a whole.
+    """Unpack a gzipped archive into the new directory `target`; UnsafeArchive refuses all of it.
 
     Refused are names that lead out, links that do, devices and the like, and more than code can
-    be: before the file that is too large is written. Links are made last, so nothing is ever
-    written through one.
+    be: before the file that is too large is written, or a head that is too large is read. Links
+    are made last, so nothing is ever written through one.
     """
     stage = target.with_name(f".{target.name}.{uuid.uuid4()}")
     stage.mkdir(mode=0o700)
     try:
-        with tarfile.open(fileobj=file, mode="r|*", errors="surrogateescape") as tar:
-            entries = _bounded(tar)
+        metered = _Metered(file)
+        with metered.within_a_head():
+            tar = tarfile.open(fileobj=metered, mode="r|", errors="surrogateescape")  # noqa: SIM115
+        with tar:
+            entries = _bounded(tar, metered)
             links = [link for entry in entries if (link := _extract(tar, entry, stage)) is not None]
         for path, destination in links:
             path.symlink_to(destination)
         for path, destination in links:
             _check_link(path, destination, stage)
         stage.rename(target)
-    except tarfile.TarError as error:
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UnsafeArchive(f"This is not a code archive: {error}.") from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def _bounded(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+class _Metered(gzip.GzipFile):
+    """What is in a gzipped file; the part between two entries may only be so long."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self._left: int | None = None
+
+    @contextlib.contextmanager
+    def within_a_head(self) -> Iterator[None]:
+        """Whatever is read in the `with` block comes before the content of an entry."""
+        self._left = _MOST_HEAD_BYTES
+        try:
+            yield
+        finally:
+            self._left = None
+
+    def read(self, size: int | None = -1) -> bytes:
+        content = super().read(size)
+        if self._left is not None:
+            self._left -= len(content)
+            if self._left < 0:
+                raise UnsafeArchive(
+                    f"Before an entry there are more than {_MOST_HEAD_BYTES:,} bytes."
+                )
+        return content
+
+
+def _bounded(tar: tarfile.TarFile, metered: _Metered) -> Iterator[tarfile.TarInfo]:
     """Yield the entries for as long as there are not too many, and they are not too large."""
     num_bytes = 0
-    for number, entry in enumerate(tar, start=1):
+    for number in itertools.count(1):
+        with metered.within_a_head():
+            entry = tar.next()
+        if entry is None:
+            return
+        # It keeps all of them, and what their heads say may be much.
+        tar.members.clear()  # type: ignore[attr-defined]  # not declared there
         num_bytes += entry.size
         if number > _MOST_ENTRIES or num_bytes > _MOST_BYTES:
             raise UnsafeArchive(

@@ -117,7 +117,7 @@ def _why(
     slots = [slot for slot in machine.slots if not pool or pool in slot.pools]
     where = f" in resource pool {pool!r}" if pool else ""
     if wanted > len(slots):
-        return f"needs {_slots(wanted)}, but there are only {len(slots)}{where}"
+        return f"needs {_slots(wanted)}, but there are {len(slots)}{where}"
     per_slot = experiment.config["resources"]["trials_per_slot"]
     free = sum(len(by_slot.get(slot.id, ())) < per_slot for slot in slots)
     if free < wanted:

@@ -261,6 +261,7 @@ class RunFolder:
     def set_room_aside(self) -> None:
         """Keep some of the disk for the end; where it is full already, there is none."""
         with contextlib.suppress(OSError):
+            self._room.touch(mode=0o600)
             self._room.write_bytes(bytes(_ROOM_BYTES))
 
     def give_room_up(self) -> None:

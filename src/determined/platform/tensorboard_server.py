@@ -10,12 +10,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from determined._parent_death import end_with_parent
+from determined._parent_death import PR_SET_PDEATHSIG, libc
 from determined.errors import DeterminedError, RefusedError
 from determined.platform.comparison import compare
 from determined.platform.event_files import gather
@@ -26,6 +26,8 @@ MOST_TRIALS = 100
 USUAL_PORT = 6006
 _START_SECONDS = 120.0
 _END_SECONDS = 10.0
+# The kernel signals a child when the thread that forked it ends: so this is one that stays.
+_starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
 def check_installed() -> None:
@@ -95,14 +97,7 @@ class TensorBoardServer:
     def _start(self, host: str, port: int) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-m", "tensorboard.main", "--logdir", str(self._folder)]
         words += ["--host", host, "--port", str(port), "--reload_interval", "5"]
-        with self._log.open("wb") as output:
-            return subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                preexec_fn=_end_with_us if _is_main_thread() else None,
-            )
+        return _starter.submit(_spawn, words, self._log).result()
 
     @property
     def _log(self) -> Path:
@@ -119,13 +114,22 @@ class TensorBoardServer:
             time.sleep(0.1)
 
 
-def _is_main_thread() -> bool:
-    """Whether the kernel's signal at our death is of use: it comes when the forking thread ends."""
-    return threading.current_thread() is threading.main_thread()
+def _spawn(words: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a process that the kernel ends with ours."""
+    library = libc()  # looked up before the fork: little is safe between fork and exec
 
+    def end_with_us() -> None:
+        if library is not None:
+            library.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
-def _end_with_us() -> None:
-    end_with_parent(signal.SIGTERM)
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=end_with_us,
+        )
 
 
 def _free_port(host: str, wanted: int | None) -> int:

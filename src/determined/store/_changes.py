@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,8 @@ class Changed:
 
     experiments: set[int] = field(default_factory=set)
     trials: set[int] = field(default_factory=set)
+    is_another_store: bool = False
+    """Whether the store was made anew: positions in the old one mean nothing."""
 
     def __bool__(self) -> bool:
         return bool(self.experiments or self.trials)
@@ -50,8 +52,9 @@ class Changed:
 class ChangeWatch:
     """Compares the store with what it was at the last look. For one thread."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._connection = connect()
         self.position = self._end()
         self._experiments = self._unfinished("experiment")
         self._trials = self._unfinished("trial")
@@ -59,13 +62,16 @@ class ChangeWatch:
 
     def look(self) -> Changed:
         """What changed since the last look."""
+        before, self._connection = self._connection, self._connect()
+        is_another_store = self._connection is not before
         version = self._data_version()
-        if version == self._version:
+        if version == self._version and not is_another_store:
             return Changed()
         self._version = version
         self._connection.execute("BEGIN")
         try:
-            found = since(self._connection, self.position)
+            found = since(self._connection, Position() if is_another_store else self.position)
+            found.is_another_store = is_another_store
             self.position = self._end()
             experiments, trials = self._unfinished("experiment"), self._unfinished("trial")
         finally:

@@ -1,4 +1,7 @@
-"""Connections that only read: one per thread, closed with the thread or with the reader."""
+"""Connections that only read: one per thread, closed with the thread or with the reader.
+
+A store that was made anew is another file in the same place. Readers notice, and open that one.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,15 @@ from determined.store._connection import FILE_NAME, is_outdated, open_read_only
 class _Held:
     """A connection that is closed when nobody holds it: its thread ended, or the reader closed."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, file: int | None) -> None:
         self.connection = connection
+        self.file = file
+        self.is_in_snapshot = False
+
+    def data_version(self) -> int:
+        """What changes with every commit, and with the file."""
+        version = int(self.connection.execute("PRAGMA data_version").fetchone()[0])
+        return ((self.file or 0) << 32) + version
 
     def __del__(self) -> None:
         self.connection.close()
@@ -30,6 +40,7 @@ class Connected:
         self._home = home
         self._local = threading.local()
         self._all: weakref.WeakSet[_Held] = weakref.WeakSet()
+        self._replaced: list[_Held] = []  # not closed: somebody may still iterate over an answer
         self._guard = threading.Lock()
         if is_outdated(self._connection):
             self.close()
@@ -43,35 +54,68 @@ class Connected:
             for held in list(self._all):
                 held.connection.close()
             self._all.clear()
+            self._replaced.clear()
         self._local = threading.local()
 
     @property
     def _connection(self) -> sqlite3.Connection:
+        return self._held().connection
+
+    def _held(self) -> _Held:
+        """The connection of this thread."""
         held: _Held | None = getattr(self._local, "held", None)
-        if held is None:
+        if held is None or self._is_replaced(held):
             held = self._local.held = self._open()
-        return held.connection
+        return held
+
+    def _is_replaced(self, held: _Held) -> bool:
+        """Whether another file is where that of a connection was."""
+        now = _file(self._home)
+        if held.is_in_snapshot or now is None or now == held.file:
+            return False
+        with self._guard:
+            self._replaced.append(held)
+        return True
 
     def _open(self) -> _Held:
-        held = _Held(open_read_only(self._home))
+        file = _file(self._home)  # first: one that is replaced right now is found out next time
+        held = _Held(open_read_only(self._home), file)
         with self._guard:
             self._all.add(held)
         return held
 
     def data_version(self) -> int:
         """A number that changes, for this thread, whenever something was committed."""
-        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+        return self._held().data_version()
 
     def version_probe(self) -> Callable[[], int]:
         """A question like `data_version` for all threads, of which one at a time may ask it."""
         held = self._open()
-        return lambda: int(held.connection.execute("PRAGMA data_version").fetchone()[0])
+
+        def probe() -> int:
+            nonlocal held
+            if self._is_replaced(held):
+                held = self._open()
+            return held.data_version()
+
+        return probe
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
         """All questions of this thread within the `with` block see one state of the store."""
-        self._connection.execute("BEGIN")
+        held = self._held()
+        held.connection.execute("BEGIN")
+        held.is_in_snapshot = True
         try:
             yield
         finally:
-            self._connection.execute("ROLLBACK")
+            held.is_in_snapshot = False
+            held.connection.execute("ROLLBACK")
+
+
+def _file(home: Path) -> int | None:
+    """What tells the file of a store from others that were in its place; None if there is none."""
+    try:
+        return (home / FILE_NAME).stat().st_ino
+    except OSError:
+        return None

@@ -28,7 +28,7 @@ class Reader(ExperimentQuestions, MetricQuestions, CheckpointQuestions, NamedQue
 
     def watch(self) -> ChangeWatch:
         """Something that tells what changes from now on; for this thread."""
-        return ChangeWatch(self._connection)
+        return ChangeWatch(lambda: self._connection)
 
     def changed_since(self, position: Position) -> Changed:
         """Whom the reports, events and commands after a position are about."""

@@ -128,6 +128,25 @@ def test_a_clock_set_back_does_not_prolong_the_wait_for_a_restart(lab: Lab, cloc
     assert len(lab.runs(number)) == 2
 
 
+_WAITS = "import os, time\nwhile not os.path.exists({!r}): time.sleep(0.02)"
+
+
+def test_limits_of_time_do_not_follow_a_clock_that_jumps(lab: Lab, clock: Set) -> None:
+    gate = lab.folder / "gate"
+    script = _WAITS.format(str(gate))
+    number = lab.create(script, max_wall_time=_HOUR, max_trial_wall_time=_HOUR)
+    lab.until(lambda: lab.runs(number))
+    time.sleep(0.5)  # the supervisor looks at it once or more
+    clock(_YEAR)
+    short = lab.create(_WAITS.format(""), max_wall_time=2)
+    lab.until(lambda: lab.runs(short))
+    clock(-_YEAR)
+    assert lab.wait(short).reason == "reached max_wall_time (2 s)", lab.account()
+    gate.touch()
+    assert lab.wait(number).state == "COMPLETED", lab.account()
+    assert lab.trials(number)[0].reason == "finished"
+
+
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kathmandu", "UTC"])
 def test_the_hour_that_comes_twice_is_told_apart(
     zone: str, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from determined.platform.service import Service
 from determined.platform.supervisor import presence
 from determined.store import Reader, backup, check
 from tests.cli.det import run_det
+from tests.dashboard.served import served
 from tests.faults.platform.soak import settings
 from tests.faults.platform.steady import check_as_unbroken, script
 from tests.support import faults
@@ -161,6 +163,18 @@ def test_the_command_line_tells_of_damage_and_repairs_it(kept: Keepsake) -> None
     assert "Restored from its folder: experiment 3." in done.stdout
     assert "Rebuilt: 3 experiments; journals of 5 trials reread." in done.stdout
     assert run_det("store", "check", environment=home).returncode == 0
+
+
+def test_what_was_open_before_shows_the_new_records(kept: Keepsake) -> None:
+    with served(kept.lab.home) as page, contextlib.closing(Service(kept.lab.home)) as notebook:
+        assert not page.json(f"/api/experiments/{DONE}")["archived"]
+        assert notebook.reader.experiments().rows
+        kept.rebuild()
+        kept.lab.service.archive(DONE)
+        assert page.json(f"/api/experiments/{DONE}")["archived"]
+        record = notebook.reader.experiment(DONE)
+        assert record is not None
+        assert record.archived
 
 
 def test_what_was_restored_goes_on(kept: Keepsake) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from tests.cli.det import call_det
+from tests.cli.det import call_det, det_on_a_terminal
 from tests.faults.platform.hostile_home import POISON, make_hostile
 
 
@@ -70,3 +71,19 @@ def test_no_control_character_reaches_a_terminal(
         assert "Traceback" not in answer.errors, answer.errors
         text = answer.output + answer.errors
         assert text.replace("\n", "").isprintable(), [c for c in text if not c.isprintable()][:9]
+
+
+_ON_A_TERMINAL = ["e list --all", "t describe 1 --metrics", "t logs 1", "e describe 1 --json"]
+_OUR_COLORS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("call", [*_ON_A_TERMINAL, "m describe POISON"])
+def test_a_real_terminal_gets_text_and_colors(home: Path, call: str) -> None:
+    words = [POISON if word == "POISON" else word for word in call.split()]
+    with det_on_a_terminal(*words, columns=2000, environment={"DET_HOME": str(home)}) as terminal:
+        terminal.end()
+        shown = terminal.output
+    assert "owned" in shown  # what is in the poison
+    left = _OUR_COLORS.sub("", shown).replace("\r\n", "")
+    assert left.isprintable(), [c for c in left if not c.isprintable()][:9]

@@ -35,14 +35,19 @@ CRIMES = {
     "a journal without an end": ("name.symlink_to('/dev/zero')", "ERROR"),
     "a journal that is no journal": (
         "name.write_bytes(random.randbytes(30_000_000))",
-        "COMPLETED",
+        "ERROR",
+    ),
+    "a journal that goes on as something else": (
+        "say(journal.Metrics('validation', 1, {'loss': 0.5}), journal.Progress(0.5))\n"
+        "open(name, 'a').write('and so on')",
+        "ERROR",
     ),
     "a journal full of beginnings": (
         "journal.JournalWriter(name).close()\n"
         "open(name, 'ab').write(bytes.fromhex('0000000300000000020200000022') * 4_000_000)",
-        "COMPLETED",
+        "ERROR",
     ),
-    "a journal that leads elsewhere": ("name.symlink_to('/etc/passwd')", "COMPLETED"),
+    "a journal that leads elsewhere": ("name.symlink_to('/etc/passwd')", "ERROR"),
     "a journal nested without end": (
         "from determined.journal import _file\n"
         "text = b'{\"a\":' * 100_000 + b'1' + b'}' * 100_000\n"
@@ -135,6 +140,16 @@ def test_a_trial_harms_itself_only(lab: Lab, trials: dict[str, Trial], name: str
     (run,) = lab.service.reader.runs(trials[name].id)
     mark = Path(run.folder, "pid")
     assert not mark.exists() or not psutil.pid_exists(int(mark.read_text()))
+
+
+def test_what_was_whole_before_the_damage_is_kept(lab: Lab, trials: dict[str, Trial]) -> None:
+    trial = trials["a journal that goes on as something else"]
+    (run,) = lab.service.reader.runs(trial.id)
+    (journal,) = Path(run.folder).glob("journal-*")
+    assert f"{journal} is corrupt at byte" in trial.reason
+    assert trial.progress == 0.5
+    (report,) = lab.service.reader.iter_metrics(trial.id, "validation")
+    assert report.metrics == {"loss": 0.5}
 
 
 def test_what_they_said_can_be_looked_at(

@@ -44,6 +44,18 @@ time.sleep(60)
 """
 
 
+# Somebody else writes where the next record belongs; the training knows nothing of it.
+OVERWRITTEN = """
+import os, pathlib, time
+from determined import journal
+path = journal.new_journal_path(pathlib.Path(os.environ["DET_RUN_DIR"]))
+journal.JournalWriter(path).append([journal.Progress(0.5)])
+with open(path, "a") as file:
+    file.write("something else")
+time.sleep(1000)
+"""
+
+
 def events(lab: Lab, experiment_id: int, kind: str) -> list[Event]:
     found = lab.service.reader.events(experiment_id=experiment_id)
     return [event for event in found if event.kind == kind]
@@ -70,6 +82,14 @@ def test_reports_that_make_no_sense_end_their_run_only(lab: Lab) -> None:
     assert ended.state == "ERROR"
     assert "its reports cannot be recorded" in lab.trials(experiment_id)[0].reason
     assert len(events(lab, experiment_id, "damaged_journal")) == 1
+
+
+def test_a_run_whose_journal_is_spoilt_does_not_go_on_unheard(lab: Lab) -> None:
+    experiment_id = lab.create(OVERWRITTEN)
+    assert lab.wait(experiment_id).state == "ERROR"
+    (trial,) = lab.trials(experiment_id)
+    assert "is corrupt at byte" in trial.reason
+    assert trial.progress == 0.5
 
 
 def test_a_command_that_cannot_be_understood_blocks_nobody(lab: Lab) -> None:

@@ -15,6 +15,7 @@ import pytest
 from determined import journal
 from determined.journal import InboxItem, Introduction, JournalWriter, item_names
 from determined.platform.home import Home
+from determined.platform.supervisor._blame import BadItem, BlamedError
 from determined.platform.supervisor._unmanaged import Unmanaged
 from determined.platform.unread import Unread
 from determined.store import Reader, TrialFilter, Writer
@@ -176,6 +177,30 @@ def test_beginnings_without_a_word_are_swept_away(desk: Desk) -> None:
     desk.tick()
     assert list(desk.home.inbox.iterdir()) == []
     assert desk.states() == []
+
+
+def test_a_journal_that_is_none_is_left_aside(desk: Desk) -> None:
+    item, writer = InboxItem.create(desk.home.path)
+    writer.close()
+    item.journal.write_text("somebody else wrote this")
+    long_ago = time.time() - 86400
+    os.utime(item.journal, (long_ago, long_ago))
+    with pytest.raises(BlamedError, match="is corrupt at its beginning") as raised:
+        desk.tick()
+    assert raised.value.culprit == BadItem(item.path.name)
+
+
+def test_a_corrupt_end_is_told(desk: Desk) -> None:
+    item, writer = desk.script()
+    writer.close()
+    with item.journal.open("a") as file:
+        file.write("somebody else wrote this")
+    desk.tick()
+    assert desk.states() == ["ERROR"]
+    reader = Reader(desk.home.path)
+    (event,) = (e for e in reader.events(experiment_id=1) if e.kind == "damaged_journal")
+    assert f"{item.journal} is corrupt at byte" in event.text
+    reader.close()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")

@@ -75,7 +75,7 @@ def test_no_worker_outlives_a_launch_that_loses_one_of_its_processes(
     run, workers = start(bench, _WAIT)
     assert run.entrypoint is not None
     nursery = psutil.Process(workers[0]).ppid()
-    words = {"wrapper": "determined.launch.wrap_rank", "torchrun": "torch.distributed.run"}
+    words = {"wrapper": "determined.launch.wrap_rank", "torchrun": "determined.launch.torchrun"}
     pids = {"worker": workers[0], "nursery": nursery, "launcher": run.entrypoint.pid}
     if victim in words:
         found = {p.pid: " ".join(psutil.Process(p.pid).cmdline()) for p in members(run)}

@@ -19,7 +19,6 @@ from determined.errors import JournalError
 from determined.platform.home import Home
 from determined.platform.launchers.protocol import Launcher
 from determined.platform.slots import Machine
-from determined.platform.states import State
 from determined.platform.supervisor._blame import (
     BadCommand,
     BadItem,
@@ -28,19 +27,20 @@ from determined.platform.supervisor._blame import (
     BlamedError,
     blaming,
 )
-from determined.platform.supervisor._board import Board, LiveExperiment, LiveRun
+from determined.platform.supervisor._board import Board, LiveRun
 from determined.platform.supervisor._calls import Calls
 from determined.platform.supervisor._commands import carry_out
 from determined.platform.supervisor._creations import sweep
 from determined.platform.supervisor._decisions import Decisions
 from determined.platform.supervisor._deletions import FileDeletion
 from determined.platform.supervisor._garbage import GarbageCollection
+from determined.platform.supervisor._limits import Limits, Overdue
 from determined.platform.supervisor._lost_records import refuse_lost_records
 from determined.platform.supervisor._runs import Runs
 from determined.platform.supervisor._scheduling import Scheduling
 from determined.platform.supervisor._thinking import Thinking
 from determined.platform.supervisor._unmanaged import Unmanaged
-from determined.store import Heard, Transaction, Trial, Writer, is_decisive
+from determined.store import Heard, Transaction, Writer, is_decisive
 
 logger = logging.getLogger("determined.supervisor")
 
@@ -75,6 +75,7 @@ class Supervisor:
         self._calls = Calls(home, self._changed)
         self._thinking = Thinking(self._board, self._changed)
         self._unmanaged = Unmanaged(home)
+        self._limits = Limits(self._board)
         self._is_stopping = False
 
     def wake(self) -> None:
@@ -212,7 +213,7 @@ class Supervisor:
         said = self._listen()
         has_mail = self._unmanaged.look()
         ended = [run for run in self._board.runs.values() if run.end is not None]
-        now = time.time()
+        now, overdue = time.time(), self._limits.overdue()
         is_durable = (
             any(self._is_decisive(run, record) for run, _, records, _ in said for record in records)
             or bool(ended)
@@ -222,12 +223,12 @@ class Supervisor:
             or self._deletions.has_results
             or self._thinking.has_answers
             or self._calls.has_results
-            or bool(self._overdue(now))
+            or bool(overdue)
             or has_mail
         )
         if said or is_durable:
             with self._writer.transaction(durable=is_durable) as transaction:
-                self._decide(transaction, said, ended, now, is_durable)
+                self._decide(transaction, said, ended, overdue, now, is_durable)
         self._runs.act()
         self._garbage.act()
         self._deletions.act()
@@ -246,6 +247,7 @@ class Supervisor:
         transaction: Transaction,
         said: list[_Said],
         ended: list[LiveRun],
+        overdue: list[Overdue],
         now: float,
         is_durable: bool,
     ) -> None:
@@ -266,7 +268,7 @@ class Supervisor:
                 if run.end is not None and not self._has_more(transaction, run):
                     decisions.run_ended(run, run.end)
         if is_durable:
-            for live, trial, limit in self._overdue(now):
+            for live, trial, limit in overdue:
                 decisions.end_for_time(live, trial, limit)
             self._garbage.record(transaction)
             self._deletions.record(transaction)
@@ -317,6 +319,8 @@ class Supervisor:
                     reader = journal.JournalReader(Path(path), offset)
                     with blaming(BadRun(run.trial_id, run.run_id)):
                         records = list(reader.records(_MOST_BYTES_OF_A_JOURNAL))
+                        if not records and reader.is_spoilt():
+                            raise _corrupt(reader)
                     if records:
                         said.append((run, path, records, reader.offset))
         return said
@@ -324,8 +328,8 @@ class Supervisor:
     def _has_more(self, transaction: Transaction, run: LiveRun) -> bool:
         """Whether a run that ended left more than one tick reads.
 
-        A torn tail does not count: its writer was killed. Bytes that changed afterwards do: what
-        stands there is lost, so the run has failed, whatever it says of itself.
+        A torn tail does not count: its writer was killed. Bytes that no writer left do: what stood
+        there is lost, so the run has failed, whatever it says of itself.
         """
         if run.fault:  # what it says counts no more
             return False
@@ -337,32 +341,18 @@ class Supervisor:
             if damage is not journal.Damage.NONE:
                 transaction.set_damage(path, damage.value)
             if damage is journal.Damage.CORRUPT:
-                raise JournalError(f"{path} is corrupt at byte {reader.offset}")
+                raise _corrupt(reader)
         return False
 
     def _has_commands(self) -> bool:
         return self._writer.has_commands()
 
-    def _overdue(self, now: float) -> list[_Overdue]:
-        """Experiments and trials that have run longer than their limit."""
-        found: list[_Overdue] = []
-        for live in self._board.experiments.values():
-            limit, started = live.record.config["max_wall_time"], live.record.started
-            is_running = started is not None and live.state in (State.ACTIVE, State.PAUSED)
-            if limit is not None and is_running and now - (started or now) >= limit:
-                found.append((live, None, f"max_wall_time ({limit:g} s)"))
-        for run in self._board.runs.values():
-            live = self._board.experiments[run.experiment_id]
-            trial = live.trials[run.trial_id]
-            limit = live.record.config["max_trial_wall_time"]
-            seconds = run.seconds_before + now - run.created  # of its runs, without pauses
-            if limit is not None and trial.state == State.ACTIVE.value and seconds >= limit:
-                found.append((live, trial, f"max_trial_wall_time ({limit:g} s)"))
-        return found
-
 
 _Said = tuple[LiveRun, str, list[journal.Record], int]
-_Overdue = tuple[LiveExperiment, Trial | None, str]
+
+
+def _corrupt(reader: journal.JournalReader) -> JournalError:
+    return JournalError(f"{reader.path} is corrupt at byte {reader.offset}")
 
 
 def _journals(run: LiveRun) -> list[str]:

@@ -85,6 +85,8 @@ class Scheduling:
             from_checkpoint=trial.warm_start_checkpoint if checkpoint is None else checkpoint.uuid,
         )
         live.trials[trial.id] = transaction.trial(trial.id)
+        if live.record.started is None:
+            live.record = transaction.experiment(live.id)
         self._board.runs[trial.id] = LiveRun.of(
             recorded, live.id, transaction.seconds_run(trial.id)
         )

@@ -11,6 +11,7 @@ import uuid as uuids
 from pathlib import Path
 from typing import Any
 
+from determined.errors import JournalError
 from determined.journal import (
     Damage,
     Ended,
@@ -64,6 +65,7 @@ class UnmanagedRuns:
             introduction = introduction_of(item)
             if item.is_adopted or introduction is None:
                 if item.is_adopted or (is_silent and not is_held):
+                    _refuse_corrupt(item)
                     self.orphans.append(item)
                 return True
             wanted = introduction.continues
@@ -224,17 +226,19 @@ class UnmanagedRuns:
         damage = reader.diagnose()
         if damage is not Damage.NONE:
             self._transaction.set_damage(path, damage.value)
-        if damage is not Damage.CORRUPT or not reader.skip_damage():
+        if damage is not Damage.CORRUPT:
             return False
-        self._transaction.read_journal(path, run.trial_id, run.run_id, [], reader.offset)
         self._transaction.note(
             "damaged_journal",
-            f"{path} is corrupt: some of the run's reports are lost",
+            f"{path} is corrupt at byte {reader.offset}: some of the run's reports are lost",
             level="error",
             experiment_id=self._experiment_of(run).id,
             trial_id=run.trial_id,
             run_id=run.run_id,
         )
+        if not reader.skip_damage():
+            return False
+        self._transaction.read_journal(path, run.trial_id, run.run_id, [], reader.offset)
         self.backlog.add(item.path.name)
         return True
 
@@ -301,6 +305,12 @@ def introduction_of(item: InboxItem) -> Introduction | None:
     """Who an item is of; None if it does not say (yet)."""
     first = next(JournalReader(item.journal).records(), None)
     return first if isinstance(first, Introduction) else None
+
+
+def _refuse_corrupt(item: InboxItem) -> None:
+    """Raise JournalError if somebody else wrote there: it is not ours to delete."""
+    if not item.is_adopted and JournalReader(item.journal).diagnose() is Damage.CORRUPT:
+        raise JournalError(f"{item.journal} is corrupt at its beginning")
 
 
 def _is_ours(item: InboxItem) -> bool:

@@ -33,7 +33,7 @@ _WITHOUT_TORCH = (
 )
 # Loaded for what they import: they themselves are run as programs.
 _PROGRAMS = (
-    "torch.distributed.run",
+    "determined.launch.torchrun",
     "determined.launch.torch_distributed",
     "determined.exec.harness",
 )

@@ -10,10 +10,11 @@ import secrets
 import socket
 import sys
 import threading
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
 from determined._distributed_backend import _DistributedBackend
 from determined.core import DistributedContext
@@ -85,10 +86,15 @@ def _start_group(stack: contextlib.ExitStack, ranks: DistributedContext) -> None
             "script with torchrun, or call torch.distributed.init_process_group first."
         )
     timeout = datetime.timedelta(seconds=ranks.timeout_seconds)
-    store = _open_store(ranks, timeout)
-    # Told apart by a word of this attempt: torchrun keeps one store for all its restarts, and
+    # Told apart by a word of this attempt: torchrun may keep one store for all its restarts, and
     # ranks would find the addresses of those that died.
     attempt = ranks.broadcast(secrets.token_hex(8))
+    folder = os.environ.get("DET_LAUNCH_DIR")
+    store: Store
+    if folder and ranks.cross_size == 1:  # nobody else can read it, whereas a port is open to all
+        store = FileStore(str(Path(folder, f"meeting-{attempt}")), ranks.size)
+    else:
+        store = _open_store(ranks, timeout)
     if torch.cuda.is_available():
         torch.cuda.set_device(ranks.local_rank)
     dist.init_process_group(

@@ -122,7 +122,7 @@ def test_a_resource_pool_is_a_label_or_a_resource_of_nodes(
     assert pool in node.pools
     queue = look(lab.home, lab.service.reader, has_supervisor=True)
     (waiting,) = queue.waiting
-    assert waiting.reason == "needs 1 slot, and there are 0 in resource pool 'nowhere'"
+    assert waiting.reason == "needs 1 slot, but there are 0 in resource pool 'nowhere'"
     lab.service.kill(nowhere)
     lab.wait(nowhere)
 

@@ -111,7 +111,7 @@ def test_a_search_follows_a_cluster_that_grows_shrinks_and_returns(
         runs = [run for run in lab.runs(experiment_id) if run.ended is None]
         return sum("step 6\n" in lab.log(r) or "starts at 6\n" in lab.log(r) for r in runs)
 
-    nowhere = "needs 1 slot, and there are 0 in resource pool 'tide'"
+    nowhere = "needs 1 slot, but there are 0 in resource pool 'tide'"
     lab.until(lambda: waiting() == [nowhere] * 4)
     first = cluster.add(num_cpus=1, labels={"pool": "tide"})
     lab.until(lambda: halted() == 1)

@@ -59,7 +59,7 @@ def test_an_open_cluster_is_left_out_unless_accepted(
     ]
     assert len(listed["left_out"]) == 3
     for line in listed["left_out"]:
-        assert "is left out: anybody who reaches it can run code there." in line
+        assert "is not used: anyone who can reach it can run code there." in line
         assert "RAY_AUTH_MODE=token" in line
         assert "DET_CLUSTER_INSECURE=1" in line
     lab.service.kill(experiment_id)
