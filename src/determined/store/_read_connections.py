@@ -1,4 +1,4 @@
-"""Connections that only read: one per thread, closed with the thread or with the reader."""
+"""Read-only connections: one per thread, closed with the thread or with the reader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from determined.store._connection import FILE_NAME, is_outdated, open_read_only
 
 
 class _Held:
-    """A connection that is closed when nobody holds it: its thread ended, or the reader closed."""
+    """A connection that is closed when its thread ends or the reader is closed."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -24,7 +24,7 @@ class _Held:
 
 
 class Connected:
-    """Read-only connections to the store of a home, one for each thread that asks."""
+    """Read-only connections to the store of a home, one per thread."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -59,17 +59,17 @@ class Connected:
         return held
 
     def data_version(self) -> int:
-        """A number that changes, for this thread, whenever something was committed."""
+        """A number that changes, as seen by this thread, whenever something is committed."""
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def version_probe(self) -> Callable[[], int]:
-        """A question like `data_version` for all threads, of which one at a time may ask it."""
+        """A query like `data_version` that any thread may run, one at a time."""
         held = self._open()
         return lambda: int(held.connection.execute("PRAGMA data_version").fetchone()[0])
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All questions of this thread within the `with` block see one state of the store."""
+        """All queries of this thread within the `with` block see one state of the store."""
         self._connection.execute("BEGIN")
         try:
             yield
