@@ -42,7 +42,7 @@ def _lowered(value: Any) -> Any:
         if key == "title" and isinstance(item, str):
             continue
         lowered["definitions" if key == "$defs" else key] = _lowered(item)
-    if "$ref" in lowered and len(lowered) > 1:  # in draft 7 a reference stands alone
+    if "$ref" in lowered and len(lowered) > 1:  # in draft 7, a reference ignores its siblings
         lowered = {"allOf": [{"$ref": lowered.pop("$ref")}], **lowered}
     return lowered
 

@@ -37,7 +37,7 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
     keeps_null: ClassVar[frozenset[str]] = frozenset()
-    """Keys for which null is a value of its own."""
+    """Keys for which null is a distinct value."""
 
     @model_validator(mode="before")
     @classmethod

@@ -12,7 +12,7 @@ from determined._plain_file import open_plain
 _BLOCK = 1 << 20
 
 Finder = Callable[[bytes], Iterator[int]]
-"""The places in a block at which something that may match begins, in their order."""
+"""The offsets in a block at which a possible match begins, in order."""
 
 
 def text_finder(text: str) -> Finder:

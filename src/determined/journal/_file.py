@@ -127,9 +127,9 @@ class Damage(enum.Enum):
     NONE = "none"
     """The file ends there."""
     TORN = "torn"
-    """The last write did not get through; nothing that was whole is lost."""
+    """The last write was incomplete; no complete record is lost."""
     CORRUPT = "corrupt"
-    """The bytes changed after they were written: whole records follow."""
+    """The bytes changed after they were written: complete records follow."""
 
 
 class JournalReader:

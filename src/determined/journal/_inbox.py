@@ -37,7 +37,7 @@ class InboxItem:
         self.log = self.path / "log"
         self.log_times = self.path / "log.times"
         self.boot_id = ""
-        """Of the process that made it; "" where locks tell nothing."""
+        """The boot id of the process that created it; "" if locks tell nothing."""
         self._adopted = self.path / "adopted"
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ from determined.store._trial_tally import update_best
 READ_FROM_JOURNALS = frozenset(
     "report summary series tail chunk pyramid cut sample task_using journal checkpoint".split()  # noqa: SIM905
 )
-"""Tables whose rows stand in the journals of runs, too."""
+"""Tables whose rows are also in the journals of runs."""
 
 _FORGOTTEN = ("report", "summary", "series", "cut", "sample", "task_using", "journal")
 _EVENTS_OF_JOURNALS = ("conflict", "late", "alert", "unknown_record")

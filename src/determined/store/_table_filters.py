@@ -24,7 +24,7 @@ TRIAL_TABLE_ORDERS = TRIAL_ORDERS | {
     "steps": "trial.total_batches",
     "progress": "trial.progress",
 }
-# The last value as a number that can be sorted; it stands there as JSON.
+# The last value, which is stored as JSON, as a number that can be sorted.
 _LAST = (
     "CASE WHEN s.type<>'number' OR s.last='NaN' THEN NULL WHEN s.last='Infinity' THEN 9e999 "
     "WHEN s.last='-Infinity' THEN -9e999 ELSE CAST(s.last AS REAL) END"
