@@ -1,4 +1,4 @@
-"""Show that four batches of 16, their gradients added up, train like one batch of 64.
+"""Show that accumulating gradients over four batches of 16 trains like one batch of 64.
 
 python train.py
 """
@@ -44,7 +44,7 @@ class ClippedTrial(pytorch.PyTorchTrial):
         self.longest = 0.0
 
     def clip(self, params: list[torch.Tensor]) -> None:
-        """Shorten the gradient; called once per update, with the mean over all small batches."""
+        """Clip the gradients; called once per update, with their mean over all small batches."""
         length = nn.utils.clip_grad_norm_(params, max_norm=0.5)
         self.updates += 1
         self.longest = max(self.longest, float(length))
@@ -78,7 +78,7 @@ def train(batches_per_update: int, epochs: int) -> ClippedTrial:
     with pytorch.init(
         hparams={"global_batch_size": LARGE_BATCH // batches_per_update},
         aggregation_frequency=batches_per_update,
-        seed=7,  # the same weights to begin with, and the same order of images
+        seed=7,  # the same initial weights, and the same order of images
     ) as context:
         trial = ClippedTrial(context)
         trainer = pytorch.Trainer(trial, context)

@@ -1,4 +1,4 @@
-"""Train a small transformer to write, letter by letter, like the manual of Python.
+"""Train a small transformer to write, character by character, like the Python manual.
 
 python train.py
 det experiment create adaptive.yaml .
@@ -23,7 +23,7 @@ CONTEXT = 64
 
 
 def windows(train: bool) -> TensorDataset:
-    """Return overlapping pieces of text, as numbers: the last tenth is kept for validation."""
+    """Return overlapping windows of encoded text: the last tenth is kept for validation."""
     numbers = {letter: number for number, letter in enumerate(LETTERS)}
     text = torch.tensor([numbers[letter] for letter in TEXT])
     split = len(text) * 9 // 10
@@ -107,7 +107,7 @@ def main() -> None:
 
     hparams = {"global_batch_size": 32, "learning_rate": 3e-3, "width": args.width, "layers": 2}
     info = det.get_cluster_info()
-    if info is not None:  # on the platform, the experiment's values count
+    if info is not None:  # on the platform, the experiment sets the hyperparameters
         hparams |= info.trial.hparams
     with pytorch.init(hparams=hparams, seed=7) as context:
         trainer = pytorch.Trainer(LanguageTrial(context), context)

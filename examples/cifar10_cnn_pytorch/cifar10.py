@@ -1,4 +1,4 @@
-"""Read CIFAR-10 from its python batches without running code that a file may hold."""
+"""Read CIFAR-10 from its pickled batches without running code that a file may contain."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def _read_batch(file: Path) -> dict[bytes, Any]:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Allows what a numpy array needs, and no other class or function."""
+    """Allows only the classes and functions that a numpy array needs."""
 
     allowed = {
         ("numpy", "ndarray"): np.ndarray,
-        # Without the flags: they are numbers in these files, and some releases of numpy mind.
+        # Drop the flags: they are numbers in these files, which some numpy releases reject.
         ("numpy", "dtype"): lambda name, align, copy: np.dtype(name),
         ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
     }

@@ -18,7 +18,7 @@ from determined import pytorch
 
 
 class Normalize(nn.Module):
-    """From bytes to about -2 to 2: the data stay small until they are on the device."""
+    """Scale bytes to about -2 to 2, on the device: until then the data stay small."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ def main() -> None:
         "learning_rate": 0.1,
     }
     info = det.get_cluster_info()
-    if info is not None:  # on the platform, the experiment's values count
+    if info is not None:  # on the platform, the experiment sets the hyperparameters
         hparams |= info.trial.hparams
     with pytorch.init(hparams=hparams, seed=7) as context:
         trainer = pytorch.Trainer(CIFARTrial(context), context)

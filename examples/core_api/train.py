@@ -1,7 +1,7 @@
-"""Train a softmax regression with numpy: the Core API serves loops of your own, in any framework.
+"""Train a softmax regression with numpy: the Core API works with your own loop in any framework.
 
 python train.py                          by itself
-det experiment create adaptive.yaml .    on the platform, where it is searched, paused and resumed
+det experiment create adaptive.yaml .    as a search on the platform, which can pause and resume it
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def probabilities(images: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def train_epoch(weights: np.ndarray, epoch: int, learning_rate: float) -> float:
-    """Change the weights; return the mean loss. The order depends on the epoch alone."""
+    """Update the weights; return the mean loss. The order depends only on the epoch."""
     images, labels = digits(train=True)
     order = np.random.default_rng(epoch).permutation(len(labels))
     losses = []
@@ -53,7 +53,7 @@ def evaluate(weights: np.ndarray) -> float:
 
 def train(context: core.Context, hparams: dict[str, Any], latest: str | None, epochs: int) -> None:
     weights, epoch = np.zeros((64, 10)), 0
-    if latest is not None:  # it was paused, or it failed and was started again
+    if latest is not None:  # resumed after a pause, or restarted after a failure
         with context.checkpoint.restore_path(latest) as path, np.load(path / "state.npz") as state:
             weights, epoch = state["weights"], int(state["epoch"])
 
@@ -66,7 +66,7 @@ def train(context: core.Context, hparams: dict[str, Any], latest: str | None, ep
         context.train.report_progress(epoch / epochs)
         with context.checkpoint.store_path({"steps_completed": epoch}) as (path, _):
             np.savez(path / "state.npz", weights=weights, epoch=epoch)
-        if context.preempt.should_preempt():  # asked to pause, or stopped by the search
+        if context.preempt.should_preempt():  # paused, or stopped by the search
             return
     print(f"{evaluate(weights):.1%} of the held-out digits are right.")
 

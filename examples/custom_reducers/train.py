@@ -1,4 +1,4 @@
-"""Compute ROC AUC over the whole validation set, whatever the batches and the processes.
+"""Compute ROC AUC over the whole validation set, for any batch size and number of ranks.
 
 python train.py
 torchrun --nproc_per_node 2 train.py
@@ -35,7 +35,7 @@ def area_under_curve(scores: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 class AUC(pytorch.MetricReducer):
-    """A class decides itself what it keeps and what travels between processes."""
+    """A class chooses what it keeps and what it sends to the other ranks."""
 
     def reset(self) -> None:
         self.seen: list[Scored] = []
@@ -52,7 +52,7 @@ class AUC(pytorch.MetricReducer):
 
 
 def average_precision(values: list[Scored]) -> float:
-    """A function gets every value that was passed to `update`, of all batches and processes."""
+    """A function gets every value passed to `update`, from all batches and ranks."""
     scores, labels = (torch.cat(parts).numpy() for parts in zip(*values, strict=True))
     return float(average_precision_score(labels, scores))
 

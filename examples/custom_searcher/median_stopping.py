@@ -1,4 +1,4 @@
-"""A search method of our own: trials that do worse than most others did so far are stopped."""
+"""A custom search method that stops trials that do worse than most others at the same step."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 
 class MedianStopping:
-    """Random samples, a few at a time; whoever is below the median at its step ends there.
+    """Random search, a few trials at a time; a trial below the median of its step is stopped.
 
-    It runs in a process of its own. After a crash a new one hears all events again and must give
-    the same answers: chance comes from `search.random`, and nothing depends on the clock.
+    It runs in a separate process. After a crash a new one receives all events again and must give
+    the same answers: random numbers come from `search.random`, and nothing depends on the clock.
     """
 
     def __init__(self, search: Any) -> None:
         self.search = search
-        self.settings = search.config  # the `searcher` section: keys of our own are welcome
-        self.results: dict[int, list[float]] = {}  # what all trials reached at a step
+        self.settings = search.config  # the `searcher` section, with any keys that we add
+        self.results: dict[int, list[float]] = {}  # the results of all trials at each step
         self.num_created = 0
 
     def start(self) -> None:

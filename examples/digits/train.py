@@ -1,7 +1,7 @@
 """Train a small convolutional net on scikit-learn's handwritten digits, on any machine.
 
 python train.py                          train for 15 epochs
-python train.py --resume --epochs 30     continue where it stopped
+python train.py --resume --epochs 30     resume from the latest checkpoint
 det experiment create adaptive.yaml .    search for better hyperparameters
 """
 
@@ -70,7 +70,7 @@ class DigitsTrial(pytorch.PyTorchTrial):
         return {"validation_loss": self.loss(scores, labels), "accuracy": accuracy}
 
     def evaluation_reducer(self) -> pytorch.Reducer:
-        return pytorch.Reducer.SAMPLE_AVG  # every image counts the same, also in a short batch
+        return pytorch.Reducer.SAMPLE_AVG  # every image has the same weight, even in a short batch
 
 
 def main() -> None:
@@ -79,10 +79,10 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="continue from the latest checkpoint")
     args = parser.parse_args()
 
-    torch.set_num_threads(1)  # so small a net gains nothing from more
+    torch.set_num_threads(1)  # a net this small gains nothing from more
     hparams = {"global_batch_size": 32, "learning_rate": 2e-3}
     info = det.get_cluster_info()
-    if info is not None and info.trial is not None:  # the platform chooses them
+    if info is not None and info.trial is not None:  # on the platform, the search chooses them
         hparams = info.trial.hparams
     with pytorch.init(hparams=hparams, seed=7) as context:
         trainer = pytorch.Trainer(DigitsTrial(context), context)

@@ -42,7 +42,7 @@ class DigitsTrial(pytorch.PyTorchTrial):
         )
 
     def build_training_data_loader(self) -> pytorch.DataLoader:
-        # All ranks build the loader of all data; the trainer deals the batches to them.
+        # Every rank builds a loader over the whole dataset; the trainer shards the batches.
         batch_size = self.context.get_per_slot_batch_size()
         return pytorch.DataLoader(digits(train=True), batch_size=batch_size, shuffle=True)
 

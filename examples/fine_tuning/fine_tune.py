@@ -1,4 +1,4 @@
-"""Take the body of a trained net, freeze it, and train a new head to tell even from odd digits.
+"""Freeze the body of a trained net and train a new head that tells even from odd digits.
 
 python fine_tune.py path/to/checkpoint
 """
@@ -21,13 +21,13 @@ def parities(train: bool, limit: int | None = None) -> TensorDataset:
 
 
 class FineTuneTrial(PretrainTrial):
-    """The same steps as before, with two models, one of which may be frozen."""
+    """The same training steps as in pretrain.py, with two models, one of which may be frozen."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
         self.body = build_body()
         if context.get_hparam("freeze"):
-            self.body.requires_grad_(False)  # before it is wrapped: ranks need not exchange it
+            self.body.requires_grad_(False)  # before wrapping: its gradients are not synchronized
         self.body = context.wrap_model(self.body)
         self.head = context.wrap_model(nn.Linear(64, 2))
         trainable = [p for m in (self.body, self.head) for p in m.parameters() if p.requires_grad]
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=40)
     args = parser.parse_args()
 
-    # Without the class, it would be imported from the copy of the code in the checkpoint.
+    # Without the class argument, it would be imported from the code in the checkpoint.
     pretrained = pytorch.load_trial_from_checkpoint_path(args.checkpoint, PretrainTrial)
     start = pretrained.model[0].state_dict()
 

@@ -1,4 +1,4 @@
-"""Train a net to tell ten digits apart; fine_tune.py then makes use of what it learned.
+"""Train a net to classify the ten digits; fine_tune.py then reuses its body.
 
 python pretrain.py
 """

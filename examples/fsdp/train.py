@@ -1,7 +1,7 @@
-"""Train a model of which each process holds a part only.
+"""Train a model that is sharded over all processes.
 
-torchrun --nproc_per_node 2 train.py     each process holds a half
-python train.py --resume --epochs 6      one process continues with all of it
+torchrun --nproc_per_node 2 train.py     each process holds half of it
+python train.py --resume --epochs 6      one process resumes with the full model
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Net(nn.Module):
 class DigitsTrial(pytorch.PyTorchTrial):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
-        # Built on the CPU. Block by block it goes to the device, where only this rank's part stays.
+        # Built on the CPU, then moved to the device block by block, keeping only this rank's shard.
         self.model = context.wrap_model(Net(width=128, num_blocks=6), parallel="fsdp")
         self.optimizer = context.wrap_optimizer(
-            torch.optim.AdamW(self.model.parameters(), lr=1e-3)  # holds states of that part only
+            torch.optim.AdamW(self.model.parameters(), lr=1e-3)  # its state is sharded too
         )
 
     def build_training_data_loader(self) -> pytorch.DataLoader:
@@ -87,7 +87,7 @@ class DigitsTrial(pytorch.PyTorchTrial):
 
 
 def numbers_held(tensors: list[torch.Tensor]) -> int:
-    """Count the numbers in this process's memory: of a split tensor, its own part."""
+    """Count the elements that this process holds: for a sharded tensor, only its own shard."""
     return sum(getattr(t, "to_local", lambda t=t: t)().numel() for t in tensors)
 
 

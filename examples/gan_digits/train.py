@@ -84,13 +84,13 @@ class GANTrial(pytorch.PyTorchTrial):
         self.context.step_optimizer(self.discriminator_optimizer)
 
         generator_loss = self.loss(self.discriminator(fake), verdicts[: len(real)])
-        # The loss runs through the discriminator, but is none of its business.
+        # The loss backpropagates through the discriminator, but must not change its gradients.
         self.context.backward(generator_loss, only=self.generator_optimizer)
         self.context.step_optimizer(self.generator_optimizer)
         return {"discriminator_loss": discriminator_loss, "generator_loss": generator_loss}
 
     def evaluate_batch(self, batch: pytorch.TorchData, batch_idx: int) -> dict[str, torch.Tensor]:
-        """Ask how far each unseen digit is from the most similar of 500 generated ones."""
+        """Measure how far each unseen digit is from the most similar of 500 generated ones."""
         (real,) = batch
         generated = self.generator(self.context.to_device(self.fixed_noise))
         return {"distance": torch.cdist(real, generated).amin(dim=1).mean()}

@@ -1,4 +1,4 @@
-"""Classify digits as graphs of inked pixels: batches are objects of a class of our own.
+"""Classify digits as graphs of inked pixels: batches are objects of a custom class.
 
 python train.py
 """
@@ -24,7 +24,7 @@ class Graph:
 
 @dataclass
 class GraphBatch:
-    """Many graphs as one large graph; they differ in size, so they cannot be stacked."""
+    """Many graphs merged into one; they differ in size, so they cannot be stacked."""
 
     nodes: torch.Tensor
     edges: torch.Tensor
@@ -52,7 +52,7 @@ def collate(graphs: list[Graph]) -> GraphBatch:
 
 
 def digit_graphs(train: bool) -> list[Graph]:
-    """Return a graph for each digit, with edges between neighbours: every fifth is held out."""
+    """Return a graph per digit, with edges between neighbors: every fifth is for validation."""
     data = load_digits()
     graphs = []
     for index, (image, label) in enumerate(zip(data.images, data.target, strict=True)):

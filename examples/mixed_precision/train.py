@@ -1,4 +1,4 @@
-"""Train the same net three ways: float32, automatic mixed precision, and a scaler by hand.
+"""Train the same net in three ways: float32, automatic mixed precision, and manual scaling.
 
 python train.py
 """
@@ -33,7 +33,7 @@ class LastMetrics(pytorch.PyTorchCallback):
 
 
 class FullTrial(pytorch.PyTorchTrial):
-    """Plain float32, and what the other two have in common."""
+    """Plain float32, and the base class of the other two."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
@@ -79,7 +79,7 @@ class FullTrial(pytorch.PyTorchTrial):
 
 
 class AutomaticTrial(FullTrial):
-    """One line does it: autocast, and loss scaling where the type needs it."""
+    """One line turns on autocast, and loss scaling if the dtype needs it."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         context.experimental.use_amp(torch.bfloat16)
@@ -87,7 +87,7 @@ class AutomaticTrial(FullTrial):
 
 
 class ManualTrial(FullTrial):
-    """Every step in the open, for when you need to place them yourself."""
+    """Every step spelled out, for when you need control over each of them."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.scaler = context.wrap_scaler(torch.amp.GradScaler(context.device.type))

@@ -1,4 +1,4 @@
-"""Read MNIST from its own files, packed or not."""
+"""Read MNIST from its original files, compressed or not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_mnist(folder: Path, train: bool) -> TensorDataset:
 
 
 def _read_idx(folder: Path, name: str, dimensions: int) -> torch.Tensor:
-    """Read a file that starts with 0, 0, type, number of dimensions, then their sizes."""
+    """Read a file whose header is 0, 0, type, number of dimensions, and the dimensions."""
     packed, plain = folder / f"{name}.gz", folder / name
     if packed.exists():
         content = gzip.decompress(packed.read_bytes())

@@ -75,7 +75,7 @@ def main() -> None:
         "dropout": 0.25,
     }
     info = det.get_cluster_info()
-    if info is not None:  # on the platform, the experiment's values count
+    if info is not None:  # on the platform, the experiment sets the hyperparameters
         hparams |= info.trial.hparams
     with pytorch.init(hparams=hparams, seed=7) as context:
         trainer = pytorch.Trainer(MNistTrial(context), context)

@@ -1,4 +1,4 @@
-"""Train one model with two inputs and three outputs: two digits, and which is the larger.
+"""Train one model with two inputs and three outputs: both digits, and which one is larger.
 
 python train_pairs.py path/to/mnist
 """
@@ -19,7 +19,7 @@ Batch = dict[str, torch.Tensor]
 
 
 class Pairs(Dataset):
-    """Each image with a partner; the collated batch is a dictionary of tensors."""
+    """Pairs each image with another; the collated batch is a dictionary of tensors."""
 
     def __init__(self, folder: Path, train: bool) -> None:
         self.images, self.labels = read_mnist(folder, train)[:]

@@ -1,4 +1,4 @@
-"""Stop a run in the middle of an epoch, continue it, and compare with a run that never stopped.
+"""Stop a run in the middle of an epoch, resume it, and compare it with an uninterrupted run.
 
 python train.py
 """
@@ -27,7 +27,7 @@ def digits(train: bool) -> TensorDataset:
 
 
 class StopAt(pytorch.PyTorchCallback):
-    """Asks to stop after a batch, as an early-stopping rule of your own might do."""
+    """Requests a stop after a given batch, as your own early-stopping rule might do."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext, batch_idx: int) -> None:
         self.context, self.batch_idx = context, batch_idx
@@ -38,7 +38,7 @@ class StopAt(pytorch.PyTorchCallback):
 
 
 class NoisyTrial(pytorch.PyTorchTrial):
-    """Draws random numbers everywhere: weights, order, noise on the images, dropout."""
+    """Uses random numbers everywhere: initial weights, order, noise on the images, dropout."""
 
     def __init__(self, context: pytorch.PyTorchTrialContext, stop_at: int | None = None) -> None:
         self.context = context

@@ -1,7 +1,8 @@
-"""Experiment configurations: YAML in, a complete and typed value or all problems at once out.
+"""Experiment configurations: YAML in; a complete, typed value or a list of all problems out.
 
-No files but the one that is loaded, no clock, no randomness: they are arguments. Start with `_load`
-(the order of things), then `_model` (every key). Importing this brings neither pydantic nor yaml.
+It reads no file but the one that is loaded; the clock and randomness are arguments. Start with
+`_load` (the steps in order), then `_model` (every key). Importing this package imports neither
+pydantic nor yaml.
 """
 
 from determined.config._load import Completion, Loaded, load, load_file

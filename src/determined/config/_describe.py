@@ -1,4 +1,4 @@
-"""What a field takes, in words: for messages and for the reference."""
+"""Describe what a field takes, for messages and for the reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def expected(field: FieldInfo, *, item: bool = False) -> str:
 
 
 def section_of(annotation: Any) -> type[Section] | None:
-    """Return the one model that a field's type consists of, within lists and Optional too."""
+    """Return the single model in a field's type, looking inside lists and Optional too."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation if issubclass(annotation, Section) else None
     found = [section_of(argument) for argument in _arguments(annotation)]

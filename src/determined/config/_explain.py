@@ -1,4 +1,4 @@
-"""Turn the errors of the models into problems that say what to write instead."""
+"""Turn validation errors of the models into problems that say what to write instead."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _OLD_STORAGES = {"hdfs": "it was removed; mount it and use shared_fs"}
 
 
 def explain_all(errors: Iterable[ErrorDetails]) -> list[Problem]:
-    """Turn the errors of the models into problems, each mistake once."""
+    """Turn validation errors into problems, one for each mistake."""
     found = [problem for error in errors if (problem := explain(error)) is not None]
     # A misspelt key is also missing under its right name: once is enough.
     meant = {(p.path[:-1], p.hint) for p in found if p.message == _UNKNOWN}
@@ -57,7 +57,7 @@ def explain_all(errors: Iterable[ErrorDetails]) -> list[Problem]:
 
 
 def explain(error: ErrorDetails) -> Problem | None:
-    """Return the problem behind an error of the models; None if another check reports it better."""
+    """Return the problem behind a validation error; None if another check reports it better."""
     path, model, field, is_item = _walk(error["loc"])
     kind, value = error["type"], error["input"]
     if kind == "extra_forbidden":
@@ -100,7 +100,7 @@ def _walk(loc: tuple[int | str, ...]) -> tuple[Path, type[Section] | None, Field
 
 
 def _is_branch(loc: tuple[int | str, ...], position: int) -> bool:
-    """Whether a step names the branch of a union; keys may look like that, so its place decides."""
+    """Whether a step is the branch of a union; keys may look the same, so its position decides."""
     if loc[position] not in _BRANCHES:
         return False
     if loc[0] == "hyperparameters":  # a name, its branch, within a group a name, its branch, ...
@@ -144,7 +144,7 @@ def _relatives_with(key: str, model: type[Section] | None) -> str | None:
 
 
 def _elsewhere(key: str, path: Path) -> str | None:
-    """Name the section a key belongs to, if it is in the wrong one."""
+    """Name the section that a misplaced key belongs to."""
     places = []
     if len(path) > 1 and key in Configuration.known_keys():
         places.append("the top level")

@@ -1,4 +1,4 @@
-"""Hyperparameters: constants, ranges and groups of them, as a file gives them."""
+"""Hyperparameters as written in a file: constants, ranges and groups of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ RANGES: tuple[type[Section], ...] = (Const, Int, Double, Log, Categorical)
 
 
 def kind(value: Any) -> str:
-    """Name the branch of the union that an entry takes; parentheses keep it apart from keys."""
+    """Name the branch of the union for an entry; parentheses distinguish it from keys."""
     if not isinstance(value, dict):
         return "(plain)"
     return f"({value['type']})" if "type" in value else "(group)"

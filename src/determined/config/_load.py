@@ -22,7 +22,7 @@ _DEFAULT_POLICIES = [
 
 @dataclasses.dataclass(frozen=True)
 class Completion:
-    """What fills in missing values: the time, a template and the platform's own settings."""
+    """Sources of missing values: the time, a template and the platform's own settings."""
 
     created: int = 0
     """Unix seconds; the experiment's seed unless the configuration has one."""
@@ -112,7 +112,7 @@ class _Loader:
         return ConfigurationError(self._source, _ordered(self._problems))
 
     def _read(self, config: Mapping[str, Any] | str | bytes, source: str) -> dict[str, Any] | None:
-        """Return the mapping in a source; if there is none, note a problem and return None."""
+        """Return the mapping in a source; if there is none, record a problem and return None."""
         from determined.config import _plain, _yaml
 
         if isinstance(config, (str, bytes)):
@@ -152,7 +152,7 @@ class _Loader:
         return config
 
     def _completed(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Fill in the values of the platform and the time."""
+        """Fill in values from the platform and the time."""
         from determined.config._merge import merged
 
         platform: dict[str, Any] = {
@@ -186,7 +186,7 @@ class _Loader:
 
 
 def _with_default_policies(own: list[Any]) -> list[Any]:
-    """Complete the author's policies from the default ones of their name, and add the others."""
+    """Complete policies from the default ones of the same name, and add the other defaults."""
     defaults = {policy["name"]: policy for policy in _DEFAULT_POLICIES}
     named = [str(p.get("name")) if isinstance(p, dict) else "" for p in own]
     completed = [

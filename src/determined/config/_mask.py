@@ -43,7 +43,7 @@ def is_secret(path: Path) -> bool:
 
 
 def is_about_secrets(line: str) -> bool:
-    """Whether a line of a file may hold a secret and so must not be shown."""
+    """Whether a line of a file may contain a secret and must not be shown."""
     return _SECRET_WORD.search(line) is not None
 
 

@@ -9,9 +9,9 @@ Keys = tuple[str, ...]
 
 
 def merged(own: Any, other: Any) -> Any:
-    """Return a configuration with its missing values taken from another.
+    """Return a configuration with missing values filled in from another one.
 
-    Scalars and lists of its own win, mappings merge key by key. A null leaves a key open.
+    Existing scalars and lists win, mappings merge key by key. A null counts as missing.
     """
     return _merge(own, other, ())
 
@@ -57,7 +57,7 @@ def _by(key: str) -> Callable[[Any, Any, Keys], Any]:
 
 
 def _hyperparameters(own: Any, other: Any, path: Keys) -> Any:
-    """Merge groups with groups only; a value of its own always wins, even null."""
+    """Merge only groups with groups; an existing value always wins, even null."""
     groups = isinstance(own, dict) and isinstance(other, dict)
     if not groups or (path != ("hyperparameters",) and ("type" in own or "type" in other)):
         return own

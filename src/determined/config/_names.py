@@ -1,4 +1,4 @@
-"""Names for experiments that were given none."""
+"""Random names for experiments without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes for the author of a configuration: keys without effect, and possible surprises."""
+"""Notes for the author of a configuration: keys without effect and possible surprises."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NO_LONGER: dict[Path, str] = {
 
 
 def notes(config: dict[str, Any]) -> Iterator[Problem]:
-    """Yield notes for the author of a configuration; `config` is as it was written."""
+    """Yield notes for the author of a configuration; `config` is as written in the file."""
     for path, reason in _NO_EFFECT.items():
         if _is_set(config, path):
             yield _note(f"no effect: {reason}", path)
@@ -93,7 +93,7 @@ def _is_set(config: Any, path: Path) -> bool:
 
 
 def _drawn(entry: Any, path: Path) -> Iterator[Problem]:
-    """Note ranges under `single`: its one trial gets values drawn from them."""
+    """Point out ranges under `single`: its only trial gets values sampled from them."""
     if not isinstance(entry, dict):
         return
     if len(path) > 1 and "type" in entry:

@@ -1,4 +1,4 @@
-"""Convert the forms of older files to the current ones, with notes that show how."""
+"""Convert older forms of configuration to the current ones, with notes that show how."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = ("batches", "records", "epochs")
 
 @dataclasses.dataclass(frozen=True)
 class Modern:
-    """A configuration in its current form, where its new keys came from, and notes about it."""
+    """A configuration in its current form, the origins of its new keys, and notes about it."""
 
     config: dict[str, Any]
     moved: dict[Path, Path]
@@ -65,7 +65,7 @@ def _entrypoint(new: Modern) -> None:
 
 
 def _searcher_length(new: Modern) -> None:
-    """For the halving searchers, `max_length` alone once meant max_time and time_metric."""
+    """In old files, `max_length` of halving searchers stood for `max_time` and `time_metric`."""
     searcher = new.config.get("searcher")
     if not isinstance(searcher, dict) or searcher.get("max_length") is None:
         if isinstance(searcher, dict):
@@ -95,7 +95,7 @@ def _searcher_length(new: Modern) -> None:
 
 
 def _harness_length(new: Modern, searcher: dict[str, Any]) -> None:
-    """The harness trains to `max_length`: the longest that a halving searcher trains a trial."""
+    """The harness trains to `max_length`: the longest training of a halving searcher."""
     wanted = searcher.get("name") in _HALVING and uses_harness(new.config.get("entrypoint"))
     unit, count = searcher.get("time_metric"), searcher.get("max_time")
     if wanted and unit in _UNITS and _is_count(count):
@@ -109,7 +109,7 @@ def _is_count(value: Any) -> TypeGuard[float]:
 
 
 def _unit_and_count(searcher: dict[str, Any]) -> tuple[str, int] | None:
-    """Return what `max_length` says, if anything; mistakes in it are reported later."""
+    """Return the unit and count of `max_length`, if any; mistakes in it are reported later."""
     length = searcher["max_length"]
     if isinstance(length, dict):
         given = [(unit, count) for unit, count in length.items() if count is not None]
@@ -155,7 +155,7 @@ def _log_policies(new: Modern) -> None:
 
 
 def _named_apart(policies: list[Any], written: list[Any]) -> list[Any]:
-    """Number the names of old policies that share a pattern."""
+    """Add numbers to the names of old policies that share a pattern."""
     seen: dict[str, int] = {}
     apart = []
     for policy, old in zip(policies, written, strict=True):

@@ -1,4 +1,4 @@
-"""Where each value of a merged configuration was written."""
+"""Track where each value of a merged configuration was written."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from determined.config._yaml import Marks
 
 
 class Origins:
-    """Finds where a path was written: its own place, or that of its nearest parent."""
+    """Finds where a path was written, or where its nearest parent was."""
 
     def __init__(self, source: str) -> None:
         self._default = source
         self._found: dict[Path, tuple[str, Marks | None]] = {}
 
     def add(self, source: str, marks: Mapping[Path, Marks]) -> None:
-        """Add the places of a file; those of an earlier file win where both have a path."""
+        """Add the places of a file; if an earlier file has the same path, it wins."""
         for path, mark in marks.items():
             self._found.setdefault(path, (source, mark))
 
@@ -30,14 +30,14 @@ class Origins:
         self._found[path] = (source, None)
 
     def located(self, problem: Problem, moved: Mapping[Path, Path]) -> Problem:
-        """Return the problem with its place and its path as the author wrote them."""
+        """Return the problem with its place, and with its path as the author wrote it."""
         path = _original(problem.path, moved)
         around = path
         while around not in self._found and around:
             around = around[:-1]
         source, marks = self._found.get(around, (self._default, None))
         if not around and path:
-            marks = None  # nothing around it but the file
+            marks = None  # no parent but the file itself
         place = self._place(marks, problem, exact=around == path)
         return dataclasses.replace(problem, path=path, source=source, place=place)
 

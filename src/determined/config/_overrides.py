@@ -10,8 +10,8 @@ from determined.config._problems import Path, Problem
 def parse(text: str) -> tuple[Path, Any] | Problem:
     """Read `a.b.c=value`.
 
-    A value that starts with `[`, `{` or a quote is YAML; otherwise commas make a list; words get
-    their YAML types, and nothing at all is null.
+    A value that starts with `[`, `{` or a quote is YAML. Otherwise commas make a list, words get
+    their YAML types, and an empty value is null.
     """
     from determined.config import _yaml
 
@@ -48,7 +48,7 @@ def _word(text: str) -> Any:
 
 
 def with_value(config: dict[str, Any], path: Path, value: Any) -> dict[str, Any] | Path:
-    """Return a copy with one value set; or the path of a value in the way that is not a mapping."""
+    """Return a copy with one value set, or the path of a value on the way that is no mapping."""
     key = str(path[0])
     if len(path) == 1:
         return {**config, key: value}

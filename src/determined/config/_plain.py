@@ -1,4 +1,4 @@
-"""Dictionaries passed from Python: only values that a YAML file could hold are accepted."""
+"""Dictionaries passed from Python: only values that YAML can represent are accepted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from determined.config._yaml import MAX_DEPTH, MAX_VALUES
 
 
 def copied(config: Any, source: str) -> tuple[Any, list[Problem]]:
-    """Return a copy made of plain dictionaries, lists and scalars, and what could not be copied."""
+    """Return a copy of plain dictionaries, lists and scalars, and what could not be copied."""
     copy = _Copy(source)
     value = copy.value(config, ())
     return value, copy.problems

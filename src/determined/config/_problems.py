@@ -18,7 +18,7 @@ _LONGEST_SHOWN = 60
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A line and a column (both from 1) of a file, and what that line says."""
+    """A line and a column (both from 1) of a file, and the text of that line."""
 
     line: int
     column: int
@@ -56,7 +56,7 @@ class Problem:
         return f"{self}\n{number}{line}\n{' ' * 5} | {spaces}^"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the problem as data; the same keys in every case."""
+        """Return the problem as data, always with the same keys."""
         return {
             "severity": self.severity,
             "source": self.source,
@@ -92,7 +92,7 @@ def shown(value: object, *, inside: bool = False) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that was probably meant, if one is close."""
+    """Return the closest known word, if one is close enough."""
     import difflib
 
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.65)

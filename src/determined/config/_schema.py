@@ -1,4 +1,4 @@
-"""The JSON Schema (draft 7, which editors read) of an experiment configuration."""
+"""The JSON Schema (draft 7, for editors) of an experiment configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VARIABLES = {"type": "array", "items": {"type": "string"}}
 
 
 def schema() -> dict[str, Any]:
-    """Build the schema from the models, old forms and nulls for defaults included."""
+    """Build the schema from the models, including old forms and nulls for defaults."""
     made = Configuration.model_json_schema(by_alias=True)
     lowered: dict[str, Any] = _lowered(made)
     definitions = lowered["definitions"]
@@ -42,13 +42,13 @@ def _lowered(value: Any) -> Any:
         if key == "title" and isinstance(item, str):
             continue
         lowered["definitions" if key == "$defs" else key] = _lowered(item)
-    if "$ref" in lowered and len(lowered) > 1:  # in draft 7 a reference stands alone
+    if "$ref" in lowered and len(lowered) > 1:  # in draft 7, a reference ignores its siblings
         lowered = {"allOf": [{"$ref": lowered.pop("$ref")}], **lowered}
     return lowered
 
 
 def _allow_null(definition: dict[str, Any]) -> None:
-    """A null stands for the default: allow it wherever there is one."""
+    """Allow null wherever there is a default, which it stands for."""
     required = definition.get("required", [])
     for key, schema_of_key in definition.get("properties", {}).items():
         if key in required and key not in _FILLED_IN:

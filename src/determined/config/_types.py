@@ -1,4 +1,4 @@
-"""The kinds of values that sections are made of, each with its check and its name for people."""
+"""The types of values in sections, each with its check and its description for people."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?\s*([kKmMgGtTpP]i?[bB]?|[bB])?")
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """What messages and the reference call a kind of value."""
+    """How messages and the reference describe a type of value."""
 
     words: str
 
@@ -37,7 +37,7 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
     keeps_null: ClassVar[frozenset[str]] = frozenset()
-    """Keys for which null is a value of its own."""
+    """Keys for which null is a distinct value."""
 
     @model_validator(mode="before")
     @classmethod
@@ -54,9 +54,9 @@ class Section(BaseModel):
 
 
 def wrong(expected: str, item: int | None = None) -> PydanticCustomError:
-    """Build the error of one of our checks from what was expected; the value is added later.
+    """Build the error of a check from what was expected; the value is added later.
 
-    With `item` it is about that item of a list.
+    With `item`, the error is about that item of a list.
     """
     return PydanticCustomError("expected", "{expected}", {"expected": expected, "item": item})
 
@@ -142,7 +142,7 @@ Size = Annotated[
 
 
 def matching(test: Callable[[str], object], expected: str) -> BeforeValidator:
-    """Build a check of text: the text is rejected unless `test` returns something true."""
+    """Build a check that rejects text unless `test` returns something true."""
 
     def check(value: Any) -> Any:
         if isinstance(value, str) and not test(value):

@@ -9,8 +9,8 @@ from typing import Any
 def typed_hyperparameters(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the hyperparameters of an effective configuration in the form search methods read.
 
-    Every leaf is a mapping with `type` (plain values become `{"type": "const", "val": value}`),
-    groups are mappings without.
+    Every leaf is a mapping with `type` (plain values become `{"type": "const", "val": value}`);
+    groups are mappings without it.
     """
     from pydantic import TypeAdapter
 
@@ -24,7 +24,7 @@ def typed_hyperparameters(config: Mapping[str, Any]) -> dict[str, Any]:
 def environment_variables(config: Mapping[str, Any], device: str) -> dict[str, str]:
     """Return the variables of an effective configuration for a device: cpu, cuda or rocm.
 
-    One without a value keeps the value that it has in the creator's environment.
+    A variable without a value keeps its value from the creator's environment.
     """
     by_device = config["environment"]["environment_variables"]
     if device not in by_device:

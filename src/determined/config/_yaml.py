@@ -1,7 +1,7 @@
-"""YAML 1.2 text to plain values, with the place of every key and value.
+"""Read YAML 1.2 text as plain values, with the place of every key and value.
 
-Read from the parser's events rather than from composed nodes: one pass, no recursion in C that deep
-nesting could overflow, and an alias costs what it expands to before it is expanded.
+It uses the parser's events rather than composed nodes: one pass, no recursion in C that deep
+nesting could overflow, and the size of an alias is counted before it is expanded.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _OLDER_NUMBER = re.compile(r"[-+]?[0-9]+(_[0-9]+)+(\.[0-9]+)?")
 
 
 class Marks(NamedTuple):
-    """Where a value and its key start; the key of a list's item is the item itself."""
+    """Where a value and its key start; the key of a list item is the item itself."""
 
     key: Place
     value: Place
 
 
 class Document(NamedTuple):
-    """A file that was read: its value (None if that failed), its places, its problems."""
+    """A parsed file: its value (None if parsing failed), its places and its problems."""
 
     value: Any
     marks: dict[Path, Marks]
@@ -114,7 +114,7 @@ class _Refused(Exception):
 
 
 def _events(text: str) -> Iterator[Any]:
-    """Yield the parser's events; its C form where PyYAML was built with one."""
+    """Yield the parser's events; from the C parser if PyYAML was built with it."""
     parser: Any = yaml.CSafeLoader(text) if yaml.__with_libyaml__ else yaml.SafeLoader(text)
     while True:
         event = parser.get_event()
@@ -232,7 +232,7 @@ class _Reader:
         return value
 
     def _tell_older_meaning(self, text: str, event: Any, path: Path) -> None:
-        """No schema tells that a hyperparameter became text, so we do."""
+        """Point out that a hyperparameter is now text, which no schema would notice."""
         meant = in_older_yaml(text) if path[:1] == ("hyperparameters",) else None
         if meant is not None and len(text) > 1:  # `y` and `n` are names
             words = f"in YAML 1.2 this is text; write {shown(meant)}, or quote it"

@@ -1,6 +1,6 @@
 """The dashboard: a separate server that reads the store, and the page that it serves.
 
-`serve.py` starts it, `door.py` decides who may come in, `endpoints.py` is how the API in `api/`
-declares what it takes and gives, `live.py` tells open pages what changed. Nothing here writes:
-verbs go through `platform.service` like those of any other door. Read `app.py` first.
+`serve.py` starts it, `door.py` controls access, the API in `api/` declares its parameters and
+answers with `endpoints.py`, and `live.py` tells open pages what changed. Nothing here writes to
+the store: actions go through `platform.service`, as for any other client. Read `app.py` first.
 """

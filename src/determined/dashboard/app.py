@@ -1,7 +1,7 @@
-"""The application: the API, the page and its files behind the door.
+"""The application: the API, the page and its files, behind access control.
 
-Questions are answered by a few threads that stay, each with its own connection to the store; verbs,
-which wait for the supervisor, have threads of their own, so that they never hold up a question.
+A few long-lived threads, each with its own connection to the store, answer queries. Actions, which
+wait for the supervisor, have separate threads, so they never delay a query.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _READERS, _ACTORS = 4, 8
 
 
 def endpoints() -> list[Endpoint]:
-    """All that the API offers."""
+    """All endpoints of the API."""
     return [endpoint for subject in _SUBJECTS for endpoint in subject.routes.endpoints]
 
 
 def make_app(service_factory: Callable[[], Service], door: Door) -> ASGIApp:
-    """Build the application; the service is made when it starts and closed when it ends."""
+    """Build the application; the service is created when it starts and closed when it ends."""
     files = StaticFiles()
 
     @contextlib.asynccontextmanager
@@ -118,7 +118,7 @@ def make_app(service_factory: Callable[[], Service], door: Door) -> ASGIApp:
         lifespan=life,
         exception_handlers={HTTPException: _http_problem, 500: _fault},
     )
-    return Guard(app, door)  # outermost: also what goes wrong inside leaves through it
+    return Guard(app, door)  # outermost: responses to errors inside pass through it too
 
 
 def _route(endpoint: Endpoint) -> Route:
@@ -139,12 +139,12 @@ def _route(endpoint: Endpoint) -> Route:
         result = await loop.run_in_executor(pool, answer, endpoint, state.view, request, body)
         return result if isinstance(result, Response) else _stream(request, result)
 
-    path = endpoint.path.replace("{name}", "{name:path}")  # a model's name may hold a slash
+    path = endpoint.path.replace("{name}", "{name:path}")  # a model's name may contain a slash
     return Route(path, handle, methods=[endpoint.method])
 
 
 def _stream(request: Request, listener: Listener) -> Response:
-    """A stream of changes, from where the listener was if it was here before."""
+    """A stream of changes; a returning listener continues where it left off."""
     live: Live = request.app.state.live
     if live.num_listeners >= MOST_LISTENERS:
         return problem(503, f"There are {MOST_LISTENERS} streams already.", "Close some pages.")

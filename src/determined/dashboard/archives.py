@@ -1,4 +1,4 @@
-"""Folders as tar archives, piece by piece: nothing is held in memory, no link is followed."""
+"""Stream folders as tar archives: nothing is held in memory, no link is followed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BLOCK = tarfile.BLOCKSIZE
 
 
 def tar_of(folder: Path, name: str) -> Iterator[bytes]:
-    """The files below a folder as an archive with one folder of this name."""
+    """The files below a folder as an archive with a single top-level folder of this name."""
     for path in sorted(folder.rglob("*"), key=os.fsencode):
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
@@ -27,7 +27,7 @@ def tar_of(folder: Path, name: str) -> Iterator[bytes]:
 
 
 def _content(path: Path, size: int) -> Iterator[bytes]:
-    """Exactly so many bytes: what grew meanwhile is cut, what shrank is filled with zeros."""
+    """Exactly this many bytes: a file that grew is cut, one that shrank is padded with zeros."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as file:
         while size > 0 and (piece := file.read(min(_PIECE, size))):

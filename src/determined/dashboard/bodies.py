@@ -1,6 +1,6 @@
-"""Request bodies, checked by the JSON schema that also describes them. Pure.
+"""Request bodies, checked against the JSON schema that also describes them. Pure.
 
-Only the words of JSON schema that endpoints use are known here.
+Only the JSON schema keywords that endpoints use are supported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Schema = dict[str, Any]
 
 
 def text(longest: int, shortest: int = 0) -> Schema:
-    """The schema of a text."""
+    """The schema of a string."""
     return {"type": "string", "minLength": shortest, "maxLength": longest}
 
 
@@ -39,7 +39,7 @@ LABELS = list_of(text(128, 1), 100)
 
 
 def check(value: Any, schema: Schema, name: str = "The body") -> None:
-    """BadValue tells what is wrong with a value."""
+    """Check a value; BadValue says what is wrong with it."""
     if "enum" in schema and value not in schema["enum"]:
         raise BadValue(f"{name}: expected one of {', '.join(map(str, schema['enum']))}.")
     _CHECKS[schema["type"]](value, schema, name)
@@ -76,7 +76,7 @@ def _string(value: Any, schema: Schema, name: str) -> None:
 def _is_clean(value: str) -> bool:
     try:
         return b"\0" not in value.encode()
-    except UnicodeEncodeError:  # half of a pair: it could not be stored
+    except UnicodeEncodeError:  # a lone surrogate, which could not be stored
         return False
 
 

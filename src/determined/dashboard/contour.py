@@ -62,7 +62,7 @@ def contour(
 
 
 class _Axis:
-    """Where the values of one hyperparameter belong."""
+    """Assigns the values of one hyperparameter to cells."""
 
     def __init__(self, column: Column, bins: int) -> None:
         plain = (v for v in column.values if v is not None and not isinstance(v, (list, dict)))
@@ -94,7 +94,7 @@ class _Axis:
 
 
 def _edges(low: float, high: float, bins: int, *, is_log: bool) -> list[float]:
-    """Edges of equal cells, or of equal ratios."""
+    """Edges of cells of equal width, or of equal ratio."""
     if is_log:
         ratio = high / low
         return [low * ratio ** (n / bins) for n in range(bins)] + [high]

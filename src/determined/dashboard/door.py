@@ -1,8 +1,8 @@
 """Access control: the one place that checks hosts, cookies, tokens, origins and sizes.
 
-A browser comes with the token of the printed address once, and gets a cookie for it. Whoever has
-neither sees nothing. Verbs need a header besides, which a foreign page cannot know. `Host` must be
-a name of this machine or a bare address, so that no foreign name can be pointed at us.
+A browser presents the token of the printed address once and gets a cookie for it. A client with
+neither sees nothing. Actions also need a header that a page of another site cannot know. `Host`
+must be a name of this machine or an IP address, so that no other domain can be pointed at us.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _WRONG_TOKEN = "This token is not valid for this dashboard"
 
 
 def _digest(text: str) -> str:
-    """What allows one piece of inline style, and no other."""
+    """The hash by which the content security policy allows one inline style, and no other."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -84,12 +84,12 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Door:
-    """What is let in.
+    """Decides which requests are let in.
 
     Attributes:
         token: the secret of the home.
-        names: the host names that a browser may use, besides addresses; lower case.
-        label: tells the cookies of several homes on one machine apart.
+        names: the host names that a browser may use, besides IP addresses; lower case.
+        label: distinguishes the cookies of several homes on one machine.
     """
 
     token: str = field(repr=False)
@@ -98,7 +98,7 @@ class Door:
     _tickets: set[str] = field(default_factory=set, repr=False)
 
     def draw_ticket(self) -> str:
-        """Something that opens the door once: other users see what a browser was started with."""
+        """A one-time token: other users can see the command line that started a browser."""
         ticket = secrets.token_urlsafe(32)
         self._tickets.add(ticket)
         return ticket
@@ -109,16 +109,16 @@ class Door:
 
     @property
     def cookie(self) -> str:
-        """What a browser keeps."""
+        """The cookie that a browser keeps."""
         return derive(self.token, "cookie")
 
     @property
     def csrf(self) -> str:
-        """What verbs must carry."""
+        """The value that actions must send."""
         return derive(self.cookie, "verbs")
 
     def knows_host(self, header: str | None) -> bool:
-        """Whether a Host header names this machine; addresses cannot be pointed elsewhere."""
+        """Whether a Host header names this machine; IP addresses cannot be redirected by DNS."""
         name = _host_name(header or "")
         if not name:
             return False
@@ -139,14 +139,14 @@ class Door:
         return found is not None and is_same(found.value, self.cookie)
 
     def knows_token(self, token: str) -> bool:
-        """Whether a token is ours, or a ticket that nobody has used."""
+        """Whether a token is ours, or is an unused ticket."""
         if token in self._tickets:
             self._tickets.remove(token)
             return True
         return is_same(token, self.token)
 
     def refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """Why a request is not let in; None if it is."""
+        """Why a request is rejected; None if it is let in."""
         method = scope["method"]
         if not self.knows_host(headers.get("host")):
             return problem(
@@ -187,7 +187,7 @@ class Door:
         return None
 
     def welcome(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to an address that carries a token: a cookie, and the same without it."""
+        """The response to an address with a token: a cookie, and the address without the token."""
         if scope["method"] not in _SAFE or b"token=" not in scope["query_string"]:
             return None
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -218,7 +218,7 @@ def _host_name(header: str) -> str:
 
 
 def urlsplit_host(origin: str) -> str:
-    """The host and port of an origin, empty for one that is none."""
+    """The host and port of an origin; empty if it is not valid."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -236,7 +236,7 @@ def _stranger(path: str, head: str = _NO_TOKEN) -> Response:
 
 
 class Guard:
-    """The door around an application: every request passes it, every answer gets its headers."""
+    """Wraps an application: every request is checked, every response gets its headers."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app = app
@@ -286,7 +286,7 @@ def _with_headers(send: Send) -> Send:
 
 
 class BodyTooLarge(Exception):
-    """More came than is taken."""
+    """The body exceeds the limit."""
 
 
 class BodyTooSlow(Exception):
@@ -297,7 +297,7 @@ async def read_body(receive: Receive) -> bytes:
     """The body of a request, if it is small enough and comes in time."""
     try:
         return await asyncio.wait_for(_whole_body(receive), BODY_SECONDS)
-    except asyncio.TimeoutError:  # two things before Python 3.11
+    except asyncio.TimeoutError:  # not the built-in TimeoutError before Python 3.11
         raise BodyTooSlow from None
 
 

@@ -1,4 +1,4 @@
-"""Answers as bytes: JSON in which NaN survives, compressed where that pays."""
+"""Encode answers as bytes: JSON that preserves NaN, compressed if that pays off."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NAMES = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def dump(data: Any) -> bytes:
-    """JSON of data; numbers that it has no word for are the strings NaN, Infinity, -Infinity."""
+    """Data as JSON; numbers that JSON lacks become the strings NaN, Infinity and -Infinity."""
     try:
         text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     except ValueError:
         text = json.dumps(named(data), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    return text.encode("utf-8", errors="replace")  # a lone surrogate of a file name is no text
+    return text.encode("utf-8", errors="replace")  # a file name may contain a lone surrogate
 
 
 def named(data: Any) -> Any:
@@ -35,7 +35,7 @@ def named(data: Any) -> Any:
 def compressed(
     body: bytes, media_type: str, accepted: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer, compressed if the client takes it and it is worth the time."""
+    """An answer, compressed if the client accepts it and it is worth the time."""
     all_headers = {"Vary": "Accept-Encoding", **(headers or {})}
     if len(body) >= _SMALLEST_COMPRESSED and takes_gzip(accepted):
         body = gzip.compress(body, compresslevel=1, mtime=0)

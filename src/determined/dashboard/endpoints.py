@@ -1,10 +1,10 @@
-"""How an endpoint is declared: what it takes, what it gives, and the function that answers.
+"""Declare endpoints: their parameters, their answers, and the functions that compute them.
 
     @routes.get("/experiments/{id}", id=ID)
     def experiment(view: View, id: int) -> ExperimentDetail: ...
 
-The same declaration checks every request, and becomes a page of the OpenAPI schema. Functions run
-in threads, so they may wait for the disk; what they raise becomes an error that a page can show.
+The same declaration checks every request and describes the endpoint in the OpenAPI schema.
+Functions run in threads, so they may block; exceptions become errors that a page can show.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Function = Callable[..., Any]
 
 
 class Refusal(Exception):
-    """An answer that is an error: the status, a sentence, and maybe the next step."""
+    """An error response: the status, a sentence, and possibly the next step."""
 
     def __init__(self, status: int, error: str, next_step: str = "") -> None:
         super().__init__(error)
@@ -53,7 +53,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One method of one path."""
+    """One HTTP method of one path."""
 
     method: str
     path: str
@@ -65,11 +65,11 @@ class Endpoint:
 
     @property
     def path_names(self) -> list[str]:
-        """The parameters that stand in the path."""
+        """The parameters in the path."""
         return re.findall(r"{(\w+)}", self.path)
 
     def arguments(self, path: dict[str, str], query: dict[str, list[str]]) -> dict[str, Any]:
-        """Check what came; BadValue names the parameter that will not do."""
+        """Check the parameters; BadValue names an invalid one."""
         unknown = query.keys() - self.parameters.keys() | query.keys() & set(self.path_names)
         if unknown:
             known = [name for name in self.parameters if name not in self.path_names]
@@ -108,13 +108,13 @@ class Routes:
     def get(
         self, path: str, media_type: str = "application/json", /, **parameters: Parameter | Kind
     ) -> Callable[[Function], Function]:
-        """Declare a question."""
+        """Declare a query."""
         return self._declare("GET", path, None, media_type, parameters)
 
     def post(
         self, path: str, /, *, body: dict[str, Any] | None = None, **parameters: Parameter | Kind
     ) -> Callable[[Function], Function]:
-        """Declare a verb."""
+        """Declare an action."""
         return self._declare("POST", path, body, "application/json", parameters)
 
     def patch(
@@ -150,7 +150,7 @@ class Routes:
 
 
 def answer(endpoint: Endpoint, view: View, request: Request, body: bytes) -> Any:
-    """Run an endpoint for a request; called in a thread. A stream's answer is its listener."""
+    """Run an endpoint for a request; called in a thread. For a stream, return its listener."""
     try:
         arguments = endpoint.arguments(dict(request.path_params), _query(request))
         if endpoint.body is not None:

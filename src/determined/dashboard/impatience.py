@@ -12,7 +12,7 @@ HEAD_SECONDS = 10.0
 
 
 class ImpatientProtocol(H11Protocol):
-    """HTTP over one connection; closed when a request does not even begin properly in time."""
+    """HTTP over one connection, which is closed if the headers of a request do not come in time."""
 
     _hurry: asyncio.TimerHandle | None = None
 
@@ -22,7 +22,7 @@ class ImpatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE:  # the head of a request is still not whole
+        if self.conn.their_state is h11.IDLE:  # the headers of a request are still incomplete
             self._wait()
         else:
             self._stop_waiting()

@@ -1,7 +1,7 @@
 """How much each hyperparameter matters, by PED-ANOVA (Watanabe, Bansal and Hutter, 2023). Pure.
 
-A hyperparameter matters as far as its distribution among the best trials differs from that among
-all: the importance is the Pearson divergence between the two densities, here on a grid.
+A hyperparameter matters to the extent that its distribution among the best trials differs from
+that among all: importance is the Pearson divergence between the two densities, here on a grid.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ FEWEST = 4
 def importance(
     columns: Mapping[str, Sequence[Any]], values: Sequence[float], smaller_is_better: bool
 ) -> dict[str, float]:
-    """Each hyperparameter's share of what makes trials good, largest first; they sum to 1.
+    """The importance of each hyperparameter, largest first; they sum to 1.
 
-    Hyperparameters that never differ are left out; without enough trials there are none.
+    Hyperparameters that never differ are left out; with too few trials the result is empty.
     """
     import numpy as np
 
@@ -44,7 +44,7 @@ def importance(
 
 
 def _top_share(count: int) -> float:
-    """A tenth are the best; of few trials more, so that there are some to look at."""
+    """The share of trials that count as best: a tenth, or more if there are few trials."""
     return max(0.1, min(0.5, 6 / count))
 
 
@@ -57,7 +57,7 @@ def _numbers(column: Sequence[Any]) -> np.ndarray | None:
         low, high = float(numbers.min()), float(numbers.max())
         if low == high:
             return None
-        if low > 0 and high / low > 30:  # such as a learning rate: its logarithm is what was drawn
+        if low > 0 and high / low > 30:  # such as a learning rate, whose logarithm was sampled
             numbers, low, high = np.log(numbers), math.log(low), math.log(high)
         return (numbers - low) / (high - low)
     names = {text: number for number, text in enumerate(dict.fromkeys(map(repr, column)))}

@@ -1,6 +1,6 @@
-"""Kinds of parameters: one declaration both checks a value and describes it in the schema.
+"""Types of parameters: one declaration both checks a value and describes it in the schema.
 
-Each kind is a frozen value with `parse` (text -> value, `BadValue` if it will not do) and `schema`.
+Each is a frozen value with `parse` (text -> value, `BadValue` if it is invalid) and `schema`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-LARGEST_ID = 2**53 - 1  # what a browser can count to
+LARGEST_ID = 2**53 - 1  # the largest integer that a browser represents exactly
 
 
 class BadValue(ValueError):
@@ -19,10 +19,10 @@ class BadValue(ValueError):
 
 
 class Kind(Protocol):
-    """How a parameter is read, and how it is described."""
+    """How a parameter is parsed and described."""
 
     def parse(self, text: str) -> Any:
-        """The value of a text; BadValue if it has none."""
+        """Parse a text; BadValue if it is invalid."""
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the value."""
@@ -137,7 +137,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Many:
-    """Several values of one kind with a separator between them."""
+    """Several values of one type, joined by a separator."""
 
     of: Kind
     most: int = 200
@@ -158,9 +158,9 @@ class Many:
 
 @dataclass(frozen=True)
 class SeriesKey:
-    """`TRIAL:GROUP:NAME`, or `TRIAL:GROUP:NAME:batches` for the values of single batches.
+    """`TRIAL:GROUP:NAME`, or `TRIAL:GROUP:NAME:batches` for per-batch values.
 
-    Each part is percent-encoded, so that names may hold colons and semicolons.
+    Each part is percent-encoded, so names may contain colons and semicolons.
     """
 
     def parse(self, text: str) -> tuple[int, str, str, bool]:
@@ -178,5 +178,5 @@ class SeriesKey:
 
 
 def shown(text: str) -> str:
-    """A text as an error may repeat it: short, and in one line."""
+    """A text as quoted in an error: short, and on one line."""
     return repr(text if len(text) <= 60 else f"{text[:57]}...")

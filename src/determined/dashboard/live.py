@@ -1,11 +1,11 @@
 """Live updates for open pages: one watcher for all of them, and only what is new is sent.
 
-The watcher looks twice a second, and only while somebody listens. Listeners never hold each other
-up: what a slow one has not read yet is merged into its next message.
+The watcher checks twice a second, and only while there are listeners. Listeners never delay each
+other: what a slow one has not read yet is merged into its next message.
 
-    event: change   ids of experiments and trials that changed; whether a supervisor is at work
-    event: points   new points of the curves that the listener named
-    event: log      new lines of the log that the listener named
+    event: change   ids of experiments and trials that changed; whether a supervisor is running
+    event: points   new points of the curves that the listener subscribed to
+    event: log      new lines of the log that the listener subscribed to
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_LINES = 500
 
 @dataclass
 class Listener:
-    """An open page: what it wants to hear, how far it is, and what waits for it."""
+    """An open page: its subscriptions, its position, and its pending messages."""
 
     curves: list[CurveKey] = field(default_factory=list)
     log_trial: int | None = None
@@ -79,7 +79,7 @@ class Live:
         self._thread.shutdown()
 
     async def stream(self, listener: Listener, since: Position | None) -> AsyncIterator[bytes]:
-        """The messages for one listener, for as long as it stays."""
+        """The messages for one listener, while it stays connected."""
         self._listeners.append(listener)
         try:
             if self._task is None or self._task.done():
@@ -117,7 +117,7 @@ class Live:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
     async def _run(self) -> None:
-        """Look for changes while somebody listens."""
+        """Look for changes while there are listeners."""
         while self._listeners:
             try:
                 changed, is_alive = await self._call(self._look)
@@ -151,9 +151,9 @@ class Live:
         return self._watch.look(), is_alive
 
     def _begin(self, listener: Listener, since: Position | None) -> tuple[Changed, Changed]:
-        """Let a listener begin now: what is news to the others, and what it missed itself.
+        """Start a listener; return what is new to the others, and what it missed itself.
 
-        Nobody may have looked for long; what came meanwhile is in the answers to its questions.
+        The last check may be long ago; the answers to a new page's own requests cover that time.
         """
         self._alive = self._view.supervisor() is not None
         if self._watch is None and self._view.has_store:
@@ -216,7 +216,7 @@ def _message(event: str, content: Any, mark: str) -> bytes:
 
 
 def read_mark(mark: str) -> tuple[Position, int] | None:
-    """The position that an id of a message tells, None if it is none of ours."""
+    """The position encoded in a message id; None if it is not one of ours."""
     parts = mark.split(".")
     if len(parts) != 4 or not all(part.isdecimal() and len(part) < 17 for part in parts):
         return None

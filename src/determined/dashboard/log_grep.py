@@ -1,8 +1,8 @@
-"""Search a log by a regular expression, in a separate process that is killed if it takes too long.
+"""Search a log for a regular expression, in a separate process that is killed if it takes too long.
 
-Some expressions take for ever on some lines, and a thread that matches cannot be stopped. Run as a
-script: `python -I log_grep.py`, the request as JSON on stdin, the numbers of the lines as JSON on
-stdout. Standard library only, so that it starts within milliseconds.
+Some expressions take forever on some lines, and a thread that is matching cannot be stopped. Run
+as a script: `python -I log_grep.py`, with the request as JSON on stdin and the line numbers as JSON
+on stdout. It uses only the standard library, so that it starts within milliseconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOOK_EVERY = 256
 
 
 class Part(NamedTuple):
-    """A stretch of a log: the lines from `first` to `stop`, without `stop` itself.
+    """A part of a log: the lines from `first` up to but not including `stop`.
 
     The byte `offset` is the beginning of the line `known`, which is `first` or a line before it.
     """
@@ -34,11 +34,11 @@ class Part(NamedTuple):
 
 
 class TooSlow(Exception):
-    """The expression did not come to an end in time."""
+    """The search did not finish in time."""
 
 
 class Found(NamedTuple):
-    """Numbers of lines, and the line up to which all were looked at."""
+    """Line numbers, and the line up to which the log was searched."""
 
     lines: list[int]
     looked_up_to: int
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 def grep(
     pattern: str, parts: Sequence[Part], limit: int, seconds: float, hard_limit: float = 3.0
 ) -> Found:
-    """Look for lines; TooSlow if a single line keeps it busy for too long."""
+    """Find lines; TooSlow if a single line takes too long."""
     request = {"pattern": pattern, "parts": parts, "limit": limit, "seconds": seconds}
     command = [sys.executable, "-I", "-S", str(Path(__file__))]
     try:
@@ -85,7 +85,7 @@ def _search(pattern: str, parts: list[list[object]], limit: int, seconds: float)
 
 
 def _next_line(file: BinaryIO) -> bytes:
-    """The next line, at most as much of it as counts: one may be longer than the memory."""
+    """The next line, up to a limit: a line may not fit in memory."""
     line = rest = file.readline(_LONGEST_LINE)
     while rest and not rest.endswith(b"\n"):
         rest = file.readline(_LONGEST_LINE)

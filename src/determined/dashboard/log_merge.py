@@ -1,7 +1,7 @@
-"""The logs of many runs as one: by time, in pages that can be continued in both directions.
+"""The logs of many runs merged by time, in pages that can be continued in both directions.
 
-A line's place is its time, trial, run and number, so the order is the same whoever asks, and a page
-begins where another ended, whatever was written meanwhile.
+A line's place is its time, trial, run and number, so the order is always the same, and a page
+begins exactly where another ended, whatever was written in between.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from determined.store import RunSpan
 
 _MARK = re.compile(r"(-?[0-9.]{1,30}(?:e[+-]?\d{1,3})?)_(\d{1,15})_(\d{1,9})_(\d{1,15})")
 
-_SKEW_SECONDS = 60.0  # lines have the time of the machine they were written on
+_SKEW_SECONDS = 60.0  # clocks of machines may differ by this much
 
 
 class Place(NamedTuple):
-    """Where a line stands among all."""
+    """The position of a line among all lines."""
 
     time: float
     trial_id: int
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Place | None:
-        """The place that a text names, None if it names none."""
+        """Parse a place; None if the text is not valid."""
         match = _MARK.fullmatch(text)
         if match is None:
             return None
@@ -50,7 +50,7 @@ _BEGINNING, _END = (Place(float(end), 0, 0, 0) for end in ("-inf", "inf"))
 
 
 class Entry(NamedTuple):
-    """A line, and where it stands."""
+    """A line and its place."""
 
     place: Place
     line: LogLine
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 def forwards(
     runs: Sequence[RunSpan], after: Place | None, limit: int, wanted: Wanted
 ) -> tuple[list[Entry], Place | None]:
-    """The first lines behind a place, and the place to go on from; None at the end."""
+    """The first lines after a place, and the place to continue from; None at the end."""
     begin = max(wanted.since or 0.0, after.time if after else 0.0)
     waiting = sorted(_alive_after(runs, begin, wanted.until), key=lambda run: run.created)
     waiting.reverse()
@@ -87,9 +87,9 @@ def forwards(
 def backwards(
     runs: Sequence[RunSpan], before: Place | None, limit: int, wanted: Wanted
 ) -> tuple[list[Entry], Place | None]:
-    """The last lines before a place, and the place to go on from; None at the beginning.
+    """The last lines before a place, and the place to continue from; None at the beginning.
 
-    When it takes long, it gives the lines behind which nothing is left out, maybe none.
+    If it takes long, it returns only lines after which none is missing, possibly none.
     """
     order = sorted(runs, key=lambda run: run.ended or float("inf"), reverse=True)
     found: list[Entry] = []
@@ -119,13 +119,13 @@ def backwards(
 def _last(
     run: RunSpan, before: Place | None, limit: int, wanted: Wanted
 ) -> tuple[list[Entry], Place]:
-    """The last lines of a run, and the place before which it was not looked at."""
+    """The last lines of a run, and the place before which it was not searched."""
     reader = reader_of(run)
     log = TrialLog([run], [reader.count()])
     last = log.total
     if before is not None:
         last = min(last, reader.first_at_or_after(before.time))
-        # Lines of the same moment as the place may stand before it.
+        # Lines with the same time as the place may come before it.
         while last < log.total and all(
             _place(run, n.line) < before for n in log.lines(last + 1, last + 2)
         ):

@@ -1,8 +1,8 @@
-"""The log of a trial as one numbered whole: the lines of its runs, one run after the other.
+"""The log of a trial with continuous line numbers: the lines of its runs, one run after the other.
 
 Lines count from 1. A page is found by number through the index that the keeper writes, so it costs
-the same anywhere in a log of any size. Filters look at the bytes of a log first, and stop after a
-while: the answer then tells where to go on.
+the same anywhere in a log of any size. Filters scan the bytes of a log first, and stop after a
+while: the answer then says where to continue.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from determined.store import Run, RunSpan
 
 _BLOCK_LINES = 20_000
 PATIENCE_SECONDS = 0.08
-_GREP_SECONDS = 0.25  # it is done by a process, which must be worth its start
+_GREP_SECONDS = 0.25  # long enough to be worth starting a process
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which lines to show; what is not given does not matter.
+    """Which lines to show; criteria that are not set are ignored.
 
-    `text` must occur in upper or lower case; `pattern` is a regular expression that must.
+    `text` must occur, ignoring case; `pattern` is a regular expression that must match.
     """
 
     text: str | None = None
@@ -45,17 +45,17 @@ class Wanted:
 
     @property
     def expression(self) -> str | None:
-        """What must be looked for in another process: it may take for ever."""
+        """The expression to search for in another process, because it may take forever."""
         if self.pattern is not None:
             return self.pattern
         return None if self.text is None or self.text.isascii() else re.escape(self.text)
 
     @property
     def finder(self) -> Finder | None:
-        """What can be looked for in bytes; None if every line must be read."""
+        """A finder that works on bytes; None if every line must be read."""
         if self.text is not None and self.text.isascii():
             return text_finder(self.text)
-        if self.levels and "INFO" not in self.levels:  # lines that tell no level count as INFO
+        if self.levels and "INFO" not in self.levels:  # lines without a level count as INFO
             return level_finder(self.levels)
         return None
 
@@ -79,7 +79,7 @@ class Numbered(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some lines of a log, and where to go on in both directions; None at the ends."""
+    """Some lines of a log, and where to continue in both directions; None at the ends."""
 
     lines: list[Numbered]
     total: int
@@ -117,7 +117,7 @@ class TrialLog:
         self.total = first - 1
 
     def lines(self, first: int, stop: int) -> Iterator[Numbered]:
-        """The lines from `first` to `stop`, without `stop` itself."""
+        """The lines from `first` up to but not including `stop`."""
         for part in self._parts:
             low, high = max(first, part.first), min(stop, part.stop)
             if low < high:
@@ -128,7 +128,7 @@ class TrialLog:
         return next((part.first for part in self._parts if part.run_id == run_id), 1)
 
     def forwards(self, first: int, limit: int, wanted: Wanted) -> Page:
-        """The first lines that fit, from a number on."""
+        """The first matching lines, from a number on."""
         first = max(1, first, self._first_since(wanted))
         previous = min(first, self.total + 1) - 1 or None
         if wanted.is_anything:
@@ -139,7 +139,7 @@ class TrialLog:
         return Page(found, self.total, after if after <= self.total else None, previous)
 
     def backwards(self, last: int, limit: int, wanted: Wanted) -> Page:
-        """The last lines that fit, up to a number."""
+        """The last matching lines, up to a number."""
         last = min(last, self.total)
         after = last + 1 if last < self.total else None
         if wanted.is_anything:
@@ -161,7 +161,7 @@ class TrialLog:
     def _look(
         self, first: int, stop: int, limit: int, wanted: Wanted, deadline: float
     ) -> tuple[list[Numbered], int]:
-        """Lines that fit, and the line up to which all were looked at."""
+        """Matching lines, and the line up to which the log was searched."""
         found: list[Numbered] = []
         for part in self._parts:
             low, high = max(first, part.first), min(stop, part.stop)
@@ -198,7 +198,7 @@ def _deadline() -> float:
 def _candidates(
     part: _Part, low: int, high: int, limit: int, wanted: Wanted
 ) -> Iterator[tuple[int, Iterator[Numbered]]]:
-    """Lines that may fit, block by block, each with the line behind the block."""
+    """Lines that may match, block by block, each with the line after the block."""
     expression, finder = wanted.expression, wanted.finder
     if expression is None and finder is None:
         for begin in range(low, high, 1000):
@@ -216,13 +216,13 @@ def _candidates(
             continue
         assert finder is not None
         for after, numbers in scan(part.reader.path, offset, line, high - part.first, finder):
-            if after + part.first > low:  # else it is still on the way from the last known place
+            if after + part.first > low:  # else the block ends before the first line
                 yield after + part.first, _at(part, numbers, low)
         return
 
 
 def _behind(after: int, low: int, high: int) -> int:
-    return after if after > low else high  # the log was cut meanwhile: there is no more
+    return after if after > low else high  # the log was truncated meanwhile: there is no more
 
 
 def _at(part: _Part, numbers: list[int], low: int) -> Iterator[Numbered]:

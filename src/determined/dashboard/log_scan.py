@@ -1,4 +1,4 @@
-"""Find lines in the bytes of a log, a block at a time: what cannot match is never looked at."""
+"""Find lines in the bytes of a log, a block at a time, skipping lines that cannot match."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from determined._plain_file import open_plain
 _BLOCK = 1 << 20
 
 Finder = Callable[[bytes], Iterator[int]]
-"""The places in a block at which something that may match begins, in their order."""
+"""The offsets in a block at which a possible match begins, in order."""
 
 
 def text_finder(text: str) -> Finder:
-    """Finds a text of ASCII characters, in upper or lower case."""
+    """Finds an ASCII text, ignoring case."""
     needle = text.lower().encode("ascii")
 
     def find(block: bytes) -> Iterator[int]:
@@ -28,7 +28,7 @@ def text_finder(text: str) -> Finder:
 
 
 def level_finder(levels: frozenset[str]) -> Finder:
-    """Finds lines that say that they are of one of these levels."""
+    """Finds lines with one of these levels."""
     names = "|".join(sorted(levels))
     pattern = re.compile(rf"^(?:\[rank=\d+\] )?(?:{names}): ".encode(), re.MULTILINE)
     return lambda block: (match.start() for match in pattern.finditer(block))
@@ -37,17 +37,17 @@ def level_finder(levels: frozenset[str]) -> Finder:
 def scan(
     path: Path, offset: int, first: int, stop: int, find: Finder
 ) -> Iterator[tuple[int, list[int]]]:
-    """The numbers of lines in which something is found, block by block, up to the line `stop`.
+    """The numbers of matching lines, block by block, up to the line `stop`.
 
     Args:
         path: the log.
         offset: the byte at which the line `first` begins.
         first: its number.
-        stop: the first line that does not count.
+        stop: the line to stop before.
         find: what to look for.
 
     Yields:
-        The line behind a block, and the lines found in it.
+        The line after a block, and the lines found in it.
     """
     try:
         file = open_plain(path)
@@ -70,7 +70,7 @@ def scan(
 
 
 def _whole_lines(file: IO[bytes]) -> bytes:
-    """The next block, to the end of a line; the rest of a line that is longer is passed over."""
+    """The next block, up to the end of a line; the rest of a longer line is skipped."""
     block = file.read(_BLOCK)
     if not block or block.endswith(b"\n"):
         return block

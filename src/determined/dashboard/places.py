@@ -1,6 +1,6 @@
-"""Where the trials of a search stand: the search as it is now, brought back from its records.
+"""The brackets and rungs of a search's trials, from a search restored from its records.
 
-A search is kept and hears only what is new when it is asked for again.
+A restored search is cached and replays only new records when it is requested again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class _Kept:
 
 
 class Searches:
-    """The searches that were asked for last. May be shared by threads."""
+    """A cache of the searches requested last. May be shared by threads."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._kept: dict[int, _Kept] = {}
 
     def find(self, view: View, record: Experiment) -> Searcher | None:
-        """The search of an experiment with rungs, None for any other."""
+        """The search of an experiment with rungs; None for other experiments."""
         origin = record.environment.get("searched_with") or record.config
         if origin.get("searcher", {}).get("name") not in _HALVING:
             return None

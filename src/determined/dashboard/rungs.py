@@ -1,4 +1,4 @@
-"""The rungs of a search as a table: which trials reached them, in what order, and what followed."""
+"""The rungs of a search as a table: which trials reached them, their ranks, and what followed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RungRow(TypedDict):
 
 
 class RungShape(TypedDict):
-    """A rung: how many results came, how many trials went on, and the best of them."""
+    """A rung: how many results it has, how many trials continued, and the best trials."""
 
     units: int
     seen: int
@@ -41,7 +41,7 @@ class BracketShape(TypedDict):
 def brackets_of(
     searcher: Searcher, trial_ids: dict[str, int], reasons: dict[str, str]
 ) -> list[BracketShape]:
-    """The brackets of a search; ids and last reasons of trials are known by their request ids."""
+    """The brackets of a search; trial ids and last reasons are given by request id."""
     method = searcher._method
     if not isinstance(method, Halving):
         return []

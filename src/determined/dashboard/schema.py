@@ -1,4 +1,4 @@
-"""The OpenAPI description of the API: what endpoints declare, and the types that they return."""
+"""The OpenAPI description of the API: the declared endpoints and the types that they return."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def schema_of(kind: Any, parts: dict[str, Any]) -> dict[str, Any]:
 def _named(kind: Any, parts: dict[str, Any]) -> dict[str, Any]:
     name = kind.__name__
     if name not in parts:
-        parts[name] = {}  # a type may hold itself
+        parts[name] = {}  # a type may contain itself
         hints = typing.get_type_hints(kind)
         parts[name] = {
             "type": "object",

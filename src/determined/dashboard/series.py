@@ -4,9 +4,9 @@
     header     JSON, padded with spaces so that the columns begin at a multiple of 8
     columns    float64 (`f8`) or float32 (`f4`), each beginning at a multiple of 8
 
-Few enough points come exactly, as `x` and `y`. More come as bands: per bucket the minimum, maximum,
-mean, last value and count, so that no extreme is lost. What is drawn takes float32 where that moves
-no point by more than a ten-thousandth of the curve's height.
+A small number of points is sent exactly, as `x` and `y`. More are sent as bands: per bucket the
+minimum, maximum, mean, last value and count, so that no extreme is lost. Values for drawing use
+float32 if that moves no point by more than a ten-thousandth of the curve's height.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PRECISION = 1e-4
 
 
 def fitting_pixels(pixels: int, num_curves: int) -> int:
-    """How many buckets each of so many curves may have for the answer to stay small."""
+    """How many buckets each curve may have so that the answer stays small."""
     share = MOST_BYTES // (_BUCKET_BYTES * max(1, num_curves))
     return max(_FEWEST_PIXELS, min(pixels, share))
 
@@ -95,10 +95,9 @@ def _is_fine_in_float32(mins: np.ndarray, maxs: np.ndarray) -> bool:
 
 
 def smoothed(means: np.ndarray, counts: np.ndarray, smoothing: float) -> np.ndarray:
-    """The exponential moving average over all points, without the bias of its beginning.
+    """The exponential moving average over all points, with bias correction.
 
-    A bucket stands for its points: their mean enters with the weight that so many points have.
-    NaN is passed over.
+    A bucket represents its points: their mean is weighted by their number. NaN is skipped.
     """
     import numpy as np
 

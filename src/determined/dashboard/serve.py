@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
 
 
 def make_door(home: Home, host: str) -> Door:
-    """The door of a home for a server on this host address."""
+    """The access control of a home for a server on this host address."""
     names = {"localhost"} if is_loopback(host) else {"localhost", *_own_names(), host.lower()}
     label = hashlib.sha256(str(home.path).encode("utf-8", "surrogateescape")).hexdigest()[:8]
     return Door(load_token(home.path), frozenset(names), label)
@@ -74,11 +74,11 @@ def address(host: str, port: int, token: str) -> str:
 
 
 def settings(app: ASGIApp) -> uvicorn.Config:
-    """How the server behaves: quiet, with limits, and gone at once when it is told to."""
+    """The server's settings: quiet, with limits, and stopping at once on request."""
     return uvicorn.Config(
         app,
         http=ImpatientProtocol,
-        access_log=False,  # addresses may carry the token
+        access_log=False,  # addresses may contain the token
         log_level="error",
         server_header=False,
         timeout_keep_alive=75,
@@ -92,7 +92,7 @@ def settings(app: ASGIApp) -> uvicorn.Config:
 def serve(home: Home, host: str, port: int | None, tell: Callable[[str, str], None]) -> None:
     """Serve a home until the process is interrupted.
 
-    `tell` gets the address when it is open, and one that works once, to start a browser with.
+    `tell` gets the address once it is open, and a one-time address to start a browser with.
     """
     door = make_door(home, host)
     listener = bind(host, port)
@@ -119,7 +119,7 @@ def _let_training_go_first() -> None:
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it is ready."""
+    """A server that reports when it is ready."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)

@@ -1,6 +1,6 @@
-"""What the API answers: types, of which the OpenAPI schema is made, and records turned into them.
+"""The answers of the API: the types behind the OpenAPI schema, and conversions from records.
 
-Pure. Times are seconds since 1970. A number that is not finite travels as a string.
+Pure. Times are seconds since 1970. Numbers that are not finite are sent as strings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ProjectName(TypedDict):
 
 
 class SearcherName(TypedDict):
-    """How an experiment searches, and what for."""
+    """An experiment's searcher and its metric."""
 
     name: str
     metric: str | None
@@ -82,7 +82,7 @@ class ExperimentsShape(TypedDict):
 
 
 class MetricName(TypedDict):
-    """A metric; `batches` says whether some trial has values of single batches, too."""
+    """A metric; `batches` says whether some trial has per-batch values too."""
 
     group: str
     name: str
@@ -92,7 +92,7 @@ class MetricName(TypedDict):
 def metric_names(
     reported: Iterable[tuple[str, str]], of_batches: Iterable[tuple[str, str]]
 ) -> list[MetricName]:
-    """All metrics that were reported, or that batches have."""
+    """All metrics that were reported, including per-batch ones."""
     known = set(of_batches)
     return [
         {"group": group, "name": name, "batches": (group, name) in known}
@@ -152,7 +152,7 @@ class RunShape(TypedDict):
 
 
 def shown_state(state: str, is_running: bool) -> str:
-    """The state with what ACTIVE means at this moment."""
+    """The displayed state: ACTIVE is replaced by what it means right now."""
     if state != "ACTIVE":
         return state
     return RUNNING if is_running else QUEUED
@@ -262,7 +262,7 @@ def run_shape(run: Run) -> RunShape:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Values:
-    """Nested hyperparameters as one level of names with dots between the parts."""
+    """Nested hyperparameters, flattened to dotted names."""
     found: Values = {}
     for name, value in values.items():
         if isinstance(value, dict) and value:
@@ -273,7 +273,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Values:
 
 
 def differing(rows: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
-    """The names that occur in any of the rows, and whether rows differ in them."""
+    """All names that occur in the rows, and whether rows differ in them."""
     first: Values = {}
     count: dict[str, int] = {}
     found: dict[str, bool] = {}

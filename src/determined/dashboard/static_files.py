@@ -1,4 +1,4 @@
-"""The files of the page: compressed once, and sent again only if they changed."""
+"""The static files of the page: compressed once, and sent again only if they changed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _File:
 
 
 class StaticFiles:
-    """Serves files of one folder by name; others cannot be named."""
+    """Serves the files of one folder by name; nothing else can be requested."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
@@ -49,7 +49,7 @@ class StaticFiles:
         self._guard = threading.Lock()
 
     def find(self, name: str) -> Path | None:
-        """The file of a name, None if it is no file of the page."""
+        """The file with a name; None if the page has no such file."""
         if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
             return None
         if Path(name).suffix not in _TYPES:
@@ -58,7 +58,7 @@ class StaticFiles:
         return path if path.is_file() and not path.is_symlink() else None
 
     def answer(self, path: Path, request: Request) -> Response:
-        """A file, or that the browser has it already."""
+        """A file, or 304 if the browser already has it."""
         file = self._load(path)
         headers = {"ETag": file.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         known = request.headers.get("if-none-match", "")

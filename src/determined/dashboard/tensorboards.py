@@ -1,6 +1,6 @@
-"""TensorBoards that pages have asked for: one for each set of trials, ended with the dashboard.
+"""TensorBoards requested by pages: one for each set of trials, ended with the dashboard.
 
-They are what `det tensorboard start` starts: read-only, and reached from this machine alone.
+They are the same as those of `det tensorboard start`: read-only, and for this machine only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from determined.platform.tensorboard_server import (
     trials_of,
 )
 
-_MOST = 4  # each takes some hundred megabytes; the one that was asked for longest ago ends
+_MOST = 4  # each takes a few hundred megabytes; the least recently requested one ends
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class TensorBoards:
         self._is_closed = False
 
     def open(self, experiment_ids: Sequence[int], trial_ids: Sequence[int]) -> Opened:
-        """The TensorBoard of these trials, started if there is none that answers."""
+        """The TensorBoard of these trials, started if none is running."""
         trials = trials_of(self._service, experiment_ids, trial_ids)
         check_installed()
         shown = trials[:MOST_TRIALS]
         key = tuple(sorted(trial.id for trial in shown))
-        with self._guard:  # one at a time: two clicks are not to start two
+        with self._guard:  # one at a time: two clicks must not start two
             found = self._open.pop(key, None)
             if found is not None and not found.is_alive:
                 found.close()
@@ -57,7 +57,7 @@ class TensorBoards:
         return Opened(found.url, len(shown), len(trials))
 
     def close(self) -> None:
-        """End them all, also one that is just starting."""
+        """End them all, including one that is just starting."""
         self._is_closed = True
         with self._guard:
             while self._open:

@@ -1,7 +1,7 @@
-"""The secret of a dashboard: a file in the home that only its owner can read, and what comes of it.
+"""The secret of a dashboard, in a file that only its owner can read, and values derived from it.
 
 The token is in the printed address once. The cookie that a browser keeps is derived from it, and
-the value that verbs must carry is derived from the cookie: neither gives the token away.
+the value that actions must send is derived from the cookie: neither reveals the token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHORTEST = 20
 
 
 def load_token(home: Path) -> str:
-    """The token of a home; drawn, and kept for its owner only, when there is none."""
+    """The token of a home; generated, and stored readable by its owner only, if there is none."""
     path = home / FILE_NAME
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
@@ -26,7 +26,7 @@ def load_token(home: Path) -> str:
         token = path.read_text(encoding="ascii", errors="replace").strip()
         if len(token) >= _SHORTEST and token.isascii():
             return token
-        path.unlink(missing_ok=True)  # cut short when the disk was full, say
+        path.unlink(missing_ok=True)  # truncated, for example because the disk was full
     draft = home / f".{FILE_NAME}.{secrets.token_hex(8)}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -40,10 +40,10 @@ def load_token(home: Path) -> str:
 
 
 def derive(secret: str, purpose: str) -> str:
-    """Another secret, from which the first cannot be found."""
+    """Derive another secret that does not reveal the first."""
     return hmac.new(secret.encode(), purpose.encode(), hashlib.sha256).hexdigest()
 
 
 def is_same(given: str, wanted: str) -> bool:
-    """Whether two secrets are equal; how long it takes tells nothing."""
+    """Whether two secrets are equal, compared in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())

@@ -1,4 +1,4 @@
-"""What endpoints read from: the store if there is one, the supervisor, this machine's slots."""
+"""The data sources of endpoints: the store if there is one, the supervisor, the slots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_REMEMBERED = 64
 
 
 class View:
-    """One home, as the dashboard shows it. Shared by threads; looking starts no supervisor."""
+    """One home, as the dashboard shows it. Shared by threads; it never starts a supervisor."""
 
     def __init__(self, service: Service, csrf: str = "") -> None:
         self.service = service
@@ -39,12 +39,12 @@ class View:
 
     @property
     def has_store(self) -> bool:
-        """Whether anything was ever created in this home; once it was, nobody looks again."""
+        """Whether anything was ever created in this home; true results are cached."""
         return self._reader is not None or self.service.has_store
 
     @property
     def reader(self) -> Reader:
-        """The store; a Refusal tells what to do where it cannot be read yet."""
+        """The store; a Refusal says what to do if it cannot be read yet."""
         with self._guard:
             if self._reader is None:
                 if not self.has_store:
@@ -60,25 +60,25 @@ class View:
             return self._reader
 
     def experiment(self, experiment_id: int) -> Experiment:
-        """An experiment; NotFoundError if there is none of this id."""
+        """An experiment; NotFoundError if there is none with this id."""
         found = self.reader.experiment(experiment_id) if self.has_store else None
         if found is None:
             raise NotFoundError(f"There is no experiment {experiment_id}.")
         return found
 
     def trial(self, trial_id: int) -> Trial:
-        """A trial; NotFoundError if there is none of this id."""
+        """A trial; NotFoundError if there is none with this id."""
         found = self.reader.trial(trial_id) if self.has_store else None
         if found is None:
             raise NotFoundError(f"There is no trial {trial_id}.")
         return found
 
     def supervisor(self) -> presence.Facts | None:
-        """The supervisor at work, None if there is none."""
+        """The running supervisor, None if there is none."""
         return presence.find(self.home)
 
     def machine(self) -> Machine:
-        """The slots, looked for now and then."""
+        """The slots, detected again from time to time."""
         now = time.monotonic()
         known = self._machine
         if known is None or now - known[0] > _SLOTS_SECONDS:
@@ -89,7 +89,7 @@ class View:
         return known[1]
 
     def remember(self, key: Any, mark: Any, make: Callable[[], T]) -> T:
-        """What `make` gives, kept until the mark of the key is another one."""
+        """The result of `make`, cached until the key's mark changes."""
         with self._guard:
             known = self._remembered.get(key)
         if known is not None and known[0] == mark:
@@ -104,9 +104,9 @@ class View:
         return value
 
     def while_unchanged(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` gives, kept until anything is committed to the store.
+        """The result of `make`, cached until anything is committed to the store.
 
-        Not within a snapshot, which may be older than the version that this looks at.
+        Do not use it within a snapshot, which may be older than the version checked here.
         """
         reader = self.reader
         with self._guard:
@@ -116,7 +116,7 @@ class View:
         return self.remember(key, version, make)
 
     def close(self) -> None:
-        """End what was started, and close the store."""
+        """End everything that was started, and close the store."""
         self.tensorboards.close()
         with self._guard:
             if self._reader is not None:

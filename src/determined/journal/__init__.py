@@ -1,8 +1,8 @@
 """What training processes report to the supervisor: append-only files of checksummed records.
 
-Nothing here knows who writes or why, and nothing but the standard library is needed. Read
-`_records.py` first (what can be said), then `_file.py` (how it stands in a file), then
-`_control.py` (what the platform says back) and `_inbox.py` (processes it did not start).
+Nothing here knows who writes or why, and only the standard library is needed. Read `_records.py`
+first (the records), then `_file.py` (the file format), then `_control.py` (what the platform tells
+a run) and `_inbox.py` (processes that the platform did not start).
 """
 
 from determined.journal._columns import BatchColumns, Column

@@ -1,4 +1,4 @@
-"""Metrics of single batches as columns of numbers: small on disk, and read without parsing."""
+"""Per-batch metrics as columns of numbers: small on disk, and read without parsing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True)
 class Column:
-    """The values of one metric: 8-byte floats or integers, or a list of anything JSON can say.
+    """The values of one metric: 8-byte floats or integers, or a list of any JSON values.
 
-    `rows` names the batches that have a value; None means all of them.
+    `rows` are the batches that have a value; None means all of them.
     """
 
     values: array[float] | array[int] | list[Any]
@@ -32,7 +32,7 @@ class Column:
 
 @dataclass(frozen=True)
 class BatchColumns:
-    """What `count` batches reported, by the name of the metric."""
+    """What `count` batches reported, by metric name."""
 
     count: int
     columns: dict[str, Column]
@@ -44,7 +44,7 @@ class BatchColumns:
         return cls(len(batches), {name: _column(batches, name) for name in names})
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Give back one dictionary per batch, as they were reported."""
+        """Return one dictionary per batch, as reported."""
         batches: list[dict[str, Any]] = [{} for _ in range(self.count)]
         for name, column in self.columns.items():
             rows = range(self.count) if column.rows is None else column.rows

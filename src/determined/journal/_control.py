@@ -1,4 +1,4 @@
-"""The control file: what the platform tells a run, in the opposite direction of a journal."""
+"""The control file: what the platform tells a run; the counterpart of a journal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ CONTROL_FILE = "control"
 
 @dataclass(frozen=True)
 class Control:
-    """The content of a control file; a key that is not there has its default.
+    """The content of a control file; missing keys have their defaults.
 
     `best_validation` is that of the whole experiment, `last_validation` the step of this trial's
-    newest one.
+    newest validation.
     """
 
     preempt: bool = False
@@ -28,7 +28,7 @@ class Control:
 
     @classmethod
     def parse(cls, text: str) -> Control:
-        """Read the JSON of a control file; ValueError if it is none."""
+        """Parse the JSON of a control file; ValueError if it is not valid."""
         content = json.loads(text)
         if not isinstance(content, dict):
             raise ValueError(f"expected a JSON object, got {type(content).__name__}")
@@ -43,7 +43,7 @@ class Control:
         )
 
     def write(self, folder: Path) -> None:
-        """Replace the control file of a run; readers see the old content or the new, whole."""
+        """Replace the control file of a run atomically: readers see the old or the new content."""
         new = folder / f".{CONTROL_FILE}.{os.getpid()}"
         new.touch(mode=0o600)
         new.write_text(json.dumps(vars(self)), encoding="utf-8")

@@ -39,7 +39,7 @@ _MOST_CHECKED_BYTES = 128 << 20
 
 
 def new_journal_path(folder: Path) -> Path:
-    """A name for the journal of this process start; names sort by the time of creation."""
+    """A new journal name for this process; names sort by creation time."""
     return folder / f"journal-{time.time_ns():020d}-{uuid.uuid4().hex[:12]}"
 
 
@@ -48,11 +48,11 @@ def _checksum(offset: int, payload: bytes | memoryview) -> int:
 
 
 class JournalWriter:
-    """Appends records to a new file. Not for use by several threads at once, nor after a fork.
+    """Appends records to a new file. Neither thread-safe nor usable after a fork.
 
     Raises:
-        JournalError: the file cannot be written. What was appended before stays readable, a
-            record that was written in part is taken back, and a later append may work again.
+        JournalError: the file cannot be written. Earlier records stay readable, a partly written
+            record is removed, and a later append may succeed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,7 +67,7 @@ class JournalWriter:
         self._write(_FILE_HEAD.pack(_MAGIC, _VERSION))
 
     def append(self, records: Iterable[Record]) -> None:
-        """Write the records with one call: readers see them from then on."""
+        """Write the records at once: readers see them from then on."""
         parts: list[bytes] = []
         offset = self._end
         for record in records:
@@ -90,7 +90,7 @@ class JournalWriter:
             raise JournalError(f"Cannot sync the journal {self.path}: {error.strerror}.") from error
 
     def hold(self) -> bool:
-        """Lock the file until it is closed, or this process ends; False where there is no lock."""
+        """Lock the file until it is closed or this process ends; False if it cannot be locked."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -98,7 +98,7 @@ class JournalWriter:
         return True
 
     def close(self) -> None:
-        """Close the file; does nothing the second time."""
+        """Close the file; calling again does nothing."""
         if not self._is_closed:
             self._is_closed = True
             os.close(self._file)
@@ -123,21 +123,21 @@ class JournalWriter:
 
 
 class Damage(enum.Enum):
-    """What stands where no whole record begins."""
+    """What is found where no complete record begins."""
 
     NONE = "none"
     """The file ends there."""
     TORN = "torn"
-    """The last write did not get through; nothing that was whole is lost."""
+    """The last write was incomplete; no complete record is lost."""
     CORRUPT = "corrupt"
     """The bytes were changed after they were written, or no journal ever wrote them."""
 
 
 class JournalReader:
-    """Reads the records of one journal file, from any offset at which it stopped before.
+    """Reads the records of one journal file, from any offset at which a reader stopped before.
 
-    A file that does not exist yet has no records. While its writer lives, the last record may be
-    incomplete for a moment; whoever knows that the writer is gone asks `diagnose()`.
+    A file that does not exist yet has no records. While its writer is alive, the last record may
+    be incomplete for a moment; once the writer is gone, `diagnose()` tells what is there.
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
@@ -147,11 +147,11 @@ class JournalReader:
     def records(
         self, limit_bytes: int | None = None, only: Collection[type[Record]] = ()
     ) -> Iterator[Record]:
-        """Yield whole records; `offset` points behind the one yielded last.
+        """Yield complete records; `offset` points to the end of the last one yielded.
 
         Args:
-            limit_bytes: stop after about as many bytes, so that no file keeps others waiting.
-            only: pass over records of other kinds, without decoding them.
+            limit_bytes: stop after about this many bytes, so that no file keeps others waiting.
+            only: skip records of other kinds without decoding them.
         """
         with self._opened() as window:
             if window is None or (self.offset == 0 and not self._read_head(window)):
@@ -167,7 +167,7 @@ class JournalReader:
                     continue
                 try:
                     record = decode(payload)
-                except ValueError:  # whole, but not ours to understand: it must not stop us
+                except ValueError:  # complete but undecodable: it must not stop us
                     record = Unknown(payload[0])
                 yield record
 
@@ -190,7 +190,7 @@ class JournalReader:
             return not window.may_be_torn(self.offset)
 
     def skip_damage(self) -> bool:
-        """Move `offset` to the next whole record behind corrupt bytes; False if there is none."""
+        """Move `offset` past corrupt bytes to the next complete record; False if there is none."""
         with self._opened() as window:
             found = None if window is None else window.next_whole(self.offset + 1)
         if found is not None:
@@ -223,7 +223,7 @@ class JournalReader:
 
 
 class _Window:
-    """The part of a file that is looked at, read in large steps."""
+    """A window over a file, read in large steps."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file.fileno()
@@ -232,7 +232,7 @@ class _Window:
         self._data = memoryview(b"")
 
     def payload(self, offset: int) -> memoryview | None:
-        """The payload of the record at `offset`; None if there is no whole one."""
+        """The payload of the record at `offset`; None if there is no complete one."""
         end = offset + _RECORD_HEAD.size
         if end > self.size:
             return None
@@ -263,9 +263,9 @@ class _Window:
         return last >= self.size or bytes(self.bytes(last, last + 1)) == b"\0"
 
     def next_whole(self, start: int) -> int | None:
-        """The first offset from `start` on at which a whole record begins.
+        """The first offset from `start` on at which a complete record begins.
 
-        Gives up when too much looks like a record and is none, which only malice brings about.
+        Gives up if too many places look like a record but are not, which only malice can cause.
         """
         checked = 0
         for offset in self._candidates(max(start, _FILE_HEAD.size)):
@@ -280,7 +280,7 @@ class _Window:
         return None
 
     def _candidates(self, start: int) -> Iterator[int]:
-        """The offsets at which a record may begin, by where there is JSON."""
+        """The offsets at which a record may begin, judging by where there is JSON."""
         while start + _TO_FIELDS < self.size:
             piece = bytes(self.bytes(start, min(self.size, start + _READ_BYTES)))
             found = piece.find(_JSON, _TO_FIELDS)

@@ -1,12 +1,12 @@
-"""The inbox of a home: one folder for each training process that was started by hand.
+"""The inbox of a home: one folder for each training process that a user started.
 
-    journal     what it says; locked for as long as it lives
-    log         what it logs, with `log.times`
-    control     what it was told when it asked for its ids, if it did
-    adopted     a supervisor knows of it
+    journal     its reports; locked while the process is alive
+    log         its log, with `log.times`
+    control     the ids it got from the supervisor, if it asked for them
+    adopted     a marker that a supervisor knows about it
 
-The process makes the folder and only appends; the supervisor reads, and takes the folder away when
-the journal is over. Names sort by time, so that older processes come first.
+The process creates the folder and only appends; the supervisor reads, and removes the folder when
+the journal is complete. Names sort by time, so older processes come first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class InboxItem:
-    """Paths of one folder of an inbox, and whether its process lives."""
+    """The paths in one inbox folder, and whether its process is alive."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -37,7 +37,7 @@ class InboxItem:
         self.log = self.path / "log"
         self.log_times = self.path / "log.times"
         self.boot_id = ""
-        """Of the process that made it; "" where locks tell nothing."""
+        """The boot id of the process that created it; "" if locks tell nothing."""
         self._adopted = self.path / "adopted"
 
     def __repr__(self) -> str:
@@ -45,9 +45,9 @@ class InboxItem:
 
     @classmethod
     def create(cls, home: Path) -> tuple[InboxItem, JournalWriter]:
-        """Make the folder of this process and open its journal; JournalError if that fails.
+        """Create the folder of this process and open its journal; JournalError if that fails.
 
-        Nobody sees it before the journal is there and locked.
+        It becomes visible only when the journal exists and is locked.
         """
         inbox = home / FOLDER_NAME
         item = cls(inbox / f"{time.time_ns():020d}-{uuid.uuid4().hex[:12]}")
@@ -66,14 +66,14 @@ class InboxItem:
 
     @property
     def size(self) -> int:
-        """How many bytes its journal has; 0 if there is none."""
+        """The size of its journal in bytes; 0 if there is none."""
         with contextlib.suppress(OSError):
             return self.journal.stat().st_size
         return 0
 
     @property
     def is_held(self) -> bool:
-        """Whether a process of this machine holds it. Of other machines this may say nothing."""
+        """Whether a process on this machine holds it. Other machines may not be seen."""
         try:
             descriptor = os.open(self.journal, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -88,7 +88,7 @@ class InboxItem:
 
     @property
     def is_adopted(self) -> bool:
-        """Whether a supervisor has given it ids before."""
+        """Whether a supervisor has already given it ids."""
         return self._adopted.exists()
 
     def mark_adopted(self) -> None:
@@ -96,12 +96,12 @@ class InboxItem:
             self._adopted.touch(mode=0o600)
 
     def forget_adoption(self) -> None:
-        """Let a supervisor take it in as if it had never seen it."""
+        """Let a supervisor adopt it as if for the first time."""
         self._adopted.unlink(missing_ok=True)
 
 
 def item_names(home: Path) -> list[str]:
-    """The folders in the inbox of a home, oldest first; anything else there is not ours."""
+    """The folders in the inbox of a home, oldest first; anything else there is ignored."""
     try:
         with os.scandir(home / FOLDER_NAME) as entries:
             return sorted(entry.name for entry in entries if _NAME.fullmatch(entry.name))
@@ -110,7 +110,7 @@ def item_names(home: Path) -> list[str]:
 
 
 def boot_id() -> str:
-    """What tells this machine, since it was switched on, from all others; "" if it cannot say."""
+    """An id of this machine that is unique for each boot; "" if there is none."""
     with contextlib.suppress(OSError):
         return _BOOT_ID.read_text().strip()
     return ""

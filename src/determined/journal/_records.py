@@ -1,8 +1,8 @@
 """The records of a journal, and how each becomes bytes.
 
-A payload is one byte for the kind, the fields as JSON (NaN and infinities included), and for
-metrics of single batches the columns behind it. Readers skip kinds and fields that they do not
-know, so an older supervisor can read what a newer library writes.
+A payload is one byte for the kind, the fields as JSON (NaN and infinities included), and, for
+per-batch metrics, the columns. Readers skip kinds and fields that they do not know, so an older
+supervisor can read what a newer library writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KIND_BYTES = _HEAD.size
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Something that a training process said, and when (seconds since the epoch)."""
+    """Something that a training process reported, and when (seconds since the epoch)."""
 
     kind: ClassVar[int]
     time: float = field(default_factory=time.time)
@@ -34,7 +34,7 @@ class Record:
 
 @dataclass(frozen=True)
 class RunStarted(Record):
-    """A process of a run begins at `steps_completed`."""
+    """A process of a run starts at `steps_completed`."""
 
     kind: ClassVar[int] = 1
     run_id: int
@@ -44,7 +44,7 @@ class RunStarted(Record):
 
 @dataclass(frozen=True)
 class Metrics(Record):
-    """Metrics of a group at a step, and those of the single batches before it."""
+    """Metrics of a group at a step, and the per-batch metrics before it."""
 
     kind: ClassVar[int] = 2
     group: str
@@ -55,7 +55,7 @@ class Metrics(Record):
 
 @dataclass(frozen=True)
 class Progress(Record):
-    """How much is done, from 0 to 1."""
+    """Progress, from 0 to 1."""
 
     kind: ClassVar[int] = 3
     progress: float
@@ -99,7 +99,7 @@ class EarlyExit(Record):
 
 @dataclass(frozen=True)
 class PreemptionAcknowledged(Record):
-    """The process is about to save and leave because it was asked to."""
+    """The process is about to save a checkpoint and exit because it was preempted."""
 
     kind: ClassVar[int] = 8
 
@@ -114,7 +114,7 @@ class Metadata(Record):
 
 @dataclass(frozen=True)
 class Alert(Record):
-    """Something that the user's code wants people to see."""
+    """A message from the user's code for people to see."""
 
     kind: ClassVar[int] = 10
     title: str | None
@@ -124,7 +124,7 @@ class Alert(Record):
 
 @dataclass(frozen=True)
 class SystemSamples(Record):
-    """The load of a machine: a profiler group and its values by agent."""
+    """System metrics of a machine: a profiler group and its values by agent."""
 
     kind: ClassVar[int] = 11
     group: str
@@ -133,7 +133,7 @@ class SystemSamples(Record):
 
 @dataclass(frozen=True)
 class TaskUsing(Record):
-    """The task works with a stored checkpoint or model version."""
+    """The task uses a stored checkpoint or model version."""
 
     kind: ClassVar[int] = 12
     what: str
@@ -142,14 +142,14 @@ class TaskUsing(Record):
 
 @dataclass(frozen=True)
 class Heartbeat(Record):
-    """The process lives."""
+    """The process is alive."""
 
     kind: ClassVar[int] = 13
 
 
 @dataclass(frozen=True)
 class CheckpointAnnounced(Record):
-    """A checkpoint is about to be published: look for it if nothing more is heard of it."""
+    """A checkpoint is about to be published: look for it if no `Checkpoint` follows."""
 
     kind: ClassVar[int] = 14
     uuid: str
@@ -158,9 +158,9 @@ class CheckpointAnnounced(Record):
 
 @dataclass(frozen=True)
 class Introduction(Record):
-    """A process that the platform did not start says who it is; the first record of its journal.
+    """Identifies a process that the platform did not start; the first record of its journal.
 
-    `run_id` names the run as checkpoints do, `continues` the checkpoint that it goes on from.
+    `run_id` names the run as in checkpoints, `continues` the checkpoint that it resumes from.
     """
 
     kind: ClassVar[int] = 15
@@ -183,7 +183,7 @@ class Introduction(Record):
 
 @dataclass(frozen=True)
 class Ended(Record):
-    """A process that the platform did not start says how its training ended."""
+    """How the training of a process that the platform did not start ended."""
 
     kind: ClassVar[int] = 16
     state: str
@@ -192,7 +192,7 @@ class Ended(Record):
 
 @dataclass(frozen=True)
 class Unknown(Record):
-    """A record of a kind that only a newer version knows."""
+    """A record of a kind that only newer versions know."""
 
     kind: ClassVar[int] = 0
     number: int
@@ -221,7 +221,7 @@ _KINDS: dict[int, type[Record]] = {
 }
 _FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls)) for cls in _KINDS.values()}
 
-_LATEST = 253_402_300_799.0  # the last second that dates can tell: the end of the year 9999
+_LATEST = 253_402_300_799.0  # the last second that a date can represent: the end of the year 9999
 _LARGEST = 2**63 - 1
 
 
@@ -251,7 +251,7 @@ _CHECKS = {
 
 
 def encode(record: Record) -> bytes:
-    """The payload of a record; TypeError if a value is nothing that JSON can say."""
+    """Return the payload of a record; TypeError if a value cannot be written as JSON."""
     columns = b""
     values = {name: getattr(record, name) for name in _FIELDS[type(record)]}
     batches = values.pop("batches", None)
@@ -262,9 +262,9 @@ def encode(record: Record) -> bytes:
 
 
 def decode(payload: bytes | memoryview) -> Record:
-    """The record of a payload; ValueError if it cannot be one.
+    """Return the record of a payload; ValueError if it is not one.
 
-    JournalError if it is one that makes no sense: somebody else has written there.
+    JournalError if its values make no sense: something else wrote to the file.
     """
     view = memoryview(payload)
     try:

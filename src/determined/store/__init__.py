@@ -1,8 +1,8 @@
-"""Where the platform keeps its records: one SQLite file in the home, and all the SQL there is.
+"""The platform's records: one SQLite file in the home. All SQL of the project is in this package.
 
-`Writer` is the supervisor's: one transaction per tick, through the verbs of `_transaction.py`
-(read that first). `Reader` is everybody's, `send_command` is how a door asks for something.
-Logs, code and checkpoints are files elsewhere.
+Only the supervisor uses `Writer`: one transaction per tick, through the methods of
+`_transaction.py` (read that first). Anyone may use `Reader`, and `send_command` to ask the
+supervisor for something. Logs, code and checkpoints are files elsewhere.
 """
 
 from determined._retention import Retention

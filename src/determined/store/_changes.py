@@ -1,7 +1,7 @@
-"""What changed since the last check, at a cost proportional to what is new: for open pages.
+"""What changed since the last check, for open pages; the cost is proportional to what is new.
 
-Reports, events and commands grow by numbers, so the new ones are found by number. Everything else
-that can change belongs to experiments and trials that are not over: those are few, and compared.
+Reports, events and commands are numbered, so new ones are found by number. Everything else that
+can change belongs to unfinished experiments and trials: those are few, and are compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNFINISHED = (
 
 @dataclass(frozen=True)
 class Position:
-    """How far somebody has read: the last report, event and command."""
+    """How far a reader has got: the last report, event and command."""
 
     report: int = 0
     event: int = 0
@@ -50,7 +50,7 @@ class Changed:
 
 
 class ChangeWatch:
-    """Compares the store with what it was at the last look. For one thread."""
+    """Compares the store with its state at the last look. Not thread-safe."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
@@ -88,7 +88,7 @@ class ChangeWatch:
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def _end(self) -> Position:
-        """The last of each number; a command counts when it and all before it are answered."""
+        """The last number of each; a command counts when it and all before it are answered."""
         row = self._connection.execute(
             "SELECT (SELECT coalesce(max(id), 0) FROM report), "
             "(SELECT coalesce(max(id), 0) FROM event), coalesce("
@@ -115,7 +115,7 @@ def _different(old: dict[int, tuple[Any, ...]], new: dict[int, tuple[Any, ...]])
 
 
 def since(connection: sqlite3.Connection, position: Position) -> Changed:
-    """Whom the reports, events and commands after a position are about."""
+    """The experiments and trials of all reports, events and commands after a position."""
     found = Changed()
     for (trial_id,) in connection.execute(
         "SELECT DISTINCT trial_id FROM report WHERE id>?", (position.report,)
@@ -146,7 +146,7 @@ def since(connection: sqlite3.Connection, position: Position) -> Changed:
 
 @dataclass
 class NewPoints:
-    """Points that one curve got, in the order in which they were read."""
+    """New points of one curve, in the order in which they were read."""
 
     steps: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -156,7 +156,7 @@ class NewPoints:
 def new_points(
     connection: sqlite3.Connection, keys: Sequence[CurveKey], after: int, limit: int
 ) -> tuple[dict[CurveKey, NewPoints], int]:
-    """What curves got after a report, and the report up to which that is all."""
+    """The new points of curves after a report, and the last report that they include."""
     where = Where()
     where.among("trial_id", sorted({key.trial_id for key in keys}))
     where.add("id>? AND archived=0", after)

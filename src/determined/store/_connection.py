@@ -1,4 +1,4 @@
-"""Opening the store's file: where it may live, who may read it, which version it has."""
+"""Open the store's file: where it may be, who may read it, which version it has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRAGMA trusted_schema=OFF;
 
 
 def prepare(home: Path) -> None:
-    """Make the home, for its owner only, and an up-to-date store if there is none yet.
+    """Create the home, private to its owner, and an up-to-date store if there is none yet.
 
     Several processes may do this at once.
     """
@@ -63,7 +63,7 @@ def prepare(home: Path) -> None:
 
 
 def _refuse_to_forget(home: Path) -> None:
-    """Raise StoreError if a home that has experiments would get a store without them."""
+    """Raise StoreError if a home with experiments would get an empty store."""
     with contextlib.suppress(OSError), os.scandir(home / "experiments") as entries:
         if any(entry.name.isdigit() for entry in entries):
             raise StoreError(
@@ -73,10 +73,10 @@ def _refuse_to_forget(home: Path) -> None:
 
 
 def _create(path: Path) -> None:
-    """Put an empty file in place, for its owner only, unless somebody was quicker.
+    """Create an empty file, private to its owner, unless another process was quicker.
 
-    The store itself is never opened except by SQLite: to close a file drops all locks that this
-    process has on it, also those of SQLite's connections, whose files then go while they are used.
+    Only SQLite opens the store itself: closing a file drops all locks that this process has on it,
+    including those of SQLite's connections, whose files would then vanish while in use.
     """
     draft = path.with_name(f".{path.name}.{uuid.uuid4()}")
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -88,16 +88,16 @@ def _create(path: Path) -> None:
 
 
 class NoStore(StoreError):
-    """Nothing was ever written here, or the store is just being made."""
+    """Nothing was ever written here, or the store is just being created."""
 
 
 def is_made(home: Path) -> bool:
-    """Whether there is a store, be it damaged or of another version."""
+    """Whether there is a store, even a damaged one or one of another version."""
     try:
         open_read_only(home).close()
     except NoStore:
         return False
-    except StoreError:  # whoever reads it is told
+    except StoreError:  # reading it will report the error
         pass
     return True
 
@@ -113,17 +113,17 @@ def refuse_newer(home: Path) -> None:
 
 
 def open_writable(home: Path) -> sqlite3.Connection:
-    """A connection that may write; commits reach the disk before they return."""
+    """Open a connection that may write; a commit returns when it is on disk."""
     return _opened(home, "rw", "PRAGMA synchronous=FULL")
 
 
 def open_read_only(home: Path) -> sqlite3.Connection:
-    """A connection that cannot write; it may be handed from thread to thread."""
+    """Open a read-only connection; it may be handed from thread to thread."""
     missing = f"There is no store in {home} yet: create an experiment, or set DET_HOME."
     if not (home / FILE_NAME).exists():
         raise NoStore(missing)
     connection = _opened(home, "ro", "PRAGMA query_only=ON")
-    if version_of(connection) == 0:  # its disk was full, or its maker was killed
+    if version_of(connection) == 0:  # the disk was full, or its creator was killed
         connection.close()
         raise NoStore(missing)
     return connection
@@ -157,7 +157,7 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """How many migrations the store has been through."""
+    """The number of migrations applied to the store."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
@@ -167,7 +167,7 @@ def is_outdated(connection: sqlite3.Connection) -> bool:
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring the store to the newest version; each step happens as a whole or not at all."""
+    """Migrate the store to the newest version; each step is atomic."""
     for number, script in enumerate(migrations, start=1):
         connection.execute("BEGIN EXCLUSIVE")
         try:
@@ -194,7 +194,7 @@ def _statements(script: str) -> list[str]:
 
 
 def as_store_error(error: sqlite3.Error, path: Path) -> StoreError:
-    """The error of the database, with what to do next."""
+    """Convert an error of the database to a StoreError that says what to do next."""
     text = str(error)
     if "locked" in text:
         return StoreError(f"{path} stays locked by another process: {text}. Try again.")
@@ -216,7 +216,7 @@ def as_store_error(error: sqlite3.Error, path: Path) -> StoreError:
 
 
 def refuse_network(home: Path) -> None:
-    """Raise StoreError where locks and memory maps cannot be trusted."""
+    """Raise StoreError on file systems whose locks and memory maps cannot be trusted."""
     kind = _filesystem(home.absolute())
     if kind in _NETWORK:
         raise StoreError(
@@ -236,7 +236,7 @@ def _filesystem(path: Path) -> str:
 
 
 def filesystem_of(path: Path, mountinfo: str) -> str:
-    """The type of the file system that holds `path`, by the kernel's table of mounts."""
+    """The type of the file system that holds `path`, from the kernel's mount table."""
     best, kind = -1, ""
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")

@@ -1,4 +1,4 @@
-"""Curves for charts: as many buckets as there are pixels, exact points when few enough are seen."""
+"""Curves for charts: one bucket per pixel, or exact points if few enough are visible."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENOUGH = 0.75  # of a bucket per pixel: better a level with few less than 16 ti
 
 
 class CurveKey(NamedTuple):
-    """One metric of one trial, over all its runs: as reported, or of single batches."""
+    """One metric of one trial, over all its runs: as reported, or per batch."""
 
     trial_id: int
     group: str
@@ -41,8 +41,8 @@ class CurveKey(NamedTuple):
 class Curve:
     """Columns of equal length, one entry per bucket; with `is_exact` a bucket is one point.
 
-    `x` and `x_last` are where a bucket begins and ends. NaN is in no statistic of a bucket but
-    counts; a bucket of nothing but NaN has NaN.
+    `x` and `x_last` are where a bucket begins and ends. NaN is counted but left out of a bucket's
+    statistics; the statistics of a bucket with nothing but NaN are NaN.
     """
 
     key: CurveKey
@@ -59,7 +59,7 @@ class Curve:
 
 
 class _Bounds(NamedTuple):
-    """What part of a run's series is seen: steps up to a cut, and a range of steps or times."""
+    """The visible part of a run's series: steps up to a cut, and a range of steps or times."""
 
     by_time: bool
     low: float
@@ -72,7 +72,7 @@ class _Bounds(NamedTuple):
 
 
 class _Chunks(NamedTuple):
-    """The chunks of a run that are seen: about how many points, those wholly seen, and in part."""
+    """The visible chunks of a run: about how many points, those fully visible, and partly."""
 
     num_points: float
     whole: list[int]
@@ -113,7 +113,7 @@ def read_curve(
 def _fit(
     key: CurveKey, buckets: Buckets, first: np.ndarray, last: np.ndarray, pixels: int
 ) -> Curve:
-    """Merge neighbours until there is about one bucket per pixel."""
+    """Merge neighboring buckets until there is about one per pixel."""
     import numpy as np
 
     total = int(buckets.counts.sum())
@@ -194,7 +194,7 @@ def _series(
     chunks: _Chunks,
     level: int,
 ) -> Buckets:
-    """The buckets of one run: whole chunks from the pyramid, the ends and the tail from points."""
+    """The buckets of one run: full chunks from the pyramid, the ends and the tail from points."""
     whole, exact = chunks.whole, chunks.cut
     if not level:
         whole, exact = [], sorted(whole + exact)
@@ -223,7 +223,7 @@ def _series(
 
 
 def _coarse(points: Points, level: int) -> Buckets:
-    """Points in buckets as large as those of a level: what comes after costs as little."""
+    """Put points into buckets as large as those of a level, so later steps stay cheap."""
     import numpy as np
 
     buckets = singles(points)
@@ -245,7 +245,7 @@ def _values_at(
     steps: np.ndarray,
     pixels: int,
 ) -> np.ndarray:
-    """The value that another metric of the trial had at `steps`, interpolated between reports."""
+    """The values of another metric of the trial at `steps`, interpolated between reports."""
     import numpy as np
 
     group, name = (key.group, x) if isinstance(x, str) else x

@@ -15,17 +15,17 @@ _OVER = ",".join("?" * len(TERMINAL_STATES))
 
 
 class Deletions:
-    """The verbs on deletions, within a transaction of the writer.
+    """Deletions of checkpoint files, within a transaction of the writer.
 
-    From `begin` on the checkpoint counts as deleted (or as not whole), whatever files it still has;
-    `end` or `fail` tell what became of them.
+    From `begin` on, the checkpoint counts as deleted (or incomplete), whatever files it still has;
+    `end` or `fail` record the outcome.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def begin(self, uuid: str, globs: Sequence[str] = EVERYTHING, state: str = "DELETED") -> None:
-        """Note that files are to go, and what the checkpoint is from now on; may be repeated."""
+        """Record that files will be deleted, and the checkpoint's new state; may be repeated."""
         found = CHECKPOINTS.find(self._connection, "uuid=?", uuid)
         if found is None:
             return
@@ -36,10 +36,7 @@ class Deletions:
     def due(
         self, limit: int, failed_before: Iterable[str] = ()
     ) -> list[tuple[Deletion, str | None]]:
-        """What is to be deleted, with the storage it is in (JSON, None if nobody knows).
-
-        Not again what has failed.
-        """
+        """Pending deletions with their storage (JSON, None if unknown); skips `failed_before`."""
         skipped = list(failed_before)
         rows = self._connection.execute(
             "SELECT c.storage, json_extract(e.config, '$.checkpoint_storage'), "
@@ -55,7 +52,7 @@ class Deletions:
         ]
 
     def end(self, uuid: str, left: dict[str, int]) -> None:
-        """Note which files a checkpoint has left; fewer than recorded: it is not whole."""
+        """Record which files a checkpoint has left; with fewer than before it is incomplete."""
         self._connection.execute("DELETE FROM deletion WHERE uuid=?", (uuid,))
         found = CHECKPOINTS.find(self._connection, "uuid=?", uuid)
         if found is None:
@@ -68,11 +65,11 @@ class Deletions:
         set_checkpoint_files(self._connection, uuid, state, left)
 
     def fail(self, uuid: str, failure: str) -> None:
-        """Note why files could not be deleted."""
+        """Record why files could not be deleted."""
         DELETIONS.update(self._connection, "uuid=?", [uuid], {"failure": failure})
 
     def of_experiment(self, experiment_id: int) -> list[Deletion]:
-        """What is still to be deleted of an experiment, or could not be."""
+        """The pending and failed deletions of an experiment."""
         return DELETIONS.select(
             self._connection,
             "JOIN checkpoint c ON c.uuid=deletion.uuid WHERE c.experiment_id=?",
@@ -85,7 +82,7 @@ class Deletions:
         return [uuid for (uuid,) in self._connection.execute(query, (experiment_id,))]
 
     def begin_all(self, experiment_id: int) -> None:
-        """Note that all checkpoints of an experiment are to go."""
+        """Record that all checkpoints of an experiment will be deleted."""
         globs = json.dumps(EVERYTHING)
         self._connection.execute(
             "INSERT OR REPLACE INTO deletion(uuid, globs, failure) "
@@ -100,11 +97,11 @@ class Deletions:
             self._connection.execute(change, (experiment_id,))
 
     def in_use(self, uuids: Iterable[str], outside: int | None = None) -> dict[str, str]:
-        """Which of these checkpoints must stay, and why.
+        """Return which of these checkpoints must stay, and why.
 
         Args:
             uuids: which checkpoints.
-            outside: ask only for uses outside of this experiment, which goes with them.
+            outside: consider only uses outside this experiment, which is deleted with them.
         """
         wanted = set(uuids)
         found: dict[str, str] = {}
@@ -121,7 +118,7 @@ class Deletions:
         return found
 
     def _needed_by_trials(self, outside: int | None) -> list[tuple[str, int]]:
-        """What trials that are not over start from, or would be resumed from."""
+        """Checkpoints that unfinished trials start from or would resume from."""
         return self._connection.execute(
             "SELECT warm_start_checkpoint, id FROM trial WHERE warm_start_checkpoint IS NOT NULL "
             f"AND state NOT IN ({_OVER}) AND experiment_id IS NOT ? "

@@ -1,4 +1,4 @@
-"""From the records of a run's journal to rows: merging, roll-back, summaries, what is decisive."""
+"""Turn the records of a run's journal into rows: merging, rollback, summaries, decisive records."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Heard:
 
 
 def is_decisive(record: journal.Record) -> bool:
-    """Whether a record may lead to a decision, so that its transaction must be durable."""
+    """Whether a record may lead to a decision, so its transaction must be durable."""
     if isinstance(record, journal.Metrics):
         return record.group == "validation"
     return not isinstance(record, _ROUTINE)
 
 
 class Ingest:
-    """Applies records within the writer's transactions, and remembers tallies between them."""
+    """Applies records within the writer's transactions, and caches tallies between them."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -59,7 +59,7 @@ class Ingest:
         self._touched: set[int] = set()
 
     def apply(self, trial_id: int, run_id: int, records: Iterable[journal.Record]) -> list[Heard]:
-        """Write what a run said, in order; return what may call for a decision."""
+        """Write a run's records in order; return those that may call for a decision."""
         tally = self._tally(trial_id)
         self._touched.add(trial_id)
         heard = []
@@ -70,12 +70,12 @@ class Ingest:
         return heard
 
     def roll_back(self, trial_id: int, run_id: int, steps_completed: int) -> None:
-        """Hide what older runs of a trial reported beyond the step at which a new one begins."""
+        """Hide reports of a trial's older runs beyond the step at which a new run starts."""
         self._touched.add(trial_id)
         self._tally(trial_id).roll_back(run_id, lambda group, per_batch: steps_completed)
 
     def flush(self) -> None:
-        """Write what was collected; call it before the commit."""
+        """Write what was collected; call this before the commit."""
         self._series.flush()
         for trial_id in self._touched & self._tallies.keys():
             self._tallies[trial_id].flush()
@@ -84,13 +84,13 @@ class Ingest:
             self.forget()
 
     def forget(self) -> None:
-        """Drop what is remembered: a transaction failed, or rows were changed elsewhere."""
+        """Drop the cache: a transaction failed, or rows were changed elsewhere."""
         self._series.forget()
         self._tallies.clear()
         self._touched.clear()
 
     def forget_trial(self, trial_id: int) -> None:
-        """Drop what is remembered of a trial, after writing it."""
+        """Write what is cached about a trial, then drop it."""
         self._series.flush()
         tally = self._tallies.pop(trial_id, None)
         if tally is not None:
@@ -187,7 +187,7 @@ class Ingest:
                 self._series.add_column(key, steps, record.time, column.values)
 
     def run_started(self, tally: TrialTally, run_id: int, record: journal.RunStarted) -> bool:
-        """Hide what older runs reported beyond the step at which this one begins."""
+        """Hide reports of older runs beyond the step at which this one starts."""
         self.roll_back(tally.trial_id, run_id, record.steps_completed)
         self._connection.execute(
             "UPDATE run SET started=coalesce(started, ?), steps_completed=? "
@@ -197,7 +197,7 @@ class Ingest:
         return False
 
     def checkpoint(self, tally: TrialTally, run_id: int, record: journal.Checkpoint) -> bool:
-        """Record a published checkpoint; one that was adopted before stays as it is."""
+        """Record a published checkpoint, unless it was adopted before."""
         exists = CHECKPOINTS.find(self._connection, "uuid=?", record.uuid)
         if exists is None:
             size = sum(record.resources.values())
@@ -223,12 +223,12 @@ class Ingest:
     def checkpoint_deleted(
         self, tally: TrialTally, run_id: int, record: journal.CheckpointDeleted
     ) -> bool:
-        """The training code deleted a checkpoint; the record of it stays."""
+        """The training code deleted a checkpoint; its record stays."""
         set_checkpoint_files(self._connection, record.uuid, "DELETED", {})
         return False
 
     def early_exit(self, tally: TrialTally, run_id: int, record: journal.EarlyExit) -> bool:
-        """Keep the first reason of any rank."""
+        """Keep the first reason given by any rank."""
         changed = self._connection.execute(
             "UPDATE trial SET early_exit=? WHERE id=? AND early_exit IS NULL",
             (record.reason, tally.trial_id),
@@ -238,37 +238,37 @@ class Ingest:
     def acknowledged(
         self, tally: TrialTally, run_id: int, record: journal.PreemptionAcknowledged
     ) -> bool:
-        """The run saves and leaves because it was asked to."""
+        """The run is about to save a checkpoint and exit because it was preempted."""
         self._connection.execute(
             "UPDATE run SET acknowledged=1 WHERE trial_id=? AND run_id=?", (tally.trial_id, run_id)
         )
         return False
 
     def samples(self, tally: TrialTally, run_id: int, record: journal.SystemSamples) -> None:
-        """Keep the load of a machine."""
+        """Store system metrics of a machine."""
         self._connection.execute(
             "INSERT INTO sample(trial_id, run_id, grp, time, samples) VALUES (?,?,?,?,?)",
             (tally.trial_id, run_id, record.group, record.time, json.dumps(record.samples)),
         )
 
     def alert(self, tally: TrialTally, run_id: int, record: journal.Alert) -> None:
-        """Keep what the user's code wants people to see."""
+        """Store an alert from the user's code."""
         text = ": ".join(part for part in (record.title, record.description) if part)
         self._event(tally, run_id, "alert", text, level=record.level, time=record.time)
 
     def task_using(self, tally: TrialTally, run_id: int, record: journal.TaskUsing) -> None:
-        """Link the trial with a checkpoint or model version."""
+        """Link the trial to a checkpoint or model version."""
         self._connection.execute(
             "INSERT OR IGNORE INTO task_using(trial_id, what, identifier, time) VALUES (?,?,?,?)",
             (tally.trial_id, record.what, record.identifier, record.time),
         )
 
     def progress(self, tally: TrialTally, run_id: int, record: journal.Progress) -> None:
-        """How much of the trial is done."""
+        """Update the progress of the trial."""
         tally.set_column("progress", record.progress)
 
     def status(self, tally: TrialTally, run_id: int, record: journal.Status) -> None:
-        """What the trial does now."""
+        """Update what the trial is doing now."""
         tally.set_column("status", record.status)
 
     def metadata(self, tally: TrialTally, run_id: int, record: journal.Metadata) -> None:
@@ -276,7 +276,7 @@ class Ingest:
         tally.set_column("metadata", record.metadata)
 
     def heartbeat(self, tally: TrialTally, run_id: int, record: journal.Heartbeat) -> None:
-        """The run lives."""
+        """The run is alive."""
         self._connection.execute(
             "UPDATE run SET heartbeat=? WHERE trial_id=? AND run_id=?",
             (record.time, tally.trial_id, run_id),
@@ -285,13 +285,13 @@ class Ingest:
     def announced(
         self, tally: TrialTally, run_id: int, record: journal.CheckpointAnnounced
     ) -> None:
-        """Nothing is there yet; whoever ends the run looks for it."""
+        """Do nothing: the checkpoint does not exist yet; it is looked for when the run ends."""
 
     def told_elsewhere(self, tally: TrialTally, run_id: int, record: journal.Record) -> None:
-        """Who an unmanaged run is, and how it ended: whoever reads its journal acts on that."""
+        """Do nothing: the reader of an unmanaged run's journal handles its start and end."""
 
     def unknown(self, tally: TrialTally, run_id: int, record: journal.Unknown) -> None:
-        """Say that something was passed over."""
+        """Report that a record was skipped."""
         text = f"A journal record of kind {record.number} is not known to this version."
         self._event(tally, run_id, "unknown_record", text)
 
@@ -323,7 +323,7 @@ def _place(record: journal.Metrics) -> str:
 
 
 def _limits_of_report(record: journal.Metrics) -> Callable[[str, bool], int]:
-    """Up to which step a report of a newer run leaves older runs' points: by group, per batch."""
+    """The step up to which a newer run's report keeps older runs' points: by group, per batch."""
 
     def limit(group: str, per_batch: bool) -> int:
         both_custom = group not in _BUILT_IN and record.group not in _BUILT_IN
@@ -369,7 +369,7 @@ def count_checkpoint(
     count: int,
     size: int,
 ) -> None:
-    """Keep the numbers of checkpoints and bytes that trials and experiments show."""
+    """Update the counts of checkpoints and bytes that trials and experiments show."""
     for table, key in (("trial", trial_id), ("experiment", experiment_id)):
         connection.execute(
             f"UPDATE {table} SET checkpoint_count=checkpoint_count+?, "
@@ -381,7 +381,7 @@ def count_checkpoint(
 def set_checkpoint_files(
     connection: sqlite3.Connection, uuid: str, state: str, resources: dict[str, int]
 ) -> bool:
-    """A checkpoint lost files: note its new state and what is left; False if it is unknown."""
+    """Record the new state and remaining files of a checkpoint; False if it is unknown."""
     old = CHECKPOINTS.find(connection, "uuid=?", uuid)
     if old is None:
         return False

@@ -1,7 +1,7 @@
-"""Lists as tables show them: any column to sort by, a total, and pages by number.
+"""Lists for tables: sorted by any column, with a total and numbered pages.
 
-Hyperparameters and metrics of an experiment are those of its best trial. What a page shows of each
-row beyond its own columns is asked for the rows of that page alone.
+The hyperparameters and metrics of an experiment are those of its best trial. Values beyond a row's
+own columns are read only for the rows of the page.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from determined.store._trial_tally import read_summaries
 
 @dataclass(frozen=True)
 class ExperimentRow:
-    """An experiment without its configuration, of which a table shows but the searcher's name."""
+    """An experiment without its configuration: a table shows only the searcher's name."""
 
     id: int
     project_id: int
@@ -74,7 +74,7 @@ _ROWS = Table("experiment", ExperimentRow)
 
 @dataclass(frozen=True)
 class TrialPoint:
-    """What a picture of a search needs of a trial."""
+    """What a chart of a search needs to know about a trial."""
 
     id: int
     state: str
@@ -84,7 +84,7 @@ class TrialPoint:
 
 
 class RunSpan(NamedTuple):
-    """Which run, its folder, and from when to when it ran; None while it does."""
+    """A run, its folder, and its start and end; the end is None while it is running."""
 
     trial_id: int
     run_id: int
@@ -102,7 +102,7 @@ class Tables:
     def experiments(
         self, wanted: TableFilter, shown: Slice
     ) -> tuple[int, list[tuple[ExperimentRow, str | None]]]:
-        """How many there are, and a page of them with the names of their searchers."""
+        """The total, and a page of experiments with the names of their searchers."""
         where = wanted.where()
         (total,) = self._connection.execute(
             f"SELECT count(*) FROM experiment {where}", where.parameters
@@ -121,7 +121,7 @@ class Tables:
     def trials(
         self, experiment_id: int, states: Sequence[str] | None, shown: Slice
     ) -> tuple[int, list[Trial]]:
-        """How many trials an experiment has, and a page of them."""
+        """The number of trials of an experiment, and a page of them."""
         where = Where()
         where.equal("trial.experiment_id", experiment_id)
         if states is not None:
@@ -130,7 +130,7 @@ class Tables:
             f"SELECT count(*) FROM trial {where}", where.parameters
         ).fetchone()
         key, parameters = sort_key(shown.sort, TRIAL_TABLE_ORDERS, "trial.id")
-        # The page is found by its key alone: a row, with all its JSON, is read when it is shown.
+        # The page is found by keys alone; a row, with all its JSON, is read only if it is shown.
         order = f"ORDER BY place {shown.direction} NULLS LAST, number {shown.direction}"
         page = f"SELECT trial.id AS number, {key} AS place FROM trial {where} {order}"
         rows = self._connection.execute(
@@ -163,7 +163,7 @@ class Tables:
         return {trial_id: json.loads(text) for trial_id, text in rows}
 
     def best_hparams(self, wanted: TableFilter) -> list[dict[str, Any]]:
-        """The hyperparameters of the best trials of all experiments that a table could show."""
+        """The hyperparameters of the best trials of all matching experiments."""
         where = wanted.where()
         rows = self._connection.execute(
             "SELECT b.hparams FROM experiment JOIN trial b ON b.id=experiment.best_trial_id "
@@ -183,7 +183,7 @@ class Tables:
         return [(group, name, bool(differs)) for group, name, differs in rows]
 
     def trial_states(self, experiment_ids: Sequence[int]) -> dict[int, dict[str, int]]:
-        """How many trials of each experiment are in which state, as they are shown."""
+        """The number of trials in each displayed state, by experiment."""
         where = Where()
         where.among("experiment_id", experiment_ids)
         rows = self._connection.execute(
@@ -203,7 +203,7 @@ class Tables:
         return found
 
     def experiment_counts(self) -> dict[str, int]:
-        """How many experiments are in which state, as it is shown; archived ones left out."""
+        """The number of experiments in each displayed state, without archived ones."""
         rows = self._connection.execute(
             "SELECT state, count(*), total(state='ACTIVE' AND id IN "
             f"({RUNNING_EXPERIMENTS})) FROM experiment WHERE archived=0 GROUP BY 1"
@@ -230,7 +230,7 @@ class Tables:
         ]
 
     def decisions_about(self, experiment_id: int, request_id: str) -> list[tuple[float, str]]:
-        """When a search decided something about a trial, and why."""
+        """The decisions of a search about a trial: when, and why."""
         rows = self._connection.execute(
             "SELECT time, actions FROM search_step WHERE experiment_id=? AND instr(actions, ?) "
             "ORDER BY number",
@@ -245,14 +245,14 @@ class Tables:
         return found
 
     def batch_metrics(self, trial_id: int) -> set[tuple[str, str]]:
-        """The groups and names of metrics that single batches of a trial have."""
+        """The groups and names of a trial's per-batch metrics."""
         rows = self._connection.execute(
             "SELECT DISTINCT grp, name FROM series WHERE trial_id=? AND per_batch=1", (trial_id,)
         )
         return set(rows.fetchall())
 
     def batch_metrics_of_experiment(self, experiment_id: int) -> set[tuple[str, str]]:
-        """The same of all trials of an experiment."""
+        """The same for all trials of an experiment."""
         rows = self._connection.execute(
             "SELECT DISTINCT s.grp, s.name FROM trial t JOIN series s ON s.trial_id=t.id "
             "WHERE t.experiment_id=? AND s.per_batch=1",
@@ -261,11 +261,11 @@ class Tables:
         return set(rows.fetchall())
 
     def summaries(self, trial_id: int) -> dict[tuple[str, str], Summary]:
-        """What the metrics of a trial come to, by group and name."""
+        """The summaries of a trial's metrics, by group and name."""
         return dict(sorted(read_summaries(self._connection, trial_id).items()))
 
     def slot_seconds(self, experiment_id: int, now: float) -> float:
-        """How long slots were in use for an experiment."""
+        """The slot time that an experiment used, in seconds."""
         query = (
             "SELECT total((coalesce(run.ended, ?) - run.created) * json_array_length(run.slots)) "
             "FROM trial JOIN run ON run.trial_id=trial.id WHERE trial.experiment_id=?"
@@ -273,19 +273,19 @@ class Tables:
         return float(self._connection.execute(query, (now, experiment_id)).fetchone()[0])
 
     def last_events(self, experiment_id: int, limit: int) -> list[Event]:
-        """What happened to an experiment, newest first."""
+        """The events of an experiment, newest first."""
         rest = "WHERE experiment_id=? ORDER BY id DESC LIMIT ?"
         return EVENTS.select(self._connection, rest, experiment_id, limit)
 
     def trial_ids(self, experiment_id: int) -> dict[str, int]:
-        """The ids of the trials of a search, by the search's own names for them."""
+        """The ids of a search's trials, by request id."""
         rows = self._connection.execute(
             "SELECT request_id, id FROM trial WHERE experiment_id=?", (experiment_id,)
         )
         return dict(rows.fetchall())
 
     def trial_reasons(self, experiment_id: int) -> dict[str, str]:
-        """What was said of the trials of a search last, by the same names."""
+        """The last reason given for each trial of a search, by request id."""
         rows = self._connection.execute(
             "SELECT request_id, reason FROM trial WHERE experiment_id=? AND reason<>''",
             (experiment_id,),
@@ -295,7 +295,7 @@ class Tables:
     def last_decisions(
         self, experiment_id: int, limit: int
     ) -> list[tuple[int, float, str | None, str]]:
-        """What a search decided last, newest first: number, time, whose event it was, and why."""
+        """The last decisions of a search, newest first: number, time, request id, reason."""
         rows = self._connection.execute(
             "SELECT number, time, event, sentence FROM search_step "
             "WHERE experiment_id=? AND sentence<>'' ORDER BY number DESC LIMIT ?",
@@ -318,7 +318,7 @@ class Tables:
     def checkpoints(
         self, wanted: CheckpointFilter, limit: int, offset: int
     ) -> tuple[int, list[tuple[Checkpoint, float | None]]]:
-        """How many checkpoints fit; a page, newest first, each with its searcher's metric."""
+        """The number of matching checkpoints, and a page, newest first, with searcher metrics."""
         where = wanted.where()
         (total,) = self._connection.execute(
             f"SELECT count(*) FROM checkpoint {where}", where.parameters
@@ -351,5 +351,5 @@ class Tables:
 
 
 def _parsed(texts: Iterable[str]) -> list[dict[str, Any]]:
-    parsed: list[dict[str, Any]] = json.loads(f"[{','.join(texts)}]")  # at once: a third faster
+    parsed: list[dict[str, Any]] = json.loads(f"[{','.join(texts)}]")  # all at once: a third faster
     return parsed

@@ -11,7 +11,7 @@ from determined.store._connection import FILE_NAME, as_store_error, open_read_on
 
 
 def check(home: Path) -> list[str]:
-    """What is wrong with the store, in sentences; nothing if it is whole."""
+    """Return what is wrong with the store, in sentences; nothing if it is intact."""
     try:
         connection = open_read_only(home)
     except StoreError as error:

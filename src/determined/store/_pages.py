@@ -1,4 +1,4 @@
-"""Lists with filters, an order and pages that stay put while rows are added."""
+"""Lists with filters, an order, and pages that stay stable while rows are added."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CHECKPOINT_ORDERS = {
 
 @dataclass(frozen=True)
 class Order:
-    """By which column a list is sorted; rows without a value come last either way."""
+    """The column to sort by; rows without a value come last in either direction."""
 
     by: str = "id"
     descending: bool = False
@@ -61,7 +61,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """Some rows of a list, and the cursor for those behind them (None at the end)."""
+    """Some rows of a list, and the cursor for the next page (None at the end)."""
 
     rows: list[T]
     next: Cursor | None
@@ -69,7 +69,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True)
 class ExperimentFilter:
-    """Which experiments to list; what is not given does not matter."""
+    """Which experiments to list; criteria that are not set are ignored."""
 
     ids: Sequence[int] | None = None
     states: Sequence[str] | None = None
@@ -100,7 +100,7 @@ class ExperimentFilter:
 
 @dataclass(frozen=True)
 class TrialFilter:
-    """Which trials to list; what is not given does not matter."""
+    """Which trials to list; criteria that are not set are ignored."""
 
     ids: Sequence[int] | None = None
     experiment_id: int | None = None
@@ -117,7 +117,7 @@ class TrialFilter:
 
 @dataclass(frozen=True)
 class CheckpointFilter:
-    """Which checkpoints to list; what is not given does not matter."""
+    """Which checkpoints to list; criteria that are not set are ignored."""
 
     experiment_id: int | None = None
     trial_id: int | None = None
@@ -133,7 +133,7 @@ class CheckpointFilter:
 
 
 class Where:
-    """Conditions that all must hold, and their parameters."""
+    """Conditions joined with AND, and their parameters."""
 
     def __init__(self) -> None:
         self._conditions: list[str] = []
@@ -167,7 +167,7 @@ def read_page(
     limit: int | None,
     after: Cursor | None,
 ) -> Page[T]:
-    """One page; the key of the last row, not a number of rows to skip, leads to the next."""
+    """Read one page; the cursor is the key of the last row, not a number of rows to skip."""
     if order.by not in orders:
         raise ValueError(f"Sort by one of {', '.join(orders)}, got {order.by!r}.")
     key = orders[order.by]

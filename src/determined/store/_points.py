@@ -27,7 +27,7 @@ class Points(NamedTuple):
     values: np.ndarray
 
     def where(self, mask: np.ndarray) -> Points:
-        """The points for which `mask` is true."""
+        """The points where `mask` is true."""
         return Points(self.steps[mask], self.times[mask], self.values[mask])
 
 
@@ -46,12 +46,12 @@ class Buckets(NamedTuple):
     nans: np.ndarray
 
     def where(self, mask: np.ndarray) -> Buckets:
-        """The buckets for which `mask` is true."""
+        """The buckets where `mask` is true."""
         return Buckets(*(column[mask] for column in self))
 
 
 def pack_points(points: Points) -> bytes:
-    """The columns, one behind the other."""
+    """The columns as bytes, one after the other."""
     return b"".join(column.tobytes() for column in points)
 
 
@@ -68,7 +68,7 @@ def unpack_points(data: bytes) -> Points:
 
 
 def pack_chunk(points: Points) -> bytes:
-    """The points of a chunk, compressed: steps and times take hardly any room then."""
+    """The points of a chunk, compressed: steps and times then take hardly any space."""
     return zlib.compress(pack_points(points), 1)
 
 
@@ -78,7 +78,7 @@ def unpack_chunk(data: bytes) -> Points:
 
 
 def pack_buckets(buckets: Buckets) -> bytes:
-    """The buckets, one behind the other, so that rows of them can be joined as bytes."""
+    """The buckets as bytes, one after the other, so that rows can be concatenated."""
     import numpy as np
 
     table = np.empty(len(buckets.counts), _bucket_type())
@@ -147,7 +147,7 @@ def pyramid(points: Points) -> dict[int, Buckets]:
 
 
 def merge(buckets: Buckets, starts: np.ndarray) -> Buckets:
-    """Merge neighbours: a bucket of the result begins at each of `starts`."""
+    """Merge neighboring buckets: a merged one begins at each of `starts`."""
     import numpy as np
 
     if len(starts) == 0:

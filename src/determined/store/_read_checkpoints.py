@@ -1,4 +1,4 @@
-"""Questions on checkpoints: which there are, how good, which may go."""
+"""Queries on checkpoints: which there are, how good they are, which may be deleted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from determined.store._summary import type_of
 
 
 class CheckpointQuestions(Connected):
-    """What the store knows of checkpoints and their deletion."""
+    """Queries on checkpoints and their deletion."""
 
     def checkpoint(self, uuid: str) -> Checkpoint | None:
         """A checkpoint, None if it is unknown."""
@@ -54,7 +54,7 @@ class CheckpointQuestions(Connected):
 
         Args:
             where: which checkpoints.
-            metric: whose value rates them; by default the searcher's metric of their experiment.
+            metric: the metric that rates them; by default their experiment's searcher metric.
         """
         condition = where.where()
         sql = (
@@ -74,9 +74,9 @@ class CheckpointQuestions(Connected):
         return rated
 
     def garbage(self, experiment_id: int, policy: Retention) -> list[RatedCheckpoint]:
-        """The checkpoints of an experiment that its policy and nothing else keeps from going.
+        """The checkpoints of an experiment that its retention policy does not keep.
 
-        Never among them: registered ones, warm starts, and those that a trial would resume from.
+        They never include registered ones, warm starts, and those that a trial would resume from.
         """
         experiment = EXPERIMENTS.find(self._connection, "id=?", experiment_id)
         if experiment is None:
@@ -110,11 +110,11 @@ class CheckpointQuestions(Connected):
         return frozenset(uuid for (uuid,) in rows if uuid is not None)
 
     def deletion(self, uuid: str) -> Deletion | None:
-        """What of a checkpoint is still to be deleted, None if nothing is."""
+        """The pending deletion of a checkpoint, None if there is none."""
         return DELETIONS.find(self._connection, "uuid=?", uuid)
 
     def is_deleting(self, experiment_id: int) -> bool:
-        """Whether files of an experiment's checkpoints are still to be deleted."""
+        """Whether an experiment has pending deletions of checkpoint files."""
         query = (
             "SELECT 1 FROM deletion d JOIN checkpoint c ON c.uuid=d.uuid "
             "WHERE c.experiment_id=? AND d.failure='' LIMIT 1"

@@ -17,7 +17,7 @@ from determined.store._connection import FILE_NAME, is_outdated, open_read_only
 
 
 class _Held:
-    """A connection that is closed when nobody holds it: its thread ended, or the reader closed."""
+    """A connection that is closed when its thread ends or the reader is closed."""
 
     def __init__(self, connection: sqlite3.Connection, file: int | None) -> None:
         self.connection = connection
@@ -34,7 +34,7 @@ class _Held:
 
 
 class Connected:
-    """Read-only connections to the store of a home, one for each thread that asks."""
+    """Read-only connections to the store of a home, one per thread."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -89,7 +89,7 @@ class Connected:
         return self._held().data_version()
 
     def version_probe(self) -> Callable[[], int]:
-        """A question like `data_version` for all threads, of which one at a time may ask it."""
+        """A query like `data_version` that any thread may run, one at a time."""
         held = self._open()
 
         def probe() -> int:

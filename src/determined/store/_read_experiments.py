@@ -1,4 +1,4 @@
-"""Questions on experiments, trials, runs and searches."""
+"""Queries on experiments, trials, runs and searches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from determined.store._rows import read_searcher_state
 
 
 class ExperimentQuestions(Connected):
-    """What the store knows of experiments, their trials and the searcher."""
+    """Queries on experiments, their trials and the searcher."""
 
     def experiment(self, experiment_id: int) -> Experiment | None:
         """An experiment, None if there is no such id."""
@@ -68,17 +68,17 @@ class ExperimentQuestions(Connected):
         return RUNS.select(self._connection, "WHERE trial_id=? ORDER BY run_id", trial_id)
 
     def journal_offset(self, path: str) -> int | None:
-        """How far a journal was read; None if it is not known."""
+        """How far a journal was read; None if it is unknown."""
         row = self._connection.execute("SELECT offset FROM journal WHERE path=?", (path,))
         found = row.fetchone()
         return None if found is None else int(found[0])
 
     def unfinished_runs(self) -> list[Run]:
-        """The runs of all trials whose end is not recorded."""
+        """The runs of all trials that have no recorded end."""
         return RUNS.select(self._connection, "WHERE ended IS NULL ORDER BY trial_id, run_id")
 
     def has_kept_runs(self) -> bool:
-        """Whether a run that the supervisor started is not over: somebody must see to its end."""
+        """Whether a run that the supervisor started is unfinished and must be watched."""
         query = (
             "SELECT 1 FROM run JOIN trial ON trial.id=run.trial_id "
             "JOIN experiment ON experiment.id=trial.experiment_id "
@@ -87,14 +87,14 @@ class ExperimentQuestions(Connected):
         return self._connection.execute(query).fetchone() is not None
 
     def count_experiments(self, states: Sequence[str]) -> int:
-        """How many experiments are in one of the states."""
+        """The number of experiments in one of the states."""
         where = Where()
         where.among("state", states)
         sql = f"SELECT count(*) FROM experiment {where}"
         return int(self._connection.execute(sql, where.parameters).fetchone()[0])
 
     def search_steps(self, experiment_id: int, after: int = 0) -> list[SearchStep]:
-        """What the searcher was told and decided, from a number on."""
+        """The searcher's events and decisions, from a number on."""
         where = "WHERE experiment_id=? AND number>? AND actions<>'null' ORDER BY number"
         return SEARCH_STEPS.select(self._connection, where, experiment_id, after)
 

@@ -1,4 +1,4 @@
-"""Questions on metrics: reports, summaries, curves, the profiler's samples."""
+"""Queries on metrics: reports, summaries, curves, the profiler's samples."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class MetricQuestions(Connected):
     def iter_metrics(
         self, trial_id: int, group: str | None = None, *, archived: bool = False
     ) -> Iterator[Report]:
-        """Give back what was reported, by step; with `archived` also what was rolled back.
+        """Yield reports by step; with `archived`, also those that were rolled back.
 
-        Reports are read page by page: a statement that stays open would keep this thread from
-        seeing anything newer, such as the answer to a command.
+        Reports are read page by page: a statement left open would keep this thread from seeing
+        anything newer, such as the answer to a command.
         """
         key = "steps, run_id" if group is not None else "id"
         last: tuple[int, ...] = ()
@@ -74,7 +74,7 @@ class MetricQuestions(Connected):
         return groups
 
     def metric_names(self, experiment_id: int) -> list[tuple[str, str]]:
-        """The groups and names of all metrics that trials of an experiment reported."""
+        """The groups and names of all metrics reported by an experiment's trials."""
         rows = self._connection.execute(
             "SELECT DISTINCT s.grp, s.name FROM trial t JOIN summary s ON s.trial_id=t.id "
             "WHERE t.experiment_id=? ORDER BY 1, 2",
@@ -90,15 +90,15 @@ class MetricQuestions(Connected):
         high: float | None = None,
         pixels: int = 2000,
     ) -> list[Curve]:
-        """Curves for a chart of `pixels` columns; rolled back points are left out.
+        """Curves for a chart of `pixels` columns; points that were rolled back are left out.
 
         Args:
             keys: which metrics of which trials.
             x: `steps`, `time`, `relative` (seconds since the trial started), or the name of a
                 metric of the same group, such as `epochs`, or the group and name of any metric.
-            low: only what has at least this x.
-            high: only what has at most this x.
-            pixels: about how many buckets to return; fewer points than that come exactly.
+            low: the smallest x to include.
+            high: the largest x to include.
+            pixels: about how many buckets to return; if there are fewer points, they are exact.
         """
         from determined.store._curves import read_curve
 

@@ -1,4 +1,4 @@
-"""Questions on what people name: workspaces, projects, models and their versions."""
+"""Queries on things that users name: workspaces, projects, models and their versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from determined.store._records import (
 
 
 class NamedQuestions(Connected):
-    """What the store knows of workspaces, projects and the model registry."""
+    """Queries on workspaces, projects and the model registry."""
 
     def workspaces(self) -> list[Workspace]:
         """All workspaces."""
@@ -31,7 +31,7 @@ class NamedQuestions(Connected):
         return PROJECTS.select(self._connection, f"{where} ORDER BY id", *where.parameters)
 
     def experiments_per_project(self) -> dict[int, tuple[int, int]]:
-        """How many experiments each project has, and how many of them are not over."""
+        """The number of experiments of each project, and how many are unfinished."""
         over = ",".join("?" * len(OVER_STATES))
         sql = (
             f"SELECT project_id, count(*), sum(state NOT IN ({over})) FROM experiment "

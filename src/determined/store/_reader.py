@@ -1,4 +1,4 @@
-"""Questions to the store, for doors and dashboards; nothing here can write or block the writer."""
+"""Queries of the store for clients and dashboards; they cannot write or block the writer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Reader(ExperimentQuestions, MetricQuestions, CheckpointQuestions, NamedQuestions):
-    """Reads the store of a home; may be shared by threads, each gets its own connection."""
+    """Reads the store of a home; may be shared by threads, each with its own connection."""
 
     @property
     def tables(self) -> Tables:
-        """Lists with totals, any column to sort by and pages by number."""
+        """Lists with totals, sorting by any column, and numbered pages."""
         return Tables(self._connection)
 
     def watch(self) -> ChangeWatch:
@@ -31,13 +31,13 @@ class Reader(ExperimentQuestions, MetricQuestions, CheckpointQuestions, NamedQue
         return ChangeWatch(lambda: self._connection)
 
     def changed_since(self, position: Position) -> Changed:
-        """Whom the reports, events and commands after a position are about."""
+        """The experiments and trials of all reports, events and commands after a position."""
         return since(self._connection, position)
 
     def new_points(
         self, keys: Sequence[CurveKey], after: int, limit: int = 2000
     ) -> tuple[dict[CurveKey, NewPoints], int]:
-        """What curves got after a report, and the report up to which that is all."""
+        """The new points of curves after a report, and the last report that they include."""
         return new_points(self._connection, keys, after, limit)
 
     def command(self, uuid: str) -> Command | None:
@@ -45,7 +45,7 @@ class Reader(ExperimentQuestions, MetricQuestions, CheckpointQuestions, NamedQue
         return COMMANDS.find(self._connection, "uuid=?", uuid)
 
     def has_chores(self) -> bool:
-        """Whether an experiment that is over has something left for the supervisor to do."""
+        """Whether a finished experiment has something left for the supervisor to do."""
         query = (
             "SELECT 1 FROM experiment WHERE gc_is_due "
             f"UNION ALL SELECT 1 FROM experiment WHERE {HAS_CALLS} "
@@ -65,7 +65,7 @@ class Reader(ExperimentQuestions, MetricQuestions, CheckpointQuestions, NamedQue
         after: int = 0,
         limit: int = 1000,
     ) -> list[Event]:
-        """What happened, oldest first, from an id on."""
+        """The events from an id on, oldest first."""
         where = Where()
         where.equal("experiment_id", experiment_id)
         where.equal("trial_id", trial_id)

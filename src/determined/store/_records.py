@@ -1,4 +1,4 @@
-"""What the store holds, as values. Times are seconds since the epoch, states the names of the spec.
+"""The store's records as values. Times are seconds since the epoch; states are their names.
 
 Most records mirror a table, field by field; `_schema.py` has the types and defaults.
 """
@@ -147,7 +147,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class RatedCheckpoint:
-    """A checkpoint and what the validation at its step said; `value` is the searcher's metric."""
+    """A checkpoint and the validation at its step; `value` is the searcher's metric."""
 
     checkpoint: Checkpoint
     metrics: dict[str, Any] | None
@@ -157,7 +157,7 @@ class RatedCheckpoint:
 
 @dataclass(frozen=True)
 class Deletion:
-    """Files of a checkpoint that are to go, or could not be deleted (`failure` says why)."""
+    """Files of a checkpoint to delete, or that could not be deleted (`failure` says why)."""
 
     uuid: str
     globs: list[str]
@@ -175,7 +175,7 @@ class JournalPosition:
 
 @dataclass(frozen=True)
 class SearchStep:
-    """An event that the searcher got, what it decided, and the sentence that explains it."""
+    """An event for the searcher, what it decided, and the sentence that explains it."""
 
     experiment_id: int
     number: int
@@ -240,7 +240,7 @@ class ModelVersion:
 
 @dataclass(frozen=True)
 class Event:
-    """Something worth telling: an alert, a conflict, a restart, a damaged journal."""
+    """Something that users should know: an alert, a conflict, a restart, a damaged journal."""
 
     id: int
     time: float
@@ -255,7 +255,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Command:
-    """What a door asks the supervisor to do; unanswered as long as `answered` is None."""
+    """A request from a client to the supervisor; unanswered while `answered` is None."""
 
     number: int
     uuid: str

@@ -1,4 +1,4 @@
-"""Workspaces, projects and the registry of models: small rows that people name."""
+"""Workspaces, projects and the model registry: small rows that users name."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ T = TypeVar("T")
 
 
 class Registry:
-    """The verbs on named things, within a transaction of the writer."""
+    """Operations on named things, within a transaction of the writer."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def workspace(self, workspace_id: int) -> Workspace:
-        """The workspace of an id."""
+        """The workspace with an id."""
         return _existing(WORKSPACES.find(self._connection, "id=?", workspace_id), "workspace")
 
     def project(self, project_id: int) -> Project:
-        """The project of an id."""
+        """The project with an id."""
         return _existing(PROJECTS.find(self._connection, "id=?", project_id), "project")
 
     def model(self, model_id: int) -> Model:
-        """The model of an id."""
+        """The model with an id."""
         return _existing(MODELS.find(self._connection, "id=?", model_id), "model")
 
     def version(self, version_id: int) -> ModelVersion:
-        """The model version of an id."""
+        """The model version with an id."""
         found = MODEL_VERSIONS.find(self._connection, "id=?", version_id)
         return _existing(found, "model version")
 
@@ -54,11 +54,11 @@ class Registry:
             return self.workspace(WORKSPACES.insert(self._connection, values))
 
     def find_workspace(self, name: str) -> Workspace | None:
-        """The workspace of a name."""
+        """The workspace with a name."""
         return WORKSPACES.find(self._connection, "name=?", name)
 
     def find_project(self, workspace_id: int, name: str) -> Project | None:
-        """The project of a name in a workspace."""
+        """The project with a name in a workspace."""
         return PROJECTS.find(self._connection, "workspace_id=? AND name=?", workspace_id, name)
 
     def update_workspace(self, workspace_id: int, **changes: Any) -> None:
@@ -133,7 +133,7 @@ class Registry:
         self._connection.execute("DELETE FROM model WHERE id=?", (model_id,))
 
     def register_version(self, model_id: int, checkpoint_uuid: str) -> ModelVersion:
-        """Make a whole checkpoint the next version of a model; numbers are never used again."""
+        """Make a complete checkpoint the next version of a model; numbers are never reused."""
         checkpoint = CHECKPOINTS.find(self._connection, "uuid=?", checkpoint_uuid)
         if checkpoint is None or checkpoint.state not in ("COMPLETED", "PARTIALLY_DELETED"):
             state = "does not exist" if checkpoint is None else f"is {checkpoint.state}"

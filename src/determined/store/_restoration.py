@@ -1,4 +1,4 @@
-"""Rebuild a store from what could be read of the old one, and from folders."""
+"""Rebuild a store from the readable rows of the old one, and from folders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from determined.store._trial_tally import update_best
 READ_FROM_JOURNALS = frozenset(
     "report summary series tail chunk pyramid cut sample task_using journal checkpoint".split()  # noqa: SIM905
 )
-"""Tables whose rows stand in the journals of runs, too."""
+"""Tables whose rows are also in the journals of runs."""
 
 _FORGOTTEN = ("report", "summary", "series", "cut", "sample", "task_using", "journal")
 _EVENTS_OF_JOURNALS = ("conflict", "late", "alert", "unknown_record")
@@ -42,16 +42,16 @@ _NOTHING_REPORTED = {
 
 
 class Restoration:
-    """The verbs of whoever rebuilds a store, within a transaction."""
+    """Operations to rebuild a store, within a transaction."""
 
     def __init__(self, connection: sqlite3.Connection, ingest: Ingest) -> None:
         self._connection = connection
         self._ingest = ingest
 
     def salvage(self, damaged: Path) -> dict[str, str]:
-        """Copy every row of an old store that can be read; return what went wrong, by table.
+        """Copy every readable row of an old store; return what went wrong, by table.
 
-        Folders may tell of what is missing; `drop_orphans` must follow in this transaction.
+        Missing rows may be restored from folders; `drop_orphans` must follow in this transaction.
         """
         self._connection.execute("PRAGMA defer_foreign_keys=ON")
         return salvage(self._connection, damaged)
@@ -65,7 +65,7 @@ class Restoration:
         return RUNS.select(self._connection, "WHERE trial_id=? ORDER BY run_id", trial_id)
 
     def steps(self, experiment_id: int) -> list[SearchStep]:
-        """What the search was told, also what it has not heard."""
+        """The events of the search, including those it has not processed yet."""
         where = "WHERE experiment_id=? ORDER BY number"
         return SEARCH_STEPS.select(self._connection, where, experiment_id)
 
@@ -90,12 +90,12 @@ class Restoration:
         )
 
     def offset(self, path: str) -> int | None:
-        """How far a journal was read; None if that is not known."""
+        """How far a journal was read; None if that is unknown."""
         found = JOURNALS.find(self._connection, "path=?", path)
         return None if found is None else found.offset
 
     def forget_reports(self, trial_id: int) -> None:
-        """Drop all that came from the journals of a trial, but for records of checkpoints."""
+        """Drop everything that came from a trial's journals, except records of checkpoints."""
         for table in _FORGOTTEN:
             self._connection.execute(f"DELETE FROM {table} WHERE trial_id=?", (trial_id,))
         marks = ",".join("?" * len(_EVENTS_OF_JOURNALS))
@@ -107,13 +107,13 @@ class Restoration:
         TRIALS.update(self._connection, "id=?", [trial_id], _NOTHING_REPORTED)
 
     def begin_run(self, run: Run) -> None:
-        """The reports of a run come next: they go before those of older runs."""
+        """Start reading the reports of a run: they take precedence over those of older runs."""
         self._ingest.forget_trial(run.trial_id)
         TRIALS.update(self._connection, "id=?", [run.trial_id], {"run_id": run.run_id})
         self._ingest.roll_back(run.trial_id, run.run_id, run.steps_completed)
 
     def read(self, path: str, run: Run, records: Iterable[Record], offset: int) -> None:
-        """Write what a journal says up to `offset`."""
+        """Write a journal's records up to `offset`."""
         self._ingest.apply(run.trial_id, run.run_id, records)
         values = (path, run.trial_id, run.run_id, offset)
         self._connection.execute(
@@ -122,7 +122,7 @@ class Restoration:
         )
 
     def finish(self, newest_experiment: int, newest_trial: int) -> None:
-        """Bring counts in line, and let new ids begin behind all that folders have."""
+        """Correct the counts, and let new ids start after all ids that folders have."""
         self._ingest.flush()
         self._ingest.forget()
         raise_sequence(self._connection, "experiment", newest_experiment)
@@ -142,7 +142,7 @@ class Restoration:
             update_best(self._connection, experiment.id, experiment.smaller_is_better)
 
     def drop_orphans(self) -> int:
-        """Leave out rows that name what is not there; return how many."""
+        """Drop rows that refer to missing rows; return how many."""
         query = "SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite_%'"
         tables = [name for (name,) in self._connection.execute(query)]
         dropped = 0

@@ -1,6 +1,6 @@
-"""Between rows and records: a record is a frozen dataclass whose fields are the columns.
+"""Convert between rows and records: a record is a frozen dataclass whose fields are the columns.
 
-Dictionaries and lists stand in their column as JSON.
+Dictionaries and lists are stored as JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Table(Generic[T]):
-    """One table and the record that a row of it becomes."""
+    """One table and the record type of its rows."""
 
     def __init__(self, name: str, record: type[T]) -> None:
         self.name = name
@@ -31,7 +31,7 @@ class Table(Generic[T]):
         self._decoders = [(i, decode) for i, decode in enumerate(decoders) if decode is not None]
 
     def record(self, row: Sequence[Any]) -> T:
-        """The record of a row that was selected with `columns`."""
+        """The record of a row selected with `columns`."""
         values = list(row)
         for position, decode in self._decoders:
             if values[position] is not None:
@@ -39,7 +39,7 @@ class Table(Generic[T]):
         return self._record(*values)
 
     def is_readable(self, values: Mapping[str, Any]) -> bool:
-        """Whether all that stands as JSON in a row can be read as such."""
+        """Whether all JSON in a row can be parsed."""
         try:
             for name in self._json & values.keys():
                 if values[name] is not None:
@@ -55,7 +55,7 @@ class Table(Generic[T]):
         return None if row is None else self.record(row)
 
     def select(self, connection: sqlite3.Connection, rest: str, *parameters: Any) -> list[T]:
-        """The records that `rest` (WHERE, ORDER BY, LIMIT) leaves."""
+        """The records selected by `rest` (WHERE, ORDER BY, LIMIT)."""
         sql = f"SELECT {self.columns} FROM {self.name} {rest}"
         return [self.record(row) for row in connection.execute(sql, parameters)]
 
@@ -72,7 +72,7 @@ class Table(Generic[T]):
         key: Iterable[Any],
         values: Mapping[str, Any],
     ) -> bool:
-        """Set columns of the rows that fit; False if there are none."""
+        """Set columns of the matching rows; False if there are none."""
         names = self._known(values)
         sql = f"UPDATE {self.name} SET {', '.join(f'{n}=?' for n in names)} WHERE {where}"
         return connection.execute(sql, [*self._encoded(names, values), *key]).rowcount > 0

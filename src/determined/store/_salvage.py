@@ -1,4 +1,4 @@
-"""What can still be read of a damaged store, row by row, into a new one."""
+"""Copy what can still be read of a damaged store, row by row, into a new one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _WITH_FIRST_ROWS = ("project", "workspace")
 
 
 def set_aside(home: Path) -> Path | None:
-    """Move the store away, in whatever state it is; return where it is, None if there is none.
+    """Move the store aside, whatever its state; return its new path, None if there is none.
 
-    Safe to repeat: where the last attempt got no further, the store that it moved is found.
+    Safe to repeat: if an earlier attempt was interrupted, the store that it moved is found.
     """
     store = home / FILE_NAME
     if store.exists():
@@ -32,7 +32,7 @@ def set_aside(home: Path) -> Path | None:
         if found is None:
             return None
         aside = found
-    for suffix in _FILES:  # without the store itself, what is left beside it misleads nobody
+    for suffix in _FILES:  # without the store itself, the files left beside it do no harm
         with contextlib.suppress(FileNotFoundError):
             store.with_name(FILE_NAME + suffix).rename(aside.with_name(aside.name + suffix))
     return aside
@@ -44,9 +44,9 @@ def _unused(path: Path) -> Path:
 
 
 def salvage(new: sqlite3.Connection, damaged: Path) -> dict[str, str]:
-    """Copy every row that can be read; return what went wrong, by table.
+    """Copy every readable row; return what went wrong, by table.
 
-    Each table is read from both of its ends, so that one bad page costs what stands on it.
+    Each table is read from both ends, so that a bad page costs only the rows on it.
     """
     wrong: dict[str, str] = {}
     for table in _WITH_FIRST_ROWS:
@@ -72,7 +72,7 @@ def salvage(new: sqlite3.Connection, damaged: Path) -> dict[str, str]:
 
 
 def raise_sequence(connection: sqlite3.Connection, table: str, number: int) -> None:
-    """See that ids of a table go on behind a number, at least."""
+    """Ensure that new ids of a table start after a number, at least."""
     changed = connection.execute(
         "UPDATE sqlite_sequence SET seq=max(seq, ?) WHERE name=?", (number, table)
     ).rowcount
@@ -114,7 +114,7 @@ def _key(connection: sqlite3.Connection, table: str) -> list[str]:
 def _readable(
     old: sqlite3.Connection, table: str, columns: list[str], select: str
 ) -> Iterator[tuple[object, ...]]:
-    """Rows whose values can be understood: damage may leave a row that is none."""
+    """Rows whose values can be read: damage may leave invalid rows."""
     known = BY_NAME.get(table)
     for row in old.execute(select):
         if known is None or known.is_readable(dict(zip(columns, row, strict=True))):

@@ -1,7 +1,7 @@
 """The tables of the store, version by version.
 
-A released version is never edited: a change is a new entry at the end of MIGRATIONS. The number
-of entries that a store has been through is its version (`PRAGMA user_version`).
+A released version is never edited: a change is a new entry at the end of MIGRATIONS. The version
+of a store (`PRAGMA user_version`) is the number of entries that were applied to it.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ UPDATE model SET last_version=
   (SELECT coalesce(max(number), 0) FROM model_version v WHERE v.model_id=model.id);
 """
 
-# What every tick and every door asks for must not take longer with each experiment that is over.
+# Queries of every tick and every client must not slow down with each finished experiment.
 _VERSION_3 = """
 CREATE INDEX experiment_unfinished ON experiment(id) WHERE ended IS NULL;
 CREATE INDEX experiment_with_calls ON experiment(id) WHERE instr(environment, '"calls"');

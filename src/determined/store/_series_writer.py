@@ -1,4 +1,4 @@
-"""Points on their way into the store: a tail per series, sealed into chunks with a pyramid."""
+"""Write points to the store: a tail per series, sealed into chunks with a pyramid."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ class SeriesWriter:
         pending.values += array("d", values)
 
     def flush(self) -> None:
-        """Write what was added; call it before the commit."""
+        """Write what was added; call this before the commit."""
         for key, pending in self._pending.items():
             self._write(self._tail(key), pending)
         self._pending.clear()
 
     def forget(self) -> None:
-        """Drop what is remembered of the tables: a transaction failed, or too much piled up."""
+        """Drop the cache of the tables: a transaction failed, or the cache grew too large."""
         self._pending.clear()
         self._tails.clear()
 
     @property
     def num_remembered(self) -> int:
-        """How many series are remembered between transactions."""
+        """The number of series cached between transactions."""
         return len(self._tails)
 
     def _tail(self, key: SeriesKey) -> _Tail:
@@ -124,7 +124,7 @@ class SeriesWriter:
         tail.next_row += 1
 
     def _seal(self, tail: _Tail, data: bytes) -> None:
-        """Make whole chunks of the tail and `data`; what is left becomes one row of the tail."""
+        """Make full chunks of the tail and `data`; the rest becomes one row of the tail."""
         from determined.store._points import Points, join_points, pack_points, unpack_points
 
         execute = self._connection.execute

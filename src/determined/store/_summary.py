@@ -16,7 +16,7 @@ _INT64 = range(-(2**63), 2**63)
 class Summary:
     """Statistics of one metric; those of numbers are None for every other type.
 
-    NaN counts as a number: it shows in `sum` and `mean`, while `min` and `max` pass over it.
+    NaN counts as a number: it propagates to `sum` and `mean`, while `min` and `max` ignore it.
     """
 
     type: str
@@ -40,7 +40,7 @@ class Summary:
         return cls(kind, value, 1, value, value, value)
 
     def with_values(self, values: Sequence[Any]) -> Summary:
-        """The summary with many values more, in their order."""
+        """The summary with more values added, in order."""
         if self.count is None or self.sum is None or set(map(type, values)) != {float}:
             return functools.reduce(Summary.with_value, values, self)
         total = sum(values)
@@ -56,7 +56,7 @@ class Summary:
         )
 
     def with_value(self, value: Any) -> Summary:
-        """The summary with one value more; another type than before makes it a string."""
+        """The summary with one more value; a value of a different type makes it a string."""
         if type_of(value) != self.type:
             return Summary("string", value)
         if self.count is None or self.sum is None:
@@ -87,7 +87,7 @@ def type_of(value: Any) -> str:
 
 
 def better(values: Iterable[tuple[int, Any]], smaller_is_better: bool) -> tuple[float, int] | None:
-    """The best number and its step; the first of equals, NaN and other types left out."""
+    """The best number and its step; the first of equals, without NaN and other types."""
     best: tuple[float, int] | None = None
     for steps, value in values:
         if type_of(value) != "number" or math.isnan(value):

@@ -1,4 +1,4 @@
-"""Which rows of a table, and in which order, in SQL."""
+"""The filters and orders of tables, as SQL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRIAL_TABLE_ORDERS = TRIAL_ORDERS | {
     "steps": "trial.total_batches",
     "progress": "trial.progress",
 }
-# The last value as a number that can be sorted; it stands there as JSON.
+# The last value, which is stored as JSON, as a number that can be sorted.
 _LAST = (
     "CASE WHEN s.type<>'number' OR s.last='NaN' THEN NULL WHEN s.last='Infinity' THEN 9e999 "
     "WHEN s.last='-Infinity' THEN -9e999 ELSE CAST(s.last AS REAL) END"
@@ -33,7 +33,7 @@ _LAST = (
 
 @dataclass(frozen=True)
 class TableFilter(ExperimentFilter):
-    """Which experiments to show; RUNNING and QUEUED are states, too."""
+    """Which experiments to show; RUNNING and QUEUED count as states too."""
 
     search: str | None = None
     unmanaged: bool | None = None
@@ -68,7 +68,7 @@ RUNNING_EXPERIMENTS = f"SELECT experiment_id FROM trial WHERE id IN ({RUNNING_TR
 
 
 def among_states(where: Where, table: str, running: str, states: Sequence[str]) -> None:
-    """Add the condition that a row is in one of the states, as they are shown."""
+    """Add the condition that a row is in one of the displayed states."""
     parts = [f"{table}.state IN ({','.join('?' * len(states))})"]
     if RUNNING in states:
         parts.append(f"({table}.state='ACTIVE' AND {table}.id IN ({running}))")
@@ -92,7 +92,7 @@ class Slice:
 
 
 def sort_key(sort: str, orders: dict[str, str], trial: str) -> tuple[str, list[Any]]:
-    """What to sort by, in SQL: a column, or a value of the trial that the row stands for."""
+    """The sort key as SQL: a column, or a value of the trial that the row represents."""
     family, _, name = sort.partition(":")
     if family == "hparam":
         path = hparam_path(name)
@@ -111,6 +111,6 @@ def sort_key(sort: str, orders: dict[str, str], trial: str) -> tuple[str, list[A
 
 
 def hparam_path(name: str) -> str:
-    """The path of a hyperparameter, whose groups are told apart by dots, for SQLite's JSON."""
+    """The path of a hyperparameter, with groups separated by dots, for SQLite's JSON."""
     parts = name.replace('"', "").replace("\\", "").split(".")
     return "$" + "".join(f'."{part}"' for part in parts)

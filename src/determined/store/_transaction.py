@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 
 class Transaction:
-    """The verbs of the one writer. All of it happens, or nothing.
+    """The operations of the single writer, which are committed together or not at all.
 
-    Everything but `read_journal` and `note` decides or answers something and needs a durable
-    transaction: the commit must be on disk before anybody acts on it.
+    Everything except `read_journal` and `note` decides or answers something and needs a durable
+    transaction: the commit must be on disk before anyone acts on it.
     """
 
     def __init__(self, connection: sqlite3.Connection, ingest: Ingest, is_durable: bool) -> None:
@@ -63,13 +63,13 @@ class Transaction:
 
     @property
     def deletions(self) -> Deletions:
-        """Checkpoints that are to lose files."""
+        """Deletions of checkpoint files."""
         self._decide()
         return Deletions(self._connection)
 
     @property
     def restoration(self) -> Restoration:
-        """What only a rebuild does."""
+        """Operations for rebuilding the store."""
         self._decide()
         return Restoration(self._connection, self._ingest)
 
@@ -78,9 +78,9 @@ class Transaction:
     def read_journal(
         self, path: str, trial_id: int, run_id: int, records: Iterable[Record], offset: int
     ) -> list[Heard]:
-        """Write what a journal says up to `offset`; return what may call for a decision.
+        """Write a journal's records up to `offset`; return those that may call for a decision.
 
-        Reading goes on at `offset` after any crash, so that no record counts twice.
+        After a crash, reading continues at `offset`, so no record counts twice.
         """
         heard = self._ingest.apply(trial_id, run_id, records)
         if heard:
@@ -93,11 +93,11 @@ class Transaction:
         return heard
 
     def journal(self, path: str) -> JournalPosition | None:
-        """How far a journal was read, and whose it is; None if it is not known."""
+        """How far a journal was read, and its run; None if it is unknown."""
         return JOURNALS.find(self._connection, "path=?", path)
 
     def set_damage(self, path: str, damage: str) -> None:
-        """Note what stands at the end of a journal, or in its middle."""
+        """Record damage at the end or in the middle of a journal."""
         self._connection.execute("UPDATE journal SET damage=? WHERE path=?", (damage, path))
 
     def note(
@@ -111,7 +111,7 @@ class Transaction:
         run_id: int | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
-        """Add an event to the history that people read."""
+        """Add an event to the history that users read."""
         values = {
             "time": time.time(),
             "kind": kind,
@@ -127,7 +127,7 @@ class Transaction:
     # Commands
 
     def unanswered(self) -> list[Command]:
-        """The commands that wait, in the order in which they were given."""
+        """The unanswered commands, in the order in which they were sent."""
         return COMMANDS.select(self._connection, "WHERE answered IS NULL ORDER BY number")
 
     def command(self, uuid: str) -> Command | None:
@@ -135,7 +135,7 @@ class Transaction:
         return COMMANDS.find(self._connection, "uuid=?", uuid)
 
     def answer(self, uuid: str, is_ok: bool, answer: dict[str, Any]) -> None:
-        """Answer a command, together with the state that it brought about."""
+        """Answer a command, with the state that resulted from it."""
         self._decide()
         values = {"answered": time.time(), "is_ok": is_ok, "answer": answer}
         if not COMMANDS.update(self._connection, "uuid=? AND answered IS NULL", [uuid], values):
@@ -144,14 +144,14 @@ class Transaction:
     # Experiments and the search
 
     def create_experiment(self, new: NewExperiment) -> Experiment:
-        """Add an experiment; its id counts from 1 and is never used again."""
+        """Add an experiment; ids count from 1 and are never reused."""
         self._decide()
         values = _fields(new) | {"created": time.time()}
         return self.experiment(EXPERIMENTS.insert(self._connection, values))
 
     @property
     def last_experiment_id(self) -> int:
-        """The id that was given last, also if that experiment is deleted; 0 if none was."""
+        """The last id assigned, even if that experiment was deleted; 0 if there is none."""
         query = "SELECT seq FROM sqlite_sequence WHERE name='experiment'"
         row = self._connection.execute(query).fetchone()
         return int(row[0]) if row else 0
@@ -174,30 +174,30 @@ class Transaction:
             )
 
     def find_external_experiment(self, external_id: str) -> Experiment | None:
-        """The experiment that somebody else's id stands for."""
+        """The experiment with an external id."""
         return EXPERIMENTS.find(self._connection, "external_id=?", external_id)
 
     def find_external_trial(self, experiment_id: int, external_id: str) -> Trial | None:
-        """The trial of an experiment that somebody else's id stands for."""
+        """The trial of an experiment with an external id."""
         self._ingest.flush()
         where = "experiment_id=? AND external_id=?"
         return TRIALS.find(self._connection, where, experiment_id, external_id)
 
     def find_tracked_trial(self, run_id: str | None) -> Trial | None:
-        """The newest trial of a script that names its run so and has no ids of its own."""
+        """The newest trial of a tracked run; experiments with external ids are left out."""
         self._ingest.flush()
         among = "SELECT id FROM experiment WHERE unmanaged=1 AND external_id IS NULL"
         where = f"external_id=? AND experiment_id IN ({among}) ORDER BY id DESC"
         return TRIALS.find(self._connection, where, run_id)
 
     def unfinished_experiments(self) -> list[Experiment]:
-        """The experiments that are neither over nor deleted, by id."""
+        """The experiments that are neither finished nor deleted, by id."""
         over = ",".join("?" * len(OVER_STATES))
         where = f"WHERE ended IS NULL AND state NOT IN ({over}) AND unmanaged=0 ORDER BY id"
         return EXPERIMENTS.select(self._connection, where, *OVER_STATES)
 
     def with_garbage(self) -> list[int]:
-        """The experiments whose checkpoints are to be collected."""
+        """The experiments whose checkpoints await garbage collection."""
         rows = self._connection.execute("SELECT id FROM experiment WHERE gc_is_due ORDER BY id")
         return [row[0] for row in rows]
 
@@ -206,21 +206,21 @@ class Transaction:
         return EXPERIMENTS.select(self._connection, "WHERE state=? ORDER BY id", state)
 
     def with_calls(self) -> list[Experiment]:
-        """The experiments whose end somebody is still to be told of."""
+        """The experiments with pending calls about their end."""
         return EXPERIMENTS.select(self._connection, f"WHERE {HAS_CALLS} ORDER BY id")
 
     def search_steps(self, experiment_id: int, after: int = 0) -> list[SearchStep]:
-        """What the searcher was told and decided, from a number on."""
+        """The searcher's events and decisions, from a number on."""
         where = "WHERE experiment_id=? AND number>? AND actions<>'null' ORDER BY number"
         return SEARCH_STEPS.select(self._connection, where, experiment_id, after)
 
     def unheard(self, experiment_id: int) -> list[SearchStep]:
-        """The events that wait for the searcher, in their order."""
+        """The events that the searcher has not processed yet, in order."""
         where = "WHERE experiment_id=? AND actions='null' ORDER BY number"
         return SEARCH_STEPS.select(self._connection, where, experiment_id)
 
     def searcher_state(self, experiment_id: int) -> dict[str, Any] | None:
-        """The state that the searcher had after its last event."""
+        """The searcher's state after its last event."""
         return read_searcher_state(self._connection, experiment_id)
 
     def record_search(
@@ -232,10 +232,10 @@ class Transaction:
         sentence: str = "",
         number: int | None = None,
     ) -> int:
-        """Keep an event, what was decided and why; return its number.
+        """Record an event, what was decided and why; return its number.
 
-        With a `state`, the search goes on from it after a restart; else from an older one, with
-        the events since then. With a `number`, it is an event that was kept before as unheard.
+        With a `state`, the search resumes from it after a restart; otherwise from an older one and
+        the events since then. With a `number`, the event was recorded earlier by `keep_unheard`.
         """
         self._decide()
         if number is None:
@@ -252,7 +252,7 @@ class Transaction:
         return number
 
     def keep_unheard(self, experiment_id: int, event: dict[str, Any]) -> int:
-        """Keep an event that the searcher will hear later; return its number."""
+        """Record an event that the searcher will process later; return its number."""
         self._decide()
         return self._add_step(experiment_id, event, None, "")
 
@@ -280,8 +280,8 @@ class Transaction:
     def delete_experiment(self, experiment_id: int, most_trials: int = -1) -> bool:
         """Remove an experiment with its trials, metrics and records of checkpoints.
 
-        With `most_trials`, only so many of the trials, so that others need not wait: False if there
-        are more. The experiment goes with the last of them.
+        With `most_trials`, remove only that many trials, so that others need not wait; False if
+        there are more. The experiment is removed with the last of them.
         """
         self._decide()
         self._ingest.forget()
@@ -297,7 +297,7 @@ class Transaction:
     # Trials and runs
 
     def create_trial(self, new: NewTrial) -> Trial:
-        """Add a trial; the request id links it with the searcher's state."""
+        """Add a trial; the request id links it to the searcher's state."""
         self._decide()
         task_id = f"{new.experiment_id}.{new.request_id}"
         values = _fields(new) | {"task_id": task_id, "created": time.time()}
@@ -308,7 +308,7 @@ class Transaction:
         return self.trial(trial_id)
 
     def trial(self, trial_id: int) -> Trial:
-        """The trial as it is within this transaction, with all that was read so far."""
+        """The trial as it is within this transaction, with everything read so far."""
         self._ingest.flush()
         return _existing(TRIALS.find(self._connection, "id=?", trial_id), "trial", trial_id)
 
@@ -338,10 +338,10 @@ class Transaction:
         from_checkpoint: str | None = None,
         host: str = "",
     ) -> Run:
-        """Add the next run of a trial. Call it when the journals of the last one are drained.
+        """Add the next run of a trial. Call this after the last run's journals are drained.
 
-        What older runs reported beyond `steps_completed` is hidden from now on, so that the best
-        validation which the run is told is one that it can beat.
+        Reports of older runs beyond `steps_completed` are hidden from now on, so that the best
+        validation passed to the run is one that it can beat.
         """
         trial = self.trial(trial_id)
         run_id = trial.run_id + 1
@@ -379,16 +379,16 @@ class Transaction:
         return [folder for (folder,) in self._connection.execute(query, (experiment_id,))]
 
     def seconds_run(self, trial_id: int) -> float:
-        """How long the runs of a trial took that have ended."""
+        """The total time of a trial's finished runs, in seconds."""
         query = "SELECT total(ended - created) FROM run WHERE trial_id=? AND ended IS NOT NULL"
         return float(self._connection.execute(query, (trial_id,)).fetchone()[0])
 
     def unfinished_runs(self) -> list[Run]:
-        """The runs whose end is not recorded."""
+        """The runs that have no recorded end."""
         return RUNS.select(self._connection, "WHERE ended IS NULL ORDER BY trial_id, run_id")
 
     def preempt_run(self, trial_id: int, run_id: int, reason: str) -> None:
-        """Record that a run is to make room for others."""
+        """Record that a run was preempted to make room for others."""
         self._decide()
         values = {"preempted": reason}
         RUNS.update(self._connection, "trial_id=? AND run_id=?", [trial_id, run_id], values)
@@ -408,7 +408,7 @@ class Transaction:
     # Checkpoints
 
     def latest_checkpoint(self, trial_id: int) -> Checkpoint | None:
-        """The whole checkpoint with the most steps: where the next run of the trial goes on."""
+        """The complete checkpoint with the most steps, from which the trial's next run resumes."""
         return CHECKPOINTS.find(
             self._connection,
             "trial_id=? AND state='COMPLETED' ORDER BY steps_completed DESC, report_time DESC",
@@ -420,13 +420,13 @@ class Transaction:
         return CHECKPOINTS.find(self._connection, "uuid=?", uuid)
 
     def adopt_checkpoint(self, trial_id: int, run_id: int, record: Record) -> bool:
-        """Record a checkpoint that was published but not reported; False if it is known."""
+        """Record a checkpoint that was published but not reported; False if already known."""
         self._decide()
         heard = self._ingest.apply(trial_id, run_id, [record])
         return not heard[0].is_repeat
 
     def set_checkpoint_files(self, uuid: str, state: str, resources: dict[str, int]) -> bool:
-        """Note that files of a checkpoint were deleted; the record stays."""
+        """Record that files of a checkpoint were deleted; its record stays."""
         self._decide()
         return set_checkpoint_files(self._connection, uuid, state, resources)
 
@@ -436,7 +436,7 @@ class Transaction:
         CHECKPOINTS.update(self._connection, "uuid=?", [uuid], {"metadata": metadata})
 
     def forget_checkpoint(self, uuid: str) -> None:
-        """Drop the record of a checkpoint that never became whole."""
+        """Drop the record of a checkpoint that was never completed."""
         self._decide()
         found = CHECKPOINTS.find(self._connection, "uuid=?", uuid)
         if found is not None:

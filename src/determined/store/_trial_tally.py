@@ -1,4 +1,4 @@
-"""What follows from a trial's reports: rows, summaries, best and latest validation."""
+"""What is derived from a trial's reports: rows, summaries, best and latest validation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from determined.store._summary import Summary, better, type_of
 
 VALIDATION = "validation"
 
-_Hidden = tuple[int, str, bool]  # run, group, whether the points are those of single batches
+_Hidden = tuple[int, str, bool]  # run, group, whether the points are per batch
 
 
 class TrialTally:
-    """Remembers the running totals of one trial, and writes them once per transaction."""
+    """Keeps the running totals of one trial, and writes them once per transaction."""
 
     def __init__(self, connection: sqlite3.Connection, trial_id: int) -> None:
         self._connection = connection
@@ -45,7 +45,7 @@ class TrialTally:
         self._written: dict[str, Any] = {}
 
     def knows_validation(self, record: journal.Metrics) -> bool:
-        """Whether a validation at this step, with the metric that counts, was reported before."""
+        """Whether a validation with the searcher's metric was already reported at this step."""
         if record.group != VALIDATION:
             return False
         rows = self._connection.execute(
@@ -71,7 +71,7 @@ class TrialTally:
         return found
 
     def insert_report(self, run_id: int, record: journal.Metrics) -> None:
-        """Add a new report as it was made."""
+        """Add a new report."""
         self._connection.execute(
             "INSERT INTO report(trial_id, run_id, grp, steps, time, metrics, batches) "
             "VALUES (?,?,?,?,?,?,?)",
@@ -91,14 +91,14 @@ class TrialTally:
     def replace_report(
         self, report_id: int, metrics: dict[str, Any], batches: journal.BatchColumns | None
     ) -> None:
-        """Write a report again with what a second one added."""
+        """Rewrite a report, merged with a second one for the same step."""
         self._connection.execute(
             "UPDATE report SET metrics=?, batches=coalesce(?, batches) WHERE id=?",
             (json.dumps(metrics), None if batches is None else batches.to_bytes(), report_id),
         )
 
     def count(self, group: str, steps: int, metrics: dict[str, Any]) -> None:
-        """Take new values into the totals."""
+        """Add new values to the totals."""
         for name, value in metrics.items():
             self._new_values.setdefault((group, name), []).append(value)
         self._total = max(self._total, steps)
@@ -110,7 +110,7 @@ class TrialTally:
         self._columns[name] = value
 
     def roll_back(self, run_id: int, limit: Callable[[str, bool], int]) -> None:
-        """Hide what runs older than `run_id` reported beyond the limit of its group."""
+        """Hide reports of runs older than `run_id` beyond the limit of their group."""
         older = self._load_older(run_id)
         hidden = {
             key: limit(key[1], key[2]) for key, last in older.items() if last > limit(*key[1:])
@@ -174,7 +174,7 @@ class TrialTally:
         )
 
     def _recount(self) -> None:
-        """Count the visible reports from the beginning."""
+        """Recompute the totals from all visible reports."""
         self._connection.execute("DELETE FROM summary WHERE trial_id=?", (self.trial_id,))
         self._summaries, self._new_values = {}, {}
         self._total, self._best, self._latest = 0, None, None
@@ -229,7 +229,7 @@ class TrialTally:
 def update_best(
     connection: sqlite3.Connection, experiment_id: int, smaller_is_better: bool
 ) -> None:
-    """Find the best validation of an experiment again, by its index."""
+    """Recompute the best validation of an experiment, using the index."""
     order = "ASC" if smaller_is_better else "DESC"
     best = connection.execute(
         "SELECT best_validation, id FROM trial WHERE experiment_id=? "
@@ -255,7 +255,7 @@ def read_summaries(connection: sqlite3.Connection, trial_id: int) -> dict[tuple[
 
 
 def _stored(number: float | None) -> float | str | None:
-    """SQLite would turn NaN into NULL, and its integers have 64 bits."""
+    """Encode a value: SQLite turns NaN into NULL, and its integers have 64 bits."""
     if number is None:
         return None
     if isinstance(number, int) and not -(2**63) <= number < 2**63:

@@ -1,4 +1,4 @@
-"""The one writer of a home, and the commands that any door may leave for it."""
+"""The single writer of a home, and the commands that any client may send to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PATIENCE_SECONDS = 120.0
 class Writer:
     """Writes the store of a home. There is one at a time; a second one raises StoreError.
 
-    It brings an older store to this version. Use it from one thread.
+    It migrates an older store to this version. Use it from one thread.
     """
 
     def __init__(self, home: Path) -> None:
@@ -54,11 +54,11 @@ class Writer:
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[Transaction]:
-        """All that happens in the `with` block is committed at its end, or nothing of it.
+        """Everything in the `with` block is committed at its end, or nothing is.
 
         Args:
-            durable: return only when the commit is on disk, as every decision needs. Without it a
-                power cut may undo the transaction as a whole; journals are then read again.
+            durable: return only when the commit is on disk, as every decision requires. Without
+                it, a power cut may undo the whole transaction; journals are then read again.
         """
         if durable != self._is_durable:
             mode = "FULL" if durable else "NORMAL"
@@ -85,12 +85,12 @@ class Writer:
         return {position.path: position for position in found}
 
     def has_commands(self) -> bool:
-        """Whether a door waits for an answer."""
+        """Whether a client is waiting for an answer."""
         query = "SELECT 1 FROM command WHERE answered IS NULL LIMIT 1"
         return self._connection.execute(query).fetchone() is not None
 
     def close(self) -> None:
-        """Close the store and let another writer in; does nothing the second time."""
+        """Close the store so that another writer can open it; calling again does nothing."""
         self._connection.close()
         if self._lock is not None:
             os.close(self._lock)
@@ -105,9 +105,9 @@ def send_command(
     sender: str | None = None,
     uuid: str | None = None,
 ) -> str:
-    """Leave a command for the supervisor and return its UUID; any process may.
+    """Queue a command for the supervisor and return its UUID; any process may do this.
 
-    The same UUID is taken once only: after a doubt, send it again.
+    The same UUID is accepted only once: if in doubt, send it again.
     """
     prepare(home)
     identifier = uuid or str(uuids.uuid4())
@@ -136,7 +136,7 @@ def send_command(
 
 
 def _begin_patiently(connection: sqlite3.Connection) -> None:
-    """Wait for our turn: of many who want to write, SQLite may let others go first for long."""
+    """Wait for our turn: among many writers, SQLite may let others go first for a long time."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:

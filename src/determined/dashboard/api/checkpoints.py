@@ -29,7 +29,7 @@ class RegisteredShape(TypedDict):
 
 
 class CheckpointShape(TypedDict):
-    """A checkpoint; `metric` is what the validation at its step said."""
+    """A checkpoint; `metric` is the searcher's metric in the validation at its step."""
 
     uuid: str
     trial_id: int | None
@@ -82,7 +82,7 @@ def checkpoint_shape(
     value: float | None,
     models: dict[int, str],
 ) -> CheckpointShape:
-    """A checkpoint with where it is and what it is registered as."""
+    """A checkpoint with its location and the model versions it is registered as."""
     folder = folder_of(checkpoint, owner)
     section = checkpoint.storage or owner.config.get("checkpoint_storage", {})
     return {
@@ -121,7 +121,7 @@ def download(view: View, uuid: str) -> Response:
 
 
 def _fetched(view: View, checkpoint: Checkpoint) -> Iterator[bytes]:
-    """A checkpoint that is kept elsewhere, by way of a folder of ours."""
+    """A checkpoint from a remote storage, downloaded to a temporary folder first."""
     place = Path(tempfile.mkdtemp(prefix="det-download-"))
     try:
         folder = view.service.download(checkpoint, place / checkpoint.uuid)

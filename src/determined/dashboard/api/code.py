@@ -1,4 +1,4 @@
-"""The code of an experiment, and how it and the configuration differ from another's."""
+"""The code of an experiment, and a diff of code and configuration with another experiment."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def read_start(path: Path, size: int) -> bytes:
 
 
 def as_text(content: bytes) -> str | None:
-    """Bytes as text, None if they are none."""
+    """Decode bytes as text; None if they are binary."""
     if b"\0" in content:
         return None
     try:
@@ -169,7 +169,7 @@ def as_text(content: bytes) -> str | None:
 
 
 def unified(left: str, right: str, left_name: str, right_name: str) -> str:
-    """A unified difference of two texts."""
+    """A unified diff of two texts."""
     lines = difflib.unified_diff(
         left.splitlines(), right.splitlines(), left_name, right_name, lineterm=""
     )

@@ -1,4 +1,4 @@
-"""Trials side by side, over any experiments: what differs."""
+"""Trials of any experiments side by side, and how they differ."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CompareShape(TypedDict):
 
 @routes.get("/compare", trials=Parameter(Many(ID, _MOST_TRIALS, least=1), is_required=True))
 def compare(view: View, trials: list[int]) -> CompareShape:
-    """Trials, what differs between them, and the metrics that they have."""
+    """Trials, the differences between them, and their metrics."""
     records = [view.trial(number) for number in dict.fromkeys(trials)]
     owners = {r.experiment_id: view.experiment(r.experiment_id) for r in records}
     shapes = [
@@ -66,7 +66,7 @@ def compare(view: View, trials: list[int]) -> CompareShape:
 
 
 def _config(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration in one level, without what has a table of its own."""
+    """A flattened configuration, without the parts that have their own table."""
     hidden = ("hyperparameters", "name", "description", "labels")
     return flat({key: value for key, value in masked(config).items() if key not in hidden})
 

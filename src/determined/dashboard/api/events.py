@@ -29,7 +29,7 @@ def events(
     if log is not None:
         view.trial(log)
     if view.has_store:
-        _ = view.reader  # what cannot be read is refused before the stream begins
+        _ = view.reader  # an unreadable store is refused before the stream begins
     elif series:
         raise Refusal(404, "There are no trials yet.")
     return Listener(curves=[CurveKey(*key) for key in series], log_trial=log)

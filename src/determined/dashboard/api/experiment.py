@@ -1,4 +1,4 @@
-"""One experiment: what it is, what came of it, what happened."""
+"""One experiment: its description, its results and its events."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class EventShape(TypedDict):
 
 
 class HparamShape(TypedDict):
-    """A hyperparameter as it was configured; `differs` says whether trials differ in it."""
+    """A hyperparameter as configured; `differs` says whether trials differ in it."""
 
     name: str
     type: str
@@ -63,7 +63,7 @@ class HparamShape(TypedDict):
 
 
 class ExperimentDetail(ExperimentShape):
-    """An experiment with all that its page shows first."""
+    """An experiment with everything that its page shows first."""
 
     notes: str
     parent_id: int | None
@@ -165,7 +165,7 @@ def _differs(column: list[Any]) -> bool:
 
 
 def ranges(section: dict[str, Any], prefix: str = "") -> Values:
-    """The hyperparameters of a configuration in one level: constants and ranges."""
+    """The hyperparameters of a configuration, flattened: constants and ranges."""
     found: Values = {}
     for name, value in section.items():
         is_group = isinstance(value, dict) and value.get("type") not in _RANGES

@@ -47,7 +47,7 @@ FILTERS = {
 
 @routes.get("/experiments", limit=LIMIT, offset=OFFSET, **FILTERS)
 def experiments(view: View, limit: int, offset: int, **wanted: Any) -> ExperimentsShape:
-    """Experiments that fit, and the columns that a table of them can show."""
+    """Matching experiments, and the columns that a table of them can show."""
     if not view.has_store:
         return {"total": 0, "rows": [], "columns": {"available": []}}
     total, rows = rows_of(view, wanted, limit, offset)
@@ -55,7 +55,7 @@ def experiments(view: View, limit: int, offset: int, **wanted: Any) -> Experimen
 
 
 def filter_of(wanted: dict[str, Any]) -> TableFilter:
-    """The filter that the parameters of a request ask for."""
+    """Build the filter from the parameters of a request."""
     return TableFilter(
         states=wanted["state"],
         archived=wanted["archived"],
@@ -72,7 +72,7 @@ def filter_of(wanted: dict[str, Any]) -> TableFilter:
 def rows_of(
     view: View, wanted: dict[str, Any], limit: int, offset: int
 ) -> tuple[int, list[ExperimentShape]]:
-    """How many fit, and a page of them."""
+    """The number of matching experiments, and a page of them."""
     shown = Slice(wanted["sort"], wanted["order"] == "desc", limit, offset)
     with view.reader.snapshot():
         total, found = view.reader.tables.experiments(filter_of(wanted), shown)
@@ -82,7 +82,7 @@ def rows_of(
 def shapes_of(
     view: View, found: Sequence[tuple[ExperimentRow, str | None]], columns: Sequence[str]
 ) -> list[ExperimentShape]:
-    """Rows with all that a table shows."""
+    """Rows with everything that a table shows."""
     tables = view.reader.tables
     states = tables.trial_states([row.id for row, _ in found])
     names = project_names(view)
@@ -142,7 +142,7 @@ def project_names(view: View) -> dict[int, ProjectName]:
 
 
 def _available(view: View, wanted: dict[str, Any]) -> list[ColumnShape]:
-    """The hyperparameters and metrics of the best trials, those first in which they differ."""
+    """The hyperparameters and metrics of the best trials; those that differ come first."""
 
     def look() -> list[ColumnShape]:
         tables, fitting = view.reader.tables, filter_of(wanted)

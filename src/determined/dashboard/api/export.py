@@ -57,7 +57,7 @@ def trials(view: View, experiment: int, **wanted: Any) -> Response:
 
 
 def _spread(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with the columns that were asked for besides in columns of their own."""
+    """A row with each of the extra columns of the request as a separate column."""
     extra: Mapping[str, Any] = row.pop("columns")
     return row | dict(extra)
 
@@ -75,7 +75,7 @@ def _csv(name: str, rows: Iterable[dict[str, Any]]) -> Response:
 
 
 def cell(value: Any) -> Any:
-    """A value as a spreadsheet may read it: no text is taken for a formula."""
+    """A value that is safe for spreadsheets: no text is interpreted as a formula."""
     if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
     return "" if value is None else value

@@ -1,4 +1,4 @@
-"""Logs: of a trial by line numbers, of an experiment by time; differences and downloads."""
+"""Logs: of a trial by line number, of an experiment by time; diffs and downloads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LineShape(TypedDict):
 
 
 class LogShape(TypedDict):
-    """A page of a log: `next` and `previous` are where to go on, null at the ends."""
+    """A page of a log: `next` and `previous` are where to continue, null at the ends."""
 
     lines: list[LineShape]
     first: int | None
@@ -72,7 +72,7 @@ class LogShape(TypedDict):
 def logs(
     view: View, id: int, from_line: int | None, tail: bool, limit: int, regex: bool, **filters: Any
 ) -> LogShape:
-    """Lines of a trial's log, from a number on or from the end."""
+    """Lines of a trial's log, from a line number on or from the end."""
     view.trial(id)
     wanted = wanted_of(filters, regex)
     log = log_of(view, id)
@@ -98,7 +98,7 @@ def _page(log: TrialLog, from_line: int | None, tail: bool, limit: int, wanted: 
 
 
 def wanted_of(filters: dict[str, Any], regex: bool = False) -> Wanted:
-    """The filter that the parameters of a request ask for."""
+    """Build the filter from the parameters of a request."""
     search = filters["search"] or None
     if search and regex:
         try:
@@ -130,7 +130,7 @@ def _count(view: View, run: Run) -> int:
 
 
 def traceback_line(view: View, trial_id: int, run_id: int) -> int | None:
-    """The line at which the first traceback of a run begins; None if it is not found at once."""
+    """The line at which the first traceback of a run begins; None if not found quickly."""
     log = log_of(view, trial_id)
 
     def find() -> int | None:
@@ -173,7 +173,7 @@ class MergedShape(TypedDict):
 def merged(
     view: View, id: int, after: str | None, tail: bool, limit: int, **filters: Any
 ) -> MergedShape:
-    """The logs of all trials of an experiment as one, by time."""
+    """The logs of all trials of an experiment, merged by time."""
     view.experiment(id)
     wanted = wanted_of(filters)
     place = log_merge.Place.read(after) if after else None
@@ -207,7 +207,7 @@ def _first(found: list[log_merge.Entry], after: str | None) -> str | None:
 
 
 class LogDiffShape(TypedDict):
-    """A unified difference of two logs; `note` says if only their beginnings were compared."""
+    """A unified diff of two logs; `note` says if only their beginnings were compared."""
 
     diff: str
     note: str
@@ -237,7 +237,7 @@ def diff(view: View, id: int, other: int, numbers: bool) -> LogDiffShape:
 
 @routes.get("/trials/{id}/logs/download", "text/plain", id=ID)
 def download(view: View, id: int) -> Response:
-    """The log of a trial as it was written, one run after the other."""
+    """The unmodified log of a trial, one run after the other."""
     view.trial(id)
     headers = {"Content-Disposition": f'attachment; filename="trial-{id}.log"'}
     pieces = _pieces([run.folder for run in view.reader.runs(id)])

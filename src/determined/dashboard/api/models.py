@@ -1,4 +1,4 @@
-"""The registry of models."""
+"""The model registry."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _version(view: View, version: ModelVersion) -> VersionShape:
 
 
 def _load(view: View, checkpoint: Checkpoint | None) -> str:
-    """The lines that load a checkpoint, empty if it is gone or of another kind."""
+    """The lines of code that load a checkpoint; empty if it was deleted or is of another kind."""
     owner = view.reader.experiment(checkpoint.experiment_id or 0) if checkpoint else None
     if checkpoint is None or owner is None:
         return ""

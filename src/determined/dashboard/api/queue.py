@@ -1,4 +1,4 @@
-"""What runs where, what waits, and why."""
+"""What is running where, what is waiting, and why."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ _MOST_WAITING = 1000
 
 @routes.get("/queue")
 def queue(view: View) -> QueueShape:
-    """The slots, of this machine or the cluster, with what runs on them, and what waits."""
-    view.machine()  # which says what is wrong if it cannot be looked at
+    """The slots of this machine or the cluster with what runs on them, and what is waiting."""
+    view.machine()  # raises a clear error if the slots cannot be read
     found = look(view.home, view.reader if view.has_store else None, view.supervisor() is not None)
     names: dict[int, str] = {}
 

@@ -1,7 +1,7 @@
 """Actions on models: the commands of the platform's model registry.
 
-They stand apart from the questions: a name may hold slashes, so paths with more behind the name
-must come first.
+They are separate from the queries: a name may contain slashes, so paths that continue after the
+name must come first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VERSION_CHANGES = record((), 1, name=text(255), comment=text(10_000), notes=tex
 
 
 class ModelDone(TypedDict):
-    """It is done; `version` is that of which it was asked."""
+    """The action is done; `version` is the version it was about."""
 
     ok: bool
     model: str
@@ -41,7 +41,7 @@ def create(view: View, body: dict[str, Any]) -> ModelDone:
 
 @routes.post("/models/{name}/versions", name=NAME, body=_REGISTER)
 def register(view: View, name: str, body: dict[str, Any]) -> ModelDone:
-    """Make a checkpoint the next version of a model: it is safe from deletion then."""
+    """Make a checkpoint the next version of a model, which protects it from deletion."""
     registry = ModelRegistry(view.service)
     made = registry.register(registry.model(name).id, body["checkpoint_uuid"])
     return _done(name, made.number)

@@ -1,4 +1,4 @@
-"""How a search went: rungs and decisions, what matters, pairs of hyperparameters."""
+"""How a search went: rungs, decisions, importance and pairs of hyperparameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HPARAM = Text(200, shortest=1)
 
 
 class StepShape(TypedDict):
-    """Something that the search decided."""
+    """A decision of the search."""
 
     number: int
     time: float
@@ -33,7 +33,7 @@ class StepShape(TypedDict):
 
 
 class RungsShape(TypedDict):
-    """The rungs of a search; without brackets for methods that have none."""
+    """The rungs of a search; methods without rungs have no brackets."""
 
     method: str
     metric: str | None
@@ -44,7 +44,7 @@ class RungsShape(TypedDict):
 
 @routes.get("/experiments/{id}/rungs", id=ID)
 def rungs(view: View, id: int) -> RungsShape:
-    """Who was stopped where and why, who went on; and the last decisions, newest first."""
+    """Which trials stopped at which rung and why, which continued; and the last decisions."""
     record = view.experiment(id)
     return view.while_unchanged(("rungs", id), lambda: _rungs(view, record))
 
@@ -74,7 +74,7 @@ def _rungs(view: View, record: Experiment) -> RungsShape:
 
 
 class ImportanceShape(TypedDict):
-    """The share of each hyperparameter; `note` says why there are none, or how sure they are."""
+    """The share of each hyperparameter; `note` says why there are none, or how reliable it is."""
 
     method: str
     metric: str | None

@@ -47,7 +47,7 @@ def series(
 
 
 def text_of(key: CurveKey) -> str:
-    """A key as requests and answers write it."""
+    """A key as it is written in requests and answers."""
     from urllib.parse import quote
 
     text = ":".join((str(key.trial_id), quote(key.group, safe=""), quote(key.name, safe="")))
@@ -63,7 +63,7 @@ def _curve(
         (curve,) = view.reader.curves([key], (group, metric), low, high, pixels)
         return curve
     (curve,) = view.reader.curves([key], _AXES[x], low, high, pixels)
-    if x == "epochs" and not len(curve.x):  # told by the validations alone, say
+    if x == "epochs" and not len(curve.x):  # reported only by validations, for example
         for group in ("validation", "training"):
             (curve,) = view.reader.curves([key], (group, "epochs"), low, high, pixels)
             if len(curve.x):

@@ -15,7 +15,7 @@ routes = Routes("session")
 
 
 class SupervisorShape(TypedDict):
-    """Whether a supervisor is at work."""
+    """Whether a supervisor is running."""
 
     alive: bool
     pid: int | None
@@ -28,7 +28,7 @@ class SlotsShape(TypedDict):
 
 
 class SessionShape(TypedDict):
-    """What a page asks first."""
+    """What a page requests first."""
 
     csrf: str
     version: str
@@ -42,7 +42,7 @@ class SessionShape(TypedDict):
 
 @routes.get("/session")
 def session(view: View) -> SessionShape:
-    """This home, its supervisor and slots, and the value that verbs must carry."""
+    """This home, its supervisor and slots, and the CSRF value that actions must send."""
     counts = view.reader.tables.experiment_counts() if view.has_store else {}
     used = {n for run in view.reader.unfinished_runs() for n in run.slots} if view.has_store else ()
     return {
@@ -58,7 +58,7 @@ def session(view: View) -> SessionShape:
 
 
 def supervisor_shape(view: View) -> SupervisorShape:
-    """The supervisor, in words too."""
+    """The state of the supervisor, with a description in words."""
     facts = view.supervisor()
     if facts is None:
         text = "No supervisor is running, so nothing changes. One starts when needed."

@@ -1,4 +1,4 @@
-"""The system metrics and the profile of a trial."""
+"""System metrics and the profile of a trial."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NAMES = {
 
 
 class CurveShape(TypedDict):
-    """Means over equal parts of the time, with the extremes of each part."""
+    """Means over equal time intervals, with the extremes of each interval."""
 
     name: str
     x: list[float]
@@ -57,7 +57,7 @@ class SystemShape(TypedDict):
 
 @routes.get("/trials/{id}/system", id=ID, px=Parameter(Integer(2, 2000), 400))
 def system(view: View, id: int, px: int) -> SystemShape:
-    """The load of the machine while a trial ran; x is in seconds since 1970."""
+    """System metrics of the machine while a trial ran; x is in seconds since 1970."""
     view.trial(id)
     found: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     for group in PROFILER_GROUPS:
@@ -87,7 +87,7 @@ def _numbers(samples: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def thinned(name: str, points: list[tuple[float, float]], parts: int) -> CurveShape:
-    """Points in equal parts of the time: as they are if they are few."""
+    """Reduce points to equal time intervals; a few points are returned unchanged."""
     points = sorted(points)
     groups: list[list[tuple[float, float]]] = [[point] for point in points]
     if len(points) > parts:
@@ -124,7 +124,7 @@ class ProfileShape(TypedDict):
 
 @routes.get("/trials/{id}/profile", id=ID)
 def profile(view: View, id: int) -> ProfileShape:
-    """Where the time went, if the trial was profiled."""
+    """Where training time went, if the trial was profiled."""
     view.trial(id)
     folder = view.home.tensorboard / str(id)
     found = sorted(folder.rglob("profile.json"), key=lambda path: path.stat().st_mtime)

@@ -14,7 +14,7 @@ _WHAT = record(experiments=list_of(AN_ID, 100), trials=list_of(AN_ID, 1000))
 
 
 class TensorBoardShape(TypedDict):
-    """Where it answers, seen from the dashboard's machine; it shows the best of many trials."""
+    """Its address, as seen from the dashboard's machine; of many trials it shows the best."""
 
     url: str
     shown: int
@@ -23,9 +23,9 @@ class TensorBoardShape(TypedDict):
 
 @routes.post("/tensorboard", body=_WHAT)
 def start(view: View, body: dict[str, Any]) -> TensorBoardShape:
-    """Start TensorBoard over the trials of experiments, or over single ones.
+    """Start TensorBoard for the trials of experiments, or for single trials.
 
-    It ends with the dashboard. The same trials get the same one while it runs.
+    It ends with the dashboard. While it runs, requests for the same trials reuse it.
     """
     experiments, trials = body.get("experiments", []), body.get("trials", [])
     if not experiments and not trials:

@@ -1,4 +1,4 @@
-"""Trials: the table of a search, and one trial by itself."""
+"""Trials: the table of a search, and single trials."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def trials(view: View, id: int, limit: int, offset: int, **wanted: Any) -> Trial
 def rows_of(
     view: View, experiment_id: int, wanted: dict[str, Any], limit: int, offset: int
 ) -> tuple[int, list[TrialShape]]:
-    """How many trials fit, and a page of them."""
+    """The number of matching trials, and a page of them."""
     shown = Slice(wanted["sort"], wanted["order"] == "desc", limit, offset)
     with view.reader.snapshot():
         total, found = view.reader.tables.trials(experiment_id, wanted["state"], shown)
@@ -65,7 +65,7 @@ def shapes_of(
     columns: Sequence[str] = (),
     places: dict[str, tuple[int, int]] | None = None,
 ) -> list[TrialShape]:
-    """Rows with all that a table shows."""
+    """Rows with everything that a table shows."""
     running = {run.trial_id for run in view.reader.unfinished_runs()}
     extra = column_values(view, [trial.id for trial in found], columns) if columns else {}
     now = time.time()
@@ -93,13 +93,13 @@ class PointsShape(TypedDict):
 
 @routes.get("/experiments/{id}/points", id=ID)
 def points(view: View, id: int) -> PointsShape:
-    """All trials in columns, for pictures of the search; at most 10,000."""
+    """All trials in columns, for charts of the search; at most 10,000."""
     view.experiment(id)
     return points_of(view, id)
 
 
 def points_of(view: View, experiment_id: int) -> PointsShape:
-    """All trials in columns, read once for all pictures of them."""
+    """All trials in columns, read once for all charts."""
     return view.while_unchanged(("points", experiment_id), lambda: _points(view, experiment_id))
 
 
@@ -122,7 +122,7 @@ def _points(view: View, experiment_id: int) -> PointsShape:
 
 
 class MetricShape(TypedDict):
-    """A metric of a trial; `batches` says whether there are values of single batches, too."""
+    """A metric of a trial; `batches` says whether there are per-batch values too."""
 
     group: str
     name: str
@@ -141,7 +141,7 @@ class OwnerShape(TypedDict):
 
 
 class ErrorShape(TypedDict):
-    """What a trial failed with: the line of its log, if known, and the traceback."""
+    """The error of a failed trial: the line of its log, if known, and the traceback."""
 
     line: int | None
     text: str
@@ -153,7 +153,7 @@ class DecisionShape(TypedDict):
 
 
 class TrialDetail(TrialShape):
-    """A trial with all that its page shows first."""
+    """A trial with everything that its page shows first."""
 
     experiment: OwnerShape
     metrics: list[MetricShape]
@@ -202,7 +202,7 @@ def trial(view: View, id: int) -> TrialDetail:
 
 
 def metrics_of(view: View, trial_id: int) -> list[MetricShape]:
-    """The metrics of a trial, and those that only its batches have."""
+    """The metrics of a trial, including those with per-batch values only."""
     of_batches = view.reader.tables.batch_metrics(trial_id)
     found: list[MetricShape] = [
         {
@@ -233,7 +233,7 @@ def metrics_of(view: View, trial_id: int) -> list[MetricShape]:
 
 
 def error_of(view: View, record: Trial) -> ErrorShape | None:
-    """The traceback of the last run that failed, or what it said last."""
+    """The traceback of the last failed run, or its last lines of output."""
     for run in reversed(view.reader.runs(record.id)):
         try:
             end = RunFolder(run.folder).exit
@@ -249,7 +249,7 @@ def error_of(view: View, record: Trial) -> ErrorShape | None:
 
 
 def _best_checkpoint(view: View, record: Trial) -> tuple[str | None, str]:
-    """The checkpoint of the best validation, else the last; and the lines that load it."""
+    """The checkpoint of the best validation, or the last one; and the code that loads it."""
     only = CheckpointFilter(trial_id=record.id, states=["COMPLETED"])
     order = Order("steps_completed", descending=True)
     found = view.reader.checkpoints(only, order, limit=1000).rows

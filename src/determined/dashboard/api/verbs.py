@@ -1,6 +1,6 @@
 """Actions: the commands of the platform's service, which the supervisor carries out.
 
-An answer comes when the supervisor has taken note. What became of it shows as changes of state.
+The answer comes when the supervisor has accepted the action; its effects show as state changes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MANY = record(
 
 
 class DoneShape(TypedDict):
-    """A verb was taken note of; the state is that of now."""
+    """An action was accepted; `state` is the current one."""
 
     ok: bool
     state: str
@@ -60,14 +60,14 @@ class OutcomeShape(TypedDict, total=False):
 
 
 class OutcomesShape(TypedDict):
-    """What became of a verb on many, by id."""
+    """The outcomes of an action on many experiments, by id."""
 
     results: dict[str, OutcomeShape]
 
 
 @routes.post("/experiments/verbs", body=_MANY)
 def many(view: View, body: dict[str, Any]) -> OutcomesShape:
-    """A verb on many experiments; each succeeds or fails by itself."""
+    """An action on many experiments; each succeeds or fails independently."""
     act = _act(body["verb"], body.get("label"))
     results: dict[str, OutcomeShape] = {}
     for number in dict.fromkeys(body["ids"]):
@@ -89,7 +89,7 @@ def _act(verb: str, label: str | None) -> Callable[[Service, int], None]:
 
 @routes.post("/experiments/{id}/{verb}", id=ID, verb=Choice(tuple(VERBS)))
 def one(view: View, id: int, verb: str) -> DoneShape:
-    """A verb on an experiment."""
+    """An action on an experiment."""
     view.experiment(id)
     VERBS[verb](view.service, id)
     return {"ok": True, "state": _state(view, id)}

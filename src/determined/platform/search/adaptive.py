@@ -1,4 +1,4 @@
-"""`async_halving` (one bracket) and `adaptive_asha` (several, each on its own)."""
+"""`async_halving` (one bracket) and `adaptive_asha` (several independent ones)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from determined.platform.search.trials import WORST, Trial
 
 
 class Halving:
-    """Sends every event to the bracket that created the trial."""
+    """Passes every event to the bracket that created the trial."""
 
     def __init__(self, settings: Settings) -> None:
         self._divisor = settings.divisor

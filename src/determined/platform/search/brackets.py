@@ -11,7 +11,7 @@ from determined.platform.search.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One bracket: its rungs, its share of the trials, how many of them run at once."""
+    """One bracket: its rungs, its share of the trials, and how many of them run at once."""
 
     units: list[int]
     max_trials: int
@@ -49,7 +49,7 @@ def bracket_sizes(settings: Settings) -> list[int]:
 
 
 def _whole_log(number: float, base: float) -> int:
-    """Return the largest k with base ** k <= number; logarithms would lose exact powers."""
+    """Return the largest k with base ** k <= number; logarithms would miss exact powers."""
     k, power = 0, base
     while power <= number * (1 + 1e-9):
         k, power = k + 1, power * base
@@ -57,7 +57,7 @@ def _whole_log(number: float, base: float) -> int:
 
 
 def trial_shares(max_trials: int, divisor: float, sizes: Sequence[int]) -> list[int]:
-    """Return the trials of each bracket: at least one each while there are enough."""
+    """Return the number of trials of each bracket: at least one each if there are enough."""
     shares = [max(share, 1) for share in _proportional(max_trials, divisor, sizes)]
     shares[0] += max(max_trials - sum(shares), 0)
     for i in reversed(range(len(shares))):  # more brackets than trials
@@ -66,7 +66,7 @@ def trial_shares(max_trials: int, divisor: float, sizes: Sequence[int]) -> list[
 
 
 def more_trials(extra: int, divisor: float, sizes: Sequence[int]) -> list[int]:
-    """Return what each bracket gets of trials that were granted later."""
+    """Return each bracket's share of trials that were added later."""
     shares = _proportional(extra, divisor, sizes)
     shares[0] += extra - sum(shares)
     return shares
@@ -78,7 +78,7 @@ def _proportional(trials: int, divisor: float, sizes: Sequence[int]) -> list[int
 
 
 def concurrency(limit: int, divisor: float, shares: Sequence[int]) -> list[int]:
-    """Return how many trials each bracket runs at once; 0 means: choose."""
+    """Return how many trials each bracket runs at once; 0 chooses a number."""
     if limit == 0:
         return [max(min(shares), int(divisor))] * len(shares)
     each, rest = divmod(max(limit, len(shares)), len(shares))

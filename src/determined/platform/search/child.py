@@ -1,4 +1,4 @@
-"""A process that is asked in JSON lines: one question, one answer, within a bounded time."""
+"""A child process that answers questions in JSON lines, one at a time, with a timeout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_SECONDS = 0.5
 class ChildLost(Exception):
     """The process ended without an answer, or took too long; the text says which.
 
-    `by_signal` if something else ended it: the same question may have an answer next time.
+    `by_signal` if something else ended it: the same question may be answered next time.
     """
 
     def __init__(self, message: str, by_signal: bool = False) -> None:
@@ -29,14 +29,14 @@ class ChildLost(Exception):
 
 
 class Child:
-    """A process with a pipe to its standard input, one from its output, and a file for errors.
+    """A process with pipes for its standard input and output, and a file for standard error.
 
     Args:
         argv: the command.
         directory: its working directory.
-        timeout_seconds: how long it may take for one answer.
-        log: where it writes its standard error, of which the end is told if it dies; None for
-            nowhere else.
+        timeout_seconds: how long one answer may take.
+        log: the file for its standard error, whose end is in the error if it dies; None for a
+            temporary file.
         variables: its environment; None for that of this process.
     """
 
@@ -73,7 +73,7 @@ class Child:
         return self._process.pid
 
     def send(self, line: str) -> None:
-        """Write one line. Raises ChildLost if nobody reads it."""
+        """Write one line. Raises ChildLost if the process no longer reads."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line.encode() + b"\n")
@@ -82,7 +82,7 @@ class Child:
             raise self._lost() from None
 
     def receive(self) -> bytes:
-        """Wait for one line. Raises ChildLost if none comes."""
+        """Wait for one line. Raises ChildLost if none arrives."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         poll = select.poll()  # unlike select(), it takes any descriptor
@@ -102,7 +102,7 @@ class Child:
         return line
 
     def abort(self) -> None:
-        """End the process while another thread waits for it, which then raises ChildLost."""
+        """End the process while another thread waits for an answer, which then raises ChildLost."""
         self._process.kill()
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Child:
     def _lost(self) -> ChildLost:
         try:
             status = self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:  # it closed its output, and goes on
+        except subprocess.TimeoutExpired:  # it closed its output, but keeps running
             self._process.kill()
             status = self._process.wait()
         said = b""
@@ -132,7 +132,7 @@ class Child:
 
 
 def end_with_parent() -> None:
-    """End this process when the one that started it is gone, whatever it is doing."""
+    """End this process when its parent is gone, whatever it is doing."""
     parent = os.getppid()
 
     def watch() -> None:

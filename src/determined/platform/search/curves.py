@@ -1,4 +1,4 @@
-"""Learning curves for simulations: made up, or recorded."""
+"""Learning curves for simulations: synthetic or recorded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from determined.platform.search.plain_json import dump
 
 
 class SyntheticCurves:
-    """Losses that fall as a power of training, to a level that depends on the hyperparameters.
+    """Losses that follow a power law, down to a level that depends on the hyperparameters.
 
     Every trial has its own level, speed and noise, all derived from its hyperparameters (and its
-    seed, for the noise), so that equal trials are equal. Early results say something about late
-    ones, but not all: fast trials are not always good.
+    seed, for the noise), so equal trials have equal curves. Early results say something about late
+    ones, but not everything: trials that learn fast are not always good.
     """
 
     def __init__(self, seed: int = 0, noise: float = 0.01) -> None:
@@ -40,7 +40,7 @@ class SyntheticCurves:
 
 
 class RecordedCurves:
-    """Curves that were measured, one list of values per trial, by the trial's hyperparameters."""
+    """Measured curves, one list of values per trial, keyed by the trial's hyperparameters."""
 
     def __init__(self, curves: Mapping[str, Sequence[float]], seconds: float = 1.0) -> None:
         self._curves, self._seconds = curves, seconds
@@ -58,6 +58,6 @@ class RecordedCurves:
 
 
 def _fraction(text: str) -> float:
-    """Return a number in [0, 1) that looks random and depends on the text alone."""
+    """Return a pseudorandom number in [0, 1) that depends only on the text."""
     first = zlib.crc32(text.encode())
     return zlib.crc32(first.to_bytes(4, "little") + text[::-1].encode()) / 2**32

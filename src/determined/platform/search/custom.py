@@ -1,4 +1,4 @@
-"""A user's own search method, as its searcher sees it: events out, orders back."""
+"""A user's search method, as the searcher sees it: events out, orders back."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from determined.platform.search.trials import Trial
 
 
 class CustomMethodError(Exception):
-    """The user's method raised or answered with something that is no order; the text says what."""
+    """The user's method raised, or answered with something other than orders; see the text."""
 
 
 class Oracle(Protocol):
-    """Where the user's method runs; asked once per event, or told of it again to be restored."""
+    """Where the user's method runs; asked once per event, or given past events to restore it."""
 
     def ask(self, message: dict[str, Any]) -> list[dict[str, Any]]: ...
     def repeat(self, message: dict[str, Any], orders: list[dict[str, Any]]) -> None: ...
 
 
 class Custom:
-    """Carries out what the user's method ordered; trials are known by their number."""
+    """Carries out the orders of the user's method; trials are identified by number."""
 
     def __init__(self, oracle: Oracle | None) -> None:
         self._oracle = oracle
@@ -30,7 +30,7 @@ class Custom:
     def consult(
         self, desk: Desk, message: dict[str, Any], recorded: list[dict[str, Any]] | None
     ) -> tuple[list[dict[str, Any]], str]:
-        """Carry out what the method orders, or ordered before; return it, and how it failed."""
+        """Carry out new or recorded orders; return them, and how the method failed if it did."""
         orders = self._ask(message) if recorded is None else recorded
         is_failure = any(order.get("order") == "fail" for order in orders)
         if recorded is not None and self._oracle is not None and not is_failure:

@@ -18,14 +18,14 @@ from determined.platform.search.plain_json import load
 
 
 class Search:
-    """What a user's method holds: the configuration, and the orders that it can give.
+    """What a user's method gets: the configuration, and the orders that it can give.
 
     Attributes:
         config: the `searcher` section of the configuration.
         hyperparameters: the `hyperparameters` section.
         seed: the experiment's seed.
-        random: a `random.Random` seeded with it. A method that takes chance from here (and reads no
-            clock) does the same again when it is restored.
+        random: a `random.Random` seeded with it. A method that takes its random numbers from here
+            (and reads no clock) makes the same decisions again when it is restored.
     """
 
     def __init__(self, config: dict[str, Any], hyperparameters: dict[str, Any], seed: int) -> None:
@@ -47,7 +47,7 @@ class Search:
         self._orders.append({"order": "stop", "trial": trial, "reason": reason})
 
     def pause(self, trial: int, reason: str = "") -> None:
-        """Let a trial save a checkpoint and give up its slots."""
+        """Let a trial save a checkpoint and release its slots."""
         self._orders.append({"order": "pause", "trial": trial, "reason": reason})
 
     def resume(self, trial: int, reason: str = "") -> None:
@@ -64,7 +64,7 @@ class Search:
 
 
 class _Listener:
-    """Brings events to the user's method; it hears of the end of each trial once."""
+    """Passes events to the user's method, which is notified once of the end of each trial."""
 
     def __init__(self, method: Any) -> None:
         self._method = method
@@ -116,7 +116,7 @@ def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
 
 def main() -> None:
     end_with_parent()
-    # What the user's method prints must not mix with our lines: it goes to stderr.
+    # The output of the user's method must not mix with our lines: it goes to stderr.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _serve(sys.stdin, answers)

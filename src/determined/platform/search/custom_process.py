@@ -1,7 +1,7 @@
-"""Run a user's search method in a separate process, so that a crash does not spread.
+"""Run a user's search method in a separate process, so that a crash stays contained.
 
-Restoring is repeating: a new process hears all recorded events again, and its answers must be
-those on record.
+To restore it, a new process receives all recorded events again; its answers must match the
+recorded ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from determined.platform.search.plain_json import dump
 
 
 class MethodLostError(CustomMethodError):
-    """Something from outside ended the process of a method: a new one can be asked."""
+    """Something else ended the process of a method: a new one can be asked."""
 
 
 class CustomProcess:
@@ -28,10 +28,10 @@ class CustomProcess:
         searcher: the `searcher` section, with `class: module:Class`.
         hyperparameters: the `hyperparameters` section.
         seed: the experiment's seed.
-        directory: where the module is found: the experiment's code.
-        timeout_seconds: how long the method may think about one event.
+        directory: the folder that has the module: the experiment's code.
+        timeout_seconds: how long the method may take for one event.
         python: the interpreter of the experiment.
-        log: where its prints go; None for nowhere.
+        log: where its output goes; None discards it.
         variables: its environment; None for that of this process.
     """
 
@@ -66,7 +66,7 @@ class CustomProcess:
         return self._child.pid
 
     def ask(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        """Tell the method of an event and return its orders.
+        """Pass an event to the method and return its orders.
 
         Raises:
             CustomMethodError: with the traceback of the method, or with how its process ended.
@@ -77,10 +77,10 @@ class CustomProcess:
         return list(answer["orders"])
 
     def repeat(self, message: dict[str, Any], orders: list[dict[str, Any]]) -> None:
-        """Tell a new process of an event for which these orders are on record.
+        """Pass an event to a new process and compare its orders with the recorded ones.
 
         Raises:
-            CustomMethodError: if the method answers otherwise than it did.
+            CustomMethodError: if the method answers differently this time.
         """
         answer = self.ask(message)
         if dump(answer) != dump(orders):
@@ -95,7 +95,7 @@ class CustomProcess:
         self._child.close()
 
     def abort(self) -> None:
-        """End the process while another thread waits for it."""
+        """End the process while another thread waits for its answer."""
         self._child.abort()
 
     def _exchange(self, line: str) -> dict[str, Any]:
@@ -109,10 +109,10 @@ class CustomProcess:
 
 
 class LateOracle:
-    """An `Oracle` that starts the process of a method with its first question.
+    """An `Oracle` that starts the process of a method when the first question comes.
 
-    What it is told before, and what was asked, it repeats to a process that is new. One that
-    something else ended, such as a lack of memory, is started again once per question.
+    It replays recorded events and earlier questions to a new process. A process that something
+    else ended, such as a lack of memory, is restarted once per question.
     """
 
     def __init__(self, start: Callable[[], CustomProcess]) -> None:
@@ -122,7 +122,7 @@ class LateOracle:
         self._is_aborted = False
 
     def repeat(self, message: dict[str, Any], orders: list[dict[str, Any]]) -> None:
-        """Remember what is on record."""
+        """Remember a recorded event and its orders."""
         self._history.append((message, orders))
 
     def ask(self, message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -144,7 +144,7 @@ class LateOracle:
             self._process = None
 
     def abort(self) -> None:
-        """Let the question that is asked in another thread fail, now and for good."""
+        """Make the question that another thread is asking fail, and all later ones."""
         self._is_aborted = True
         if self._process is not None:
             self._process.abort()

@@ -1,4 +1,4 @@
-"""What search methods act through: trials are created, counted, stopped and promoted here."""
+"""The interface through which search methods create, count, stop and promote trials."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from determined.platform.search.trials import Trial
 
 
 class Desk:
-    """The trials of one search, its random stream, and the actions of the event at hand."""
+    """The trials of one search, its random stream, and the actions of the current event."""
 
     def __init__(self, space: Space, stream: Stream, proposals: Proposals) -> None:
         self.space = space
@@ -86,7 +86,7 @@ class Desk:
         self.actions.append(FailTrial(trial.request_id, reason))
 
     def end(self, trial: Trial, status: str) -> None:
-        """Note that a trial ended by itself or by force."""
+        """Record that a trial ended, by itself or because it was stopped."""
         self._leave(trial, status)
         self.num_errored += status == t.ERRORED
         self.num_canceled += status == t.CANCELED

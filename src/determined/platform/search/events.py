@@ -1,6 +1,6 @@
 """The inputs (events) and outputs (actions) of a searcher; both are plain data.
 
-Every action that decides something carries the reason as a sentence, which the platform keeps.
+Every action that decides something carries its reason as a sentence, which the platform records.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class InitialTrials(Event):
 
 
 class TrialCreated(TrialEvent):
-    """The record of a trial that a `Create` asked for exists."""
+    """A trial that a `Create` requested has been recorded."""
 
     kind = "trial_created"
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationCompleted(TrialEvent):
-    """A trial reported validation metrics after so many steps."""
+    """A trial reported validation metrics at a step."""
 
     kind = "validation_completed"
     metrics: dict[str, Any]
@@ -50,23 +50,23 @@ class ValidationCompleted(TrialEvent):
 
 @dataclass(frozen=True, slots=True)
 class Progress(TrialEvent):
-    """A trial says how far it is, from 0 to 1."""
+    """A trial reports its progress, from 0 to 1."""
 
     kind = "progress"
     progress: float
 
 
 class TrialPaused(TrialEvent):
-    """A trial that was told to pause has saved its checkpoint, and its processes are gone."""
+    """A trial that was asked to pause has saved its checkpoint, and its processes have ended."""
 
     kind = "trial_paused"
 
 
 @dataclass(frozen=True, slots=True)
 class TrialExitedEarly(TrialEvent):
-    """A trial ended for good, not by finishing; `TrialExited` follows.
+    """A trial ended for good without finishing; `TrialExited` follows.
 
-    `digest` names an error's traceback, `progressed` says whether the trial had trained at all.
+    `digest` identifies an error's traceback; `progressed` says whether the trial trained at all.
     """
 
     kind = "trial_exited_early"
@@ -83,10 +83,10 @@ class TrialExited(TrialEvent):
 
 @dataclass(frozen=True, slots=True)
 class LimitsRaised(Event):
-    """The experiment is continued: more trials, longer training, trials again.
+    """The experiment is continued with more trials, longer training or reruns.
 
-    `rerun_failed` is about trials that failed or were canceled, `rerun_canceled` about the latter
-    alone, `rerun_finished` about those that came to their end; a halving search never reruns these.
+    `rerun_failed` covers trials that failed or were canceled, `rerun_canceled` only the latter,
+    `rerun_finished` those that trained to the end; a halving search never reruns these.
     """
 
     kind = "limits_raised"
@@ -99,7 +99,7 @@ class LimitsRaised(Event):
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """The statuses of unfinished trials that are to run again."""
+        """The statuses of unfinished trials that should run again."""
         if self.rerun_failed:
             return t.FAILED
         return (t.CANCELED,) if self.rerun_canceled else ()
@@ -128,7 +128,7 @@ class TrialAction(Action):
 
 @dataclass(frozen=True, slots=True)
 class Create(Action):
-    """Make a trial and run it."""
+    """Create a trial and run it."""
 
     kind = "create"
     request_id: str
@@ -138,7 +138,7 @@ class Create(Action):
 
 
 class Continue(TrialAction):
-    """A trial passed a rung and trains on: nothing to do, kept for the record."""
+    """A trial passed a rung and keeps training: nothing to do, but recorded."""
 
     kind = "continue"
 
@@ -150,19 +150,19 @@ class Stop(TrialAction):
 
 
 class Pause(TrialAction):
-    """Preempt a trial and keep its latest checkpoint; `TrialPaused` follows when it is gone."""
+    """Preempt a trial and keep its latest checkpoint; `TrialPaused` follows when it has ended."""
 
     kind = "pause"
 
 
 class Resume(TrialAction):
-    """Run a paused or ended trial again from its latest checkpoint, or anew if it has none."""
+    """Resume a paused or ended trial from its latest checkpoint, or restart it if it has none."""
 
     kind = "resume"
 
 
 class FreeCheckpoints(TrialAction):
-    """Checkpoints that were held only to resume this trial are no longer needed for that."""
+    """Checkpoints that were kept only to resume this trial are no longer needed."""
 
     kind = "free_checkpoints"
 

@@ -8,14 +8,14 @@ REPEATS = 3  # trials in a row with the same traceback before any progress
 
 
 class Streak:
-    """Counts trials in a row that failed alike before they trained at all."""
+    """Counts consecutive trials that failed with the same error before any training."""
 
     def __init__(self) -> None:
         self.digest: str | None = None
         self.count = 0
 
     def failed(self, digest: str | None, progressed: bool) -> str | None:
-        """Count a failure; return a sentence when it is time to pause the experiment."""
+        """Count a failure; return the reason if it is time to pause the experiment."""
         if digest is None or progressed:
             self.ended_well()
             return None

@@ -1,8 +1,8 @@
 """Asynchronous successive halving (ASHA): one bracket that decides as results come in.
 
-Stopping form (`stop_once: true`): at a rung, a trial goes on if it is among the best 1/divisor of
-the results there so far, else it ends. Promotion form (`stop_once: false`): else it pauses, and
-goes on when later results make room for it; it ends when that can no longer happen.
+Stopping (`stop_once: true`): at a rung, a trial continues if it is among the best 1/divisor of the
+results there so far, otherwise it ends. Promotion (`stop_once: false`): otherwise it pauses, and
+resumes when later results make room for it; it ends when that can no longer happen.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Bracket:
         self.invalid = 0
         self.completed = 0
         self.live = 0
-        self.again: list[int] = []  # failed trials that were asked for again, in order
+        self.again: list[int] = []  # failed trials to rerun, in order
 
     @property
     def budget(self) -> int:
@@ -41,7 +41,7 @@ class Bracket:
         return self.max_trials - (self.created - self.invalid)
 
     def fill(self, desk: Desk) -> None:
-        """Use free places: for reruns first, then promotions from the top down, then new trials."""
+        """Fill free places: reruns first, then promotions from the top down, then new trials."""
         while self.live < self.max_concurrent and not desk.is_closing:
             if self.again:
                 self._rerun(desk, desk.trials[self.again.pop(0)])
@@ -108,20 +108,20 @@ class Bracket:
         self.fill(desk)
 
     def _keep(self, rung: Rung) -> int:
-        """Return how many of the results at a rung go on."""
+        """Return how many of the results at a rung may continue."""
         keep = int(len(rung.values) / self.divisor)
-        # A promotion can wait until there are `divisor` results, as long as new trials come.
+        # As long as new trials come, a promotion can wait until there are `divisor` results.
         return keep if not self.stop_once and self.budget > 0 else max(keep, 1)
 
     def _promote(self, desk: Desk) -> bool:
-        """Let the best trial that waits at the highest rung go on, if its rank allows it."""
+        """Promote the best paused trial of the highest rung whose rank allows it."""
         for r in reversed(range(len(self.rungs) - 1)):
             rung, above = self.rungs[r], self.rungs[r + 1]
             if not rung.waiting:
                 continue
             keep = self._keep(rung)
             if self.budget > 0 and len(above.values) + above.heading >= keep:
-                continue  # enough went on, some of them by early luck; a new trial is worth more
+                continue  # enough have continued, some by early luck; a new trial is worth more
             for value, number in rung.waiting:
                 place = rung.place(value)
                 if place >= keep:
@@ -157,7 +157,7 @@ class Bracket:
                 desk.stop(trial, reason)
 
     def _most_kept(self, r: int) -> int:
-        """Return an upper bound of how many will ever go on from a rung."""
+        """Return an upper bound on how many trials will ever continue from a rung."""
         coming = self.budget + len(self.again)
         for below in self.rungs[:r]:
             coming += below.heading + len(below.waiting)
@@ -206,7 +206,7 @@ class Bracket:
         desk.resume(trial, "did not finish before; runs again")
 
     def rerun(self, desk: Desk, statuses: tuple[str, ...]) -> None:
-        """Let trials that failed or were canceled run again, as soon as there is a place."""
+        """Queue trials that failed or were canceled to run again when a place is free."""
         waiting = set(self.again)
         self.again += [
             trial.number
@@ -219,7 +219,7 @@ class Bracket:
         ]
 
     def extend(self, max_time: int) -> None:
-        """Put rungs on top, so that the best of those who finished train longer."""
+        """Add rungs at the top, so that the best finished trials train longer."""
         units = self.rungs[-1].units
         while units < max_time:
             units = min(max(int(units * self.divisor), units + 1), max_time)

@@ -1,4 +1,4 @@
-"""The process in which a model is asked: JSON lines in, JSON lines out.
+"""The process in which a model runs: JSON lines in, JSON lines out.
 
 python -m determined.platform.search.model_child      started by `model_process`
 """
@@ -16,7 +16,7 @@ from determined.platform.search.optuna_model import OptunaModel
 from determined.platform.search.questions import Question
 from determined.platform.search.space import Space
 
-_IDLE_SECONDS = 60.0  # the memory of a model is not held for long
+_IDLE_SECONDS = 60.0  # a model does not hold its memory for long
 
 
 def _serve(lines: BinaryIO, answers: int) -> None:
@@ -36,7 +36,7 @@ def _serve(lines: BinaryIO, answers: int) -> None:
 
 
 def main() -> None:
-    # What libraries print must not mix with our lines: it goes to stderr.
+    # The output of libraries must not mix with our lines: it goes to stderr.
     end_with_parent()
     answers = os.dup(1)
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""Run a model in a separate process: it needs more time and memory than a supervisor has."""
+"""Run a model in a separate process: it needs more time and memory than a supervisor can spare."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEEDED = {"tpe": "optuna", "qmc": "optuna", "cmaes": "optuna cmaes", "gp": "opt
 
 
 class ModelProcess:
-    """A `Model`. It keeps nothing between questions, so its process may leave and come again."""
+    """A `Model`. It is stateless between questions, so its process may exit and be restarted."""
 
     def __init__(
         self, sampler: str, hyperparameters: dict[str, Any], timeout_seconds: float = 60.0
@@ -30,13 +30,13 @@ class ModelProcess:
         return None if self._child is None else self._child.pid
 
     def propose(self, question: Question) -> Point:
-        """Return the point that the model proposes. Raises if it has none."""
+        """Return the point that the model proposes. Raises if there is none."""
         line = json.dumps(dataclasses.asdict(question))
         if self._child is not None:
             try:
                 return self._exchange(self._child, line)
             except ChildLost:
-                self.close()  # it left after a while without questions
+                self.close()  # it exited after a while without questions
         self._child = Child(
             [sys.executable, "-m", "determined.platform.search.model_child"],
             None,
@@ -53,7 +53,7 @@ class ModelProcess:
             self._child = None
 
     def abort(self) -> None:
-        """Let the question that is asked in another thread fail."""
+        """Make the question that another thread is asking fail."""
         if self._child is not None:
             self._child.abort()
 
@@ -68,7 +68,7 @@ class ModelProcess:
 
 
 def missing_packages(sampler: str) -> str | None:
-    """Return a sentence about what a sampler needs and is not installed; nothing is imported."""
+    """Return a sentence about packages that a sampler is missing; nothing is imported."""
     needed = _NEEDED.get(sampler, "").split()
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if not missing:

@@ -1,7 +1,7 @@
 """Proposals from optuna's samplers, computed in memory: no study is stored, so none can be lost.
 
-Each question builds the sampler anew from a seed and from results, so that an answer depends on
-nothing else. Only public samplers are used; the storage that they expect is a list.
+Each question creates a new sampler from a seed and the results, so an answer depends on nothing
+else. Only public samplers are used; the storage that they expect is a list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from determined.platform.search.trials import WORST
 
 
 class OptunaModel:
-    """One of optuna's samplers on the numbers of a space."""
+    """One of optuna's samplers, applied to the points of a space."""
 
     def __init__(self, sampler: str, space: Space) -> None:
         try:
@@ -48,7 +48,7 @@ class OptunaModel:
         ]
         pending = [self._trial(number, point, None) for number, point in question.pending]
         self._board.next_index = question.index
-        # Sources take the place of a study's own trials.
+        # Sources replace a study's own trials.
         self._board.trials = [] if self._sampler == "cmaes" else completed + pending
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # experimental options, and columns of equal values

@@ -1,4 +1,4 @@
-"""Searches that let every trial train to its end: `single`, `random`, `grid`."""
+"""Searches that train every trial to the end: `single`, `random`, `grid`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from determined.platform.search.trials import Trial
 
 
 class Plain:
-    """Creates trials up to a number, some of them at a time; results change nothing."""
+    """Creates a fixed number of trials, a few at a time; results have no influence."""
 
     def __init__(self, settings: Settings, desk: Desk) -> None:
         self._name = settings.name
@@ -54,7 +54,7 @@ class Plain:
         if longer or limits.rerun_finished:
             statuses.append(t.DONE)
         if limits.rerun_finished and self._name == "single":
-            statuses.append(t.INVALID)  # its values may be others now
+            statuses.append(t.INVALID)  # its values may be different now
         queued = set(self._again)
         self._again += [
             trial.number

@@ -1,4 +1,4 @@
-"""What a search will do and cost, before it starts: data for `det preview-search`."""
+"""Predict what a search will do and cost: data for `det preview-search`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANY_TRIALS = 2000  # one round tells enough
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What simulated searches cost, from made-up learning curves."""
+    """The cost of simulated searches on synthetic learning curves."""
 
     units: int  # median
     least: int
@@ -30,17 +30,17 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A search on paper.
+    """What a search is expected to do.
 
     Attributes:
         num_trials: how many trials there will be; None if only the method knows.
-        unit: what training is counted in.
-        ends: trials that end at so many units, ascending, as the rule predicts; empty where all
+        unit: the unit of training length.
+        ends: how many trials end at which length, ascending, as the rule predicts; empty if all
             trials train to completion.
-        predicted_units: training in all, by `ends`; None without rungs and length.
-        most_units: training in all if every trial trains to its end, which no search exceeds.
+        predicted_units: total training according to `ends`; None without rungs and length.
+        most_units: total training if every trial trains to the end, which no search exceeds.
         brackets: the brackets of a halving search.
-        estimate: the same from a simulation, where there are rungs.
+        estimate: the same from a simulation, if there are rungs.
         warnings: sentences about settings that are likely to disappoint.
     """
 
@@ -55,7 +55,7 @@ class Preview:
 
     @property
     def predicted_share(self) -> float | None:
-        """Return the part of full training that `ends` amounts to."""
+        """Return `predicted_units` as a share of full training."""
         if self.predicted_units is None or not self.most_units:
             return None
         return self.predicted_units / self.most_units
@@ -75,7 +75,7 @@ def preview(
     seed: int = 0,
     max_length: int | None = None,
 ) -> Preview:
-    """Return what a search will do; `max_length` is the length of trials that no rung ends."""
+    """Predict a search; `max_length` is the length of trials that no rung ends."""
     settings = Settings.from_dict(searcher)
     if settings.is_halving:
         return _of_halving(settings, searcher, hyperparameters, seed)
@@ -108,7 +108,7 @@ def _of_halving(
 
 
 def predicted_ends(brackets: list[Shape], divisor: float) -> dict[int, int]:
-    """Return how many trials end at which units if every rung keeps its best 1/divisor."""
+    """Return how many trials end at which length if every rung keeps its best 1/divisor."""
     ends: dict[int, int] = {}
     for bracket in brackets:
         left = bracket.max_trials
@@ -123,7 +123,7 @@ def predicted_ends(brackets: list[Shape], divisor: float) -> dict[int, int]:
 def estimate(
     settings: Settings, searcher: dict[str, Any], hyperparameters: dict[str, Any], seed: int
 ) -> Estimate:
-    """Simulate the search on made-up curves, some times, with random samples."""
+    """Simulate the search several times, on synthetic curves and with random samples."""
     brackets = shapes(settings)
     validate_at = sorted({units for bracket in brackets for units in bracket.units})
     num_slots = sum(bracket.max_concurrent for bracket in brackets)

@@ -1,6 +1,6 @@
-"""What chooses the next sample: the random stream, or a model of the results at the rungs.
+"""Choose the next sample: from the random stream, or from a model of the results at the rungs.
 
-What a model proposed is kept with the event that asked for it; a replay reads it there.
+A model's proposals are recorded with the event that asked for them; a replay reads them there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_TRIED = 200  # the newest trials that a proposal must not repeat
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The point that a new trial gets, and why."""
+    """The point of a new trial, and why it was chosen."""
 
     point: Point
     reason: str
@@ -38,19 +38,19 @@ class Proposals:
         self.sampler = sampler
         self.needs_points = sampler != "random" and bool(space.searched)
         self.results = Results(is_kept=self.needs_points)
-        self.made: list[Any] = []  # for the record of the event at hand
+        self.made: list[Any] = []  # for the record of the current event
         self.points: dict[int, Point] = {}
         self._recorded: list[Any] | None = None
         self._space, self._seed, self._unit = space, seed, unit
         self._model = model
 
     def check_installed(self) -> None:
-        """Raise ImportError with what to install if the model cannot be asked."""
+        """Raise ImportError that says what to install if the model cannot run."""
         if self.needs_points:
             self._built_model()
 
     def begin(self, recorded: list[Any] | None = None) -> None:
-        """Start an event; `recorded` is what was proposed when it happened before."""
+        """Start an event; `recorded` are the proposals made when it first happened."""
         self.made, self._recorded = [], None if recorded is None else list(recorded)
 
     def point(self, number: int, drawn: Point, live: Mapping[int, Trial]) -> Choice:

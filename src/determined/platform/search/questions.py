@@ -10,7 +10,7 @@ from determined.platform.search.space import Point
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a model is asked: results (smaller is better) and trials under way, with points."""
+    """What a model is asked: results (smaller is better) and running trials, with their points."""
 
     seed: int
     index: int
@@ -19,6 +19,6 @@ class Question:
 
 
 class Model(Protocol):
-    """Something that proposes a point; it keeps nothing between questions."""
+    """Something that proposes a point; it is stateless between questions."""
 
     def propose(self, question: Question) -> Point: ...

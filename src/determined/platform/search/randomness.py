@@ -1,4 +1,4 @@
-"""The one random stream of an experiment, which can be written down and continued."""
+"""The single random stream of an experiment, which can be saved and restored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Stream:
 
     Both generators are the Mersenne Twister; only seeding and integers differ from Python's.
     Every trial takes its values in the same order (hyperparameters, request id, seed), so sample k
-    depends on the experiment's seed and on k alone, whenever it is asked for.
+    depends only on the experiment's seed and on k, whenever it is drawn.
     """
 
     def __init__(self, seed: int) -> None:
@@ -32,7 +32,7 @@ class Stream:
         self._bits = self._random.getrandbits
 
     def integer(self, low: int, high: int) -> int:
-        """Return an integer from `low` up to but without `high`."""
+        """Return an integer from `low` (inclusive) to `high` (exclusive)."""
         largest = high - low - 1
         if largest <= 0:
             return low
@@ -53,7 +53,7 @@ class Stream:
         return low + (high - low) * self._random.random()
 
     def request_id(self) -> str:
-        """Return a UUID of version 4 made of the next 16 bytes."""
+        """Return a version 4 UUID made of the next 16 bytes."""
         drawn = bytearray(self._bits(128).to_bytes(16, "little"))
         drawn[6] = drawn[6] & 0x0F | 0x40
         drawn[8] = drawn[8] & 0x3F | 0x80

@@ -1,4 +1,4 @@
-"""Read what a search decides by from the metrics of a validation."""
+"""Read the values that a search decides by from validation metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from determined.platform.search.settings import Settings
 
 
 class UnreadableMetricError(ValueError):
-    """A validation lacks what the search needs; its text is for the user."""
+    """A validation lacks what the search needs; the text is for the user."""
 
 
 def read_value(settings: Settings, metrics: dict[str, Any], steps: int) -> float:

@@ -11,10 +11,10 @@ from determined.platform.search.space import Leaf, Point
 def apart(
     leaves: Sequence[Leaf], proposed: Point, drawn: Point, tried: Collection[Point], number: int
 ) -> Point:
-    """Return a proposal that repeats no trial, with values of a random sample where it must.
+    """Return the proposal, with values of a random sample where it would repeat a trial.
 
-    Divide the space into as many cells as there are trials: what is nearer than a quarter of a cell
-    to a trial, in all values, repeats it. Cells shrink with each trial, so models may refine.
+    Divide the space into as many cells as there are trials: a point within a quarter of a cell of
+    a trial, in all values, repeats it. Cells shrink with each trial, so models can still refine.
     """
     width, result = _cell(leaves, number), list(proposed)
     for place in _order(leaves, number):
@@ -25,13 +25,13 @@ def apart(
 
 
 def _order(leaves: Sequence[Leaf], number: int) -> list[int]:
-    """Return places, ranges before categories: a small change first, and another for each trial."""
+    """Return the order in which to replace values: ranges before categories; varies by trial."""
     places = sorted(range(len(leaves)), key=lambda place: (place - number) % len(leaves))
     return sorted(places, key=lambda place: leaves[place].kind == "categorical")
 
 
 def _cell(leaves: Sequence[Leaf], number: int) -> float:
-    """Return the width of a cell, as a share of each range, if there is one for each trial."""
+    """Return the width of a cell, as a share of each range, with one cell per trial."""
     ranges, combinations = 0, 1
     for leaf in leaves:
         if leaf.kind == "categorical":

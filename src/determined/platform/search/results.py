@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from determined.platform.search.trials import WORST
 
 ENOUGH = 12  # results at one length before a model is asked
-MOST_BEST, MOST_NEWEST = 24, 40  # what a model sees of more
+MOST_BEST, MOST_NEWEST = 24, 40  # if there are more, a model sees these
 
 
 class Level:
@@ -20,7 +20,7 @@ class Level:
         self.by_number: list[tuple[int, float]] = []
 
     def __len__(self) -> int:
-        """Return the number of real results; failures are known, but do not count."""
+        """Return the number of real results; failures are kept, but do not count."""
         return bisect_left(self.by_value, (WORST, -1))
 
     def add(self, value: float, number: int) -> None:
@@ -37,7 +37,7 @@ class Level:
         return place < len(self.by_number) and self.by_number[place][0] == number
 
     def chosen(self) -> dict[int, float]:
-        """Return the best and the newest results by trial number, a bounded number of them."""
+        """Return the best and the newest results by trial number, up to a limit."""
         taken = {number: value for value, number in self.by_value[:MOST_BEST]}
         for number, value in reversed(self.by_number):
             if len(taken) == MOST_BEST + MOST_NEWEST:
@@ -50,7 +50,7 @@ class Results:
     """Results of one search at all lengths."""
 
     def __init__(self, is_kept: bool = True) -> None:
-        self._is_kept = is_kept  # nobody asks a model: nothing is worth keeping
+        self._is_kept = is_kept  # without a model there is nothing to keep
         self._levels: dict[int, Level] = {}
 
     def add(self, units: int, value: float, number: int) -> None:
@@ -66,6 +66,6 @@ class Results:
             self._levels[units].remove(value, number)
 
     def highest(self) -> tuple[int, Level] | None:
-        """Return the longest training with enough results to learn from."""
+        """Return the longest training length with enough results to learn from."""
         enough = [units for units, level in self._levels.items() if len(level) >= ENOUGH]
         return (max(enough), self._levels[max(enough)]) if enough else None

@@ -11,9 +11,9 @@ Waiting = list[tuple[float, int]]
 class Rung:
     """Results in ascending order (smaller is better), found and inserted by bisection.
 
-    `waiting` are paused trials that may be promoted, `left` those that ended here and may be
-    promoted only after limits were raised; both hold (result, trial number), best first. `heading`
-    counts the trials in training on their way to this rung.
+    `waiting` are paused trials that may be promoted; `left` are those that ended here and may be
+    promoted only after limits are raised. Both hold (result, trial number), best first. `heading`
+    counts the running trials on their way to this rung.
     """
 
     __slots__ = ("heading", "left", "units", "values", "waiting")
@@ -26,7 +26,7 @@ class Rung:
         self.heading = 0
 
     def enter(self, value: float) -> int:
-        """Insert a result before equal ones and return its place, 0 for the best."""
+        """Insert a result before equal ones and return its rank, 0 for the best."""
         place = self.place(value)
         self.values.insert(place, value)
         return place
@@ -44,12 +44,12 @@ class Rung:
         insort(self.left, (value, number))
 
     def forget(self, value: float, number: int) -> None:
-        """Take a trial off both lists, if it is on one."""
+        """Remove a trial from either list, if it is on one."""
         _take_out(self.waiting, (value, number))
         _take_out(self.left, (value, number))
 
     def reopen(self) -> None:
-        """Let those who ended here be promoted."""
+        """Allow trials that ended here to be promoted."""
         self.waiting = sorted(self.waiting + self.left)
         self.left = []
 

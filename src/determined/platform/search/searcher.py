@@ -1,8 +1,8 @@
-"""One experiment's search: an event in, actions out, and a record from which it can be repeated.
+"""One experiment's search: an event in, actions out, and a record from which it can be replayed.
 
 The state is owned by the `Searcher` and changes only in `handle` and `replay`. After a crash,
-`Searcher.restore` takes any snapshot and the records after it and is in the same state, byte for
-byte; without a snapshot it repeats the records from the first.
+`Searcher.restore` takes any snapshot and the records after it, and restores the same state, byte
+for byte; without a snapshot it replays all records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STATUS = {e.ERRORED: t.ERRORED, e.USER_CANCELED: t.CANCELED, e.INVALID_HP: t.IN
 
 
 class Method(Protocol):
-    """How a search decides; it gives its orders at the desk."""
+    """How a search decides; it acts through the desk."""
 
     def initial(self, desk: Desk) -> None: ...
     def validated(self, desk: Desk, trial: Trial, value: float, time: int) -> None: ...
@@ -47,7 +47,7 @@ class Method(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one event led to; `record` is plain JSON, to be committed with the actions."""
+    """The outcome of one event; `record` is plain JSON, to be committed with the actions."""
 
     actions: list[e.Action]
     record: dict[str, Any]
@@ -61,7 +61,7 @@ class Searcher:
         hyperparameters: the `hyperparameters` section.
         seed: the experiment's seed.
         oracle: where a `custom` method runs; not needed to replay.
-        model: who answers for a `sampler`; by default it is asked in this process.
+        model: answers for a `sampler`; by default it runs in this process.
     """
 
     def __init__(
@@ -89,16 +89,16 @@ class Searcher:
             self._method = Plain(self.settings, self.desk)
 
     def handle(self, event: e.Event) -> Step:
-        """Take in an event; models and custom methods are asked if their turn has come.
+        """Process an event; models and custom methods are asked if needed.
 
-        An exception means that the platform sent what cannot be; restore the search to go on.
+        An exception means that the platform sent an impossible event; restore the search then.
         """
         if isinstance(event, e.InitialTrials):
             self.desk.proposals.check_installed()
         return self._take(event, None)
 
     def replay(self, record: dict[str, Any]) -> Step:
-        """Take in a recorded event; nobody is asked, the recorded answers stand."""
+        """Process a recorded event with its recorded answers; nothing is asked again."""
         return self._take(e.event_from_json(record["event"]), record)
 
     def _take(self, event: e.Event, record: dict[str, Any] | None) -> Step:
@@ -118,7 +118,7 @@ class Searcher:
         return Step(desk.actions, made)
 
     def _dispatch(self, event: e.Event) -> bool:
-        """Bring an event to the method; return False for one that comes too late to matter."""
+        """Pass an event to the method; return False if it comes too late to matter."""
         if isinstance(event, e.TrialEvent):
             return self._of_trial(event, self._trial(event.request_id))
         if isinstance(event, e.InitialTrials):
@@ -166,7 +166,7 @@ class Searcher:
             if is_halving:
                 time = read_time(self.settings, event.metrics, event.steps)
         except UnreadableMetricError as error:
-            if is_halving:  # others decide nothing by it
+            if is_halving:  # other methods do not use it
                 self.desk.fail(trial, str(error))
             return True
         self._method.validated(self.desk, trial, value, time)
@@ -198,7 +198,7 @@ class Searcher:
     def _consult(
         self, method: Custom, event: e.Event, recorded: list[dict[str, Any]] | None
     ) -> list[dict[str, Any]]:
-        """Let the user's method, which knows trials by number, decide; its failure is the end."""
+        """Let the user's method decide; if it fails, the search ends."""
         message = e.to_json(event)
         if isinstance(event, e.TrialEvent):
             message["trial"] = self._trial(message.pop("request_id")).number
@@ -208,7 +208,7 @@ class Searcher:
         return orders
 
     def _conclude(self, event: e.Event) -> None:
-        """End the search when every trial that was asked for has exited."""
+        """End the search when every requested trial has exited."""
         desk, requested = self.desk, len(self.desk.trials)
         ends = (e.InitialTrials, e.TrialExited, e.LimitsRaised, e.Stopping)
         if self.is_over or desk.num_exited < requested or not isinstance(event, ends):
@@ -226,12 +226,12 @@ class Searcher:
         self.is_over = True
 
     def progress(self) -> float:
-        """Return how far the search is, from 0 to 1."""
+        """Return the progress of the search, from 0 to 1."""
         return 1.0 if self.is_over else self._method.progress(self.desk)
 
     @property
     def snapshot_is_due(self) -> bool:
-        """Say whether so much happened since the last snapshot that a new one costs little."""
+        """Whether enough has happened since the last snapshot to make a new one worthwhile."""
         return self.num_events - self._events_at_snapshot >= max(256, 2 * len(self.desk.trials))
 
     def snapshot(self) -> dict[str, Any]:
@@ -257,9 +257,9 @@ class Searcher:
         oracle: Oracle | None = None,
         model: Model | None = None,
     ) -> Searcher:
-        """Return the search as it was after `records`, which follow `snapshot` (or are all).
+        """Return the search as it was after `records`: those since `snapshot`, or all of them.
 
-        With an `oracle`, a new process of a custom method, all records are needed: it hears them.
+        With an `oracle` (a new process of a custom method), all records are needed to replay them.
         """
         if snapshot is not None and oracle is not None:
             raise ValueError(

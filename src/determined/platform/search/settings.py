@@ -53,7 +53,7 @@ class Settings:
 
     @classmethod
     def from_dict(cls, searcher: dict[str, Any]) -> Settings:
-        """Return the settings of a configuration's section; absent and null keys take defaults."""
+        """Return the settings of a configuration's section; absent and null keys get defaults."""
         needed = {
             "random": ("max_trials",),
             "async_halving": ("max_trials", "num_rungs", "max_time", "time_metric"),
@@ -86,7 +86,7 @@ def _at_least(key: str, value: Any, least: int) -> None:
 
 
 def _few_enough(key: str, rungs: int, divisor: float) -> None:
-    """Refuse rungs whose lengths no float can hold."""
+    """Reject rungs whose lengths exceed the range of a float."""
     most = int(_LARGEST_LOG / math.log(divisor))
     if rungs > most:
         raise ValueError(

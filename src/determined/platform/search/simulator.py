@@ -1,4 +1,4 @@
-"""Run a search in virtual time on slots that do not exist, from learning curves.
+"""Run a search in virtual time on virtual slots, from learning curves.
 
 No clock and no processes: ten thousand trials on a thousand slots take seconds.
 """
@@ -23,7 +23,7 @@ class Curves(Protocol):
         ...
 
     def seconds(self, hparams: dict[str, Any], seed: int) -> float:
-        """Return what one unit of training takes."""
+        """Return how long one unit of training takes."""
         ...
 
 
@@ -32,13 +32,13 @@ class Outcome:
     """What a simulated search did."""
 
     seconds: float = 0.0
-    units: int = 0  # trained in all
+    units: int = 0  # total training
     num_trials: int = 0
     num_decisions: int = 0
     num_full: int = 0  # trials that trained to the end
     stopped_at: dict[int, int] = field(default_factory=dict)  # units -> trials that ended there
     best: list[tuple[int, float]] = field(default_factory=list)  # (units so far, new best metric)
-    steps: list[Step] = field(default_factory=list)  # if asked for
+    steps: list[Step] = field(default_factory=list)  # with `keep_steps`
     is_over: bool = False
 
 
@@ -50,14 +50,14 @@ class _Run:
 
 
 class Simulator:
-    """Gives a searcher the events that trials with these curves would cause.
+    """Feeds a searcher the events that trials with these curves would cause.
 
     Args:
         searcher: the search, not started yet.
         curves: what trials report.
         num_slots: trials that can train at once.
         validate_at: the units at which trials validate, ascending; the last is their length.
-        max_units: end when this much has been trained in all, whatever the search wants.
+        max_units: end after this much training in total, whatever the search wants.
         keep_steps: whether the outcome has every step.
     """
 

@@ -1,7 +1,7 @@
-"""The hyperparameters of an experiment: what can be drawn, and how a draw becomes values.
+"""The hyperparameters of an experiment: what can be sampled, and how a sample becomes values.
 
-A draw is a `Point`: one number per searched hyperparameter (the integer, the float, the
-exponent of a `log`, or the index into `vals`). Points are what models see and what records keep.
+A sample is a `Point`: one number per searched hyperparameter (the integer, the float, the
+exponent of a `log`, or the index into `vals`). Models see points, and records store them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TYPES = ("const", "int", "double", "log", "categorical")
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One hyperparameter: where it stands in the nested values, and what it may be."""
+    """One hyperparameter: its path in the nested values, and its range."""
 
     path: tuple[str, ...]
     kind: str
@@ -45,7 +45,7 @@ class Leaf:
         return stream.uniform(self.low, self.high)
 
     def value(self, number: float) -> Any:
-        """Return the hyperparameter's value for a drawn number."""
+        """Return the hyperparameter's value for a sampled number."""
         if self.kind == "int":
             return int(number)
         if self.kind == "log":
@@ -85,7 +85,7 @@ class Space:
         return [leaf.draw(stream) for leaf in self.searched]
 
     def values(self, point: Sequence[float]) -> dict[str, Any]:
-        """Return the nested values of a draw."""
+        """Return the nested values of a point."""
         numbers = iter(point)
         return _nest(
             (leaf, leaf.value(next(numbers)) if leaf.is_searched else leaf.values[0])
@@ -97,7 +97,7 @@ class Space:
 
 
 class Grid:
-    """The product of all axes, the last one fastest; computed where it is asked for."""
+    """The product of all axes, the last one varying fastest; computed on demand."""
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
         if not leaves:

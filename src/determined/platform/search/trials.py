@@ -1,4 +1,4 @@
-"""What a searcher remembers of each trial."""
+"""What a searcher remembers about each trial."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from determined.platform.search.space import Point
 
 RUNNING = "running"
-FAILING = "failing"  # told to fail, not gone yet
+FAILING = "failing"  # ordered to fail, still running
 PAUSING = "pausing"
 PAUSED = "paused"
 STOPPED = "stopped"  # by the searcher
