@@ -34,7 +34,9 @@ def test_a_context_can_be_made_from_a_configuration(tmp_path: Path) -> None:
 
 def test_unknown_hyperparameters_are_named(caplog: pytest.LogCaptureFixture) -> None:
     context = TrialContext.from_config(_CONFIG)
-    with pytest.raises(ValueError, match=r"'depth'; there are \['global_batch_size', 'lr'\]"):
+    with pytest.raises(
+        ValueError, match=r"'depth'; the hyperparameters are \['global_batch_size', 'lr'\]"
+    ):
         context.get_hparam("depth")
     assert context.get_hparam("global_batch_size") == 8
     assert "get_per_slot_batch_size" in caplog.text

@@ -268,7 +268,7 @@ def test_reports_wait_while_the_folder_is_gone(
     folder = tmp_path / "run"
     backend = JournalBackend(folder, 1, 0)
     backend.report_progress(0.5)
-    assert "wait in memory" in caplog.text
+    assert "kept in memory" in caplog.text
     folder.mkdir()
     backend.before_save("u", {"steps_completed": 3})
     assert said(folder) == [

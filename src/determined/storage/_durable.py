@@ -86,7 +86,13 @@ class _Block:
     """A piece of a file: filled first, then written and hashed at the same time."""
 
     def __init__(self) -> None:
-        self._memory = memoryview(mmap.mmap(-1, _BLOCK_BYTES))  # costs nothing until it is used
+        try:
+            memory = mmap.mmap(-1, _BLOCK_BYTES)  # costs nothing until it is used
+        except OSError as error:  # mmap has its own words for it
+            raise MemoryError(
+                f"Out of memory: cannot allocate {_BLOCK_BYTES} bytes to write a file."
+            ) from error
+        self._memory = memoryview(memory)
         self.hashed: Future[None] | None = None
         self.filled = 0
 

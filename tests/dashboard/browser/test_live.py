@@ -129,6 +129,7 @@ def test_what_happens_is_shown_without_a_reload(show: Show) -> None:
 
     page.get_by_role("link", name="Overview").click()
     page.get_by_role("link", name="Trial 1").click()
+    page.get_by_role("link", name="Metrics").wait_for()  # the experiment has a link Logs, too
     page.get_by_role("link", name="Logs").click()
     page.get_by_text("now at batch 5 <i>of</i> 10").wait_for()
     run.allow(6)
@@ -172,7 +173,7 @@ def test_the_page_says_who_is_missing_and_comes_back(show: Show) -> None:
 
     show.dashboard.stop()
     page.locator(".stream[data-stream=lost]").wait_for()
-    page.locator("#banner").get_by_text("does not answer").wait_for()
+    page.locator("#banner").get_by_text("not responding").wait_for()
     run.allow(3)
     show.dashboard.start()
     page.locator(".stream[data-stream=live]").wait_for()

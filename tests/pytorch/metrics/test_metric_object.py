@@ -130,7 +130,7 @@ def test_a_metric_that_saw_no_data_is_not_reported() -> None:
 def test_the_trial_gets_its_own_metric_back_and_wraps_it_once() -> None:
     context, metric = _PyTorchReducerContext(), Accuracy()
     assert context.wrap_reducer(metric, name="a") is metric
-    with pytest.raises(AssertionError, match="wrapped already"):
+    with pytest.raises(AssertionError, match="already wrapped"):
         context.wrap_reducer(metric, name="b")
 
 

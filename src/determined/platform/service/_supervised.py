@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 import uuid as uuids
@@ -23,6 +24,7 @@ _LONGEST_POLL_SECONDS = 0.1
 _MOST_FAILURES = 3
 _LONGEST_CATCH_UP_SECONDS = 30.0
 _STOPPED_AFTER_SECONDS = 5.0
+_TRANSACTION_BYTES = 1 << 18  # a small one of the supervisor's, with room to spare
 
 
 class SupervisedHome:
@@ -61,6 +63,8 @@ class SupervisedHome:
         while True:
             if time.monotonic() > patience:
                 presence.refuse_stopped(self.home)
+                self._refuse_full_disk()
+                patience = time.monotonic() + _STOPPED_AFTER_SECONDS
             failures += self._ensure_supervisor()
             if failures == _MOST_FAILURES:
                 raise DeterminedError(
@@ -75,6 +79,17 @@ class SupervisedHome:
                 if not command.is_ok:
                     raise RefusedError(str(answer.get("error")))
                 return answer
+
+    def _refuse_full_disk(self) -> None:
+        """Raise DeterminedError if the supervisor cannot answer for lack of space."""
+        try:
+            with tempfile.TemporaryFile(dir=self.home.path) as probe:
+                probe.write(bytes(_TRANSACTION_BYTES))
+        except OSError as error:
+            raise DeterminedError(
+                f"The supervisor cannot write in {self.home.path}: {error.strerror}. The command "
+                "is recorded, and will be carried out as soon as there is space."
+            ) from error
 
     def wake_if_needed(self) -> None:
         """Start a supervisor if there is unfinished work and nobody at it.

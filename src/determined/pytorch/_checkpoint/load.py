@@ -104,7 +104,7 @@ def load_trial_from_checkpoint_path(
         if torch_load_kwargs is not None:
             raise ValueError(
                 "Give arguments for torch.load in `torch_load_kwargs` only, not as keywords as "
-                "well: {sorted(kwargs)}."
+                f"well: {sorted(kwargs)}."
             )
         warnings.warn(
             "Passing arguments for torch.load as keywords is deprecated: use torch_load_kwargs.",

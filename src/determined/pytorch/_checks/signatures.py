@@ -45,7 +45,7 @@ def evaluate_call(evaluate_batch: Callable[..., Any]) -> Callable[[Any, int], An
         return lambda batch, batch_idx: evaluate_batch(batch)
     raise InvalidExperimentException(
         "evaluate_batch is called with a batch and, if it takes one, the batch index, but it "
-        "takes {signature}. Write def evaluate_batch(self, batch, batch_idx)."
+        f"takes {signature}. Write def evaluate_batch(self, batch, batch_idx)."
     )
 
 

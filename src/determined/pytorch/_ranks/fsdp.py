@@ -148,7 +148,7 @@ def _chosen(model: nn.Module, shard_modules: ShardModules) -> list[nn.Module]:
         if not isinstance(module, nn.Module) or id(module) not in known:
             raise ValueError(
                 "`shard_modules` must be submodules of the model, or a function that says "
-                "whether to shard a given submodule on its own, got {str(module)[:80]!r}."
+                f"whether to shard a given submodule on its own, got {str(module)[:80]!r}."
             )
         if not _has_own_weights(module, model):
             raise ValueError(
