@@ -37,8 +37,10 @@ demo: $(INSTALLED)
 dashboard: $(INSTALLED)
 	DET_HOME=$(CURDIR)/$(VENV)/demo $(BIN)/det dashboard
 
+# More than there are cores, as tests often wait for processes that they started.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) '*' 3 / 2)
 test: $(TOOLS)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The long form of the fault tests: FAULTS times as many random cases as in `make test`.
 FAULTS ?= 12

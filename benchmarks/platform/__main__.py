@@ -1,6 +1,6 @@
 """Measure the platform: starts, turnover of trials, latencies, reports, supervisor, growth.
 
-python -m benchmarks.platform                  everything, under an hour on two idle cores
+python -m benchmarks.platform                  everything, about 20 minutes on two idle cores
 python -m benchmarks.platform --quick          every row in its short form, under five minutes
 python -m benchmarks.platform --only starts    only these; what else the results have is kept
 
