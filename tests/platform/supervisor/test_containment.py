@@ -92,6 +92,19 @@ def test_a_run_whose_journal_is_spoilt_does_not_go_on_unheard(lab: Lab) -> None:
     assert trial.progress == 0.5
 
 
+def test_what_a_run_said_before_the_damage_is_kept_if_it_ends_at_once(lab: Lab) -> None:
+    experiment_id = lab.create(
+        OVERWRITTEN.replace("time.sleep(1000)", "os._exit(0)"),
+        searcher={"name": "grid", "metric": "loss"},
+        hyperparameters={"number": {"type": "int", "minval": 1, "maxval": 8, "count": 8}},
+    )
+    lab.wait(experiment_id)
+    trials = lab.trials(experiment_id)
+    assert all("is corrupt at byte" in trial.reason for trial in trials)
+    assert [trial.progress for trial in trials] == [0.5] * 8
+    assert len(events(lab, experiment_id, "damaged_journal")) == 8
+
+
 def test_a_command_that_cannot_be_understood_blocks_nobody(lab: Lab) -> None:
     with pytest.raises(RefusedError, match="The supervisor failed to do this: KeyError"):
         lab.service.ask("kill", {"experiment": 1})

@@ -196,13 +196,13 @@ class Supervisor:
                 live = self._board.experiments[run.experiment_id]
                 decisions.fail(live, f"trial {run.trial_id} cannot continue: {error}")
             elif run is not None:
-                self._blame(transaction, run, f"its reports cannot be recorded: {error}")
+                self._blame(transaction, run, _unrecorded(error))
 
     def _blame(self, transaction: Transaction, run: LiveRun, fault: str) -> None:
         run.fault = fault
         transaction.note(
             "damaged_journal",
-            f"{fault}; the run is killed and counts as failed",
+            f"{fault}; the run counts as failed",
             level="error",
             experiment_id=run.experiment_id,
             trial_id=run.trial_id,
@@ -268,8 +268,8 @@ class Supervisor:
                 if run.end is not None and not self._has_more(transaction, run):
                     decisions.run_ended(run, run.end)
         if is_durable:
-            for live, trial, limit in overdue:
-                decisions.end_for_time(live, trial, limit)
+            for live, trial_id, limit in overdue:
+                decisions.end_for_time(live, trial_id, limit)
             self._garbage.record(transaction)
             self._deletions.record(transaction)
             self._calls.record(transaction)
@@ -341,7 +341,9 @@ class Supervisor:
             if damage is not journal.Damage.NONE:
                 transaction.set_damage(path, damage.value)
             if damage is journal.Damage.CORRUPT:
-                raise _corrupt(reader)
+                # Not raised: what it said before the damage is recorded in this transaction.
+                self._blame(transaction, run, _unrecorded(_corrupt(reader)))
+                return False
         return False
 
     def _has_commands(self) -> bool:
@@ -353,6 +355,10 @@ _Said = tuple[LiveRun, str, list[journal.Record], int]
 
 def _corrupt(reader: journal.JournalReader) -> JournalError:
     return JournalError(f"{reader.path} is corrupt at byte {reader.offset}")
+
+
+def _unrecorded(error: Exception) -> str:
+    return f"its reports cannot be recorded: {error}"
 
 
 def _journals(run: LiveRun) -> list[str]:
