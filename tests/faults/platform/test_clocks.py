@@ -147,6 +147,18 @@ def test_limits_of_time_do_not_follow_a_clock_that_jumps(lab: Lab, clock: Set) -
     assert lab.trials(number)[0].reason == "finished"
 
 
+def test_a_command_counts_more_than_a_limit_that_passed_unwatched(lab: Lab, clock: Set) -> None:
+    number = lab.create(_WAITS.format(""), max_trial_wall_time=_HOUR)
+    lab.until(lambda: lab.runs(number))
+    lab.kill_supervisor()
+    clock(2 * _HOUR)
+    (trial,) = lab.trials(number)
+    lab.service.kill_trial(trial.id)  # the next supervisor finds both in its first tick
+    lab.wait(number)
+    (trial,) = lab.trials(number)
+    assert (trial.state, trial.reason) == ("CANCELED", "killed by the user"), lab.account()
+
+
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kathmandu", "UTC"])
 def test_the_hour_that_comes_twice_is_told_apart(
     zone: str, monkeypatch: pytest.MonkeyPatch

@@ -80,14 +80,18 @@ class Decisions(SearchSteps):
             state = killed(State(trial.state))
             self.follow(live, self.stop_trial(live, trial, state, "killed by the user"))
 
-    def end_for_time(self, live: LiveExperiment, trial: Trial | None, limit: str) -> None:
-        """End a trial, or a whole experiment, whose time is up: with a checkpoint."""
+    def end_for_time(self, live: LiveExperiment, trial_id: int | None, limit: str) -> None:
+        """End a trial, or a whole experiment, whose time is up: with a checkpoint.
+
+        A trial that has just ended, or that a command stops or pauses, is left alone.
+        """
         reason = f"reached {limit}"
-        if trial is not None:
-            state = more_severe(State(trial.state), State.STOPPING_COMPLETED)
-            self.follow(live, self.stop_trial(live, trial, state, reason))
+        if trial_id is None:
+            self._stop_all(live.id, State.STOPPING_COMPLETED, reason)
             return
-        self._stop_all(live.id, State.STOPPING_COMPLETED, reason)
+        trial = live.trials.get(trial_id)
+        if trial is not None and State(trial.state) is State.ACTIVE:
+            self.follow(live, self.stop_trial(live, trial, State.STOPPING_COMPLETED, reason))
 
     def fail(self, live: LiveExperiment, reason: str) -> None:
         """End an experiment whose search cannot go on; nobody asks the search any more."""

@@ -10,9 +10,8 @@ import time
 
 from determined.platform.states import State
 from determined.platform.supervisor._board import Board, LiveExperiment
-from determined.store import Trial
 
-Overdue = tuple[LiveExperiment, Trial | None, str]
+Overdue = tuple[LiveExperiment, int | None, str]  # the id of a trial, and the limit
 _Key = tuple[int, int | None]  # an experiment, or one of its trials
 
 
@@ -36,8 +35,7 @@ class Limits:
         found: list[Overdue] = []
         for live in self._board.experiments.values():
             limit, started = live.record.config["max_wall_time"], live.record.started
-            is_running = started is not None and live.state in (State.ACTIVE, State.PAUSED)
-            if limit is None or started is None or not is_running:
+            if limit is None or started is None or live.state not in (State.ACTIVE, State.PAUSED):
                 continue
             if self._add((live.id, None), passed, started) >= limit:
                 found.append((live, None, f"max_wall_time ({limit:g} s)"))
@@ -54,7 +52,7 @@ class Limits:
                 continue
             seconds = self._add((live.id, trial.id), passed, run.created - run.seconds_before)
             if trial.state == State.ACTIVE.value and seconds >= limit:
-                found.append((live, trial, f"max_trial_wall_time ({limit:g} s)"))
+                found.append((live, trial.id, f"max_trial_wall_time ({limit:g} s)"))
         return found
 
     def _add(self, key: _Key, passed: float, began: float) -> float:
