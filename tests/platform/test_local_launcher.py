@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from tests.platform.launchers_contract import (
     until_it_speaks,
     wait,
 )
+from tests.support.faults import mounted
 from tests.support.runs import assert_nothing_left, eventually, make_run
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -124,6 +126,24 @@ def test_a_killed_keeper_takes_the_entrypoint_with_it(tmp_path: Path) -> None:
     end = asyncio.run(launcher.declare_dead(run, "Its keeper was killed."))
     assert (end.reason, end.last_lines) == (LOST, ("up",))
     assert_nothing_left(run)
+
+
+def test_a_killed_keeper_on_a_full_disk_is_declared_dead(tmp_path: Path) -> None:
+    launcher = LocalLauncher()
+    disk = tmp_path / "disk"
+    with mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs", at=disk):
+        run = make_run(disk / "run", script=_WAITS, env={"PYTHONDONTWRITEBYTECODE": "1"})
+        start(launcher, run)
+        until_it_speaks(run)
+        processes.send(keeper_of(run), signal.SIGKILL)
+        assert wait(launcher, run) is None
+        with contextlib.suppress(OSError), (disk / "ballast").open("wb", buffering=0) as ballast:
+            while ballast.write(bytes(4096)):
+                pass
+        end = asyncio.run(launcher.declare_dead(run, "Its keeper was killed."))
+        assert end.last_lines[-1] == f"There is no room left on the disk of {run.path}."
+        assert run.exit == end
+        assert not (run.path / "room").exists()
 
 
 def test_a_rank_ends_itself_when_its_keeper_is_gone(tmp_path: Path) -> None:

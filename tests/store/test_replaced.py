@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,20 @@ def test_a_reader_goes_on_with_the_new_store(home: Home, other: Home) -> None:
     assert not watch.look()
     points, last = home.reader.new_points([CurveKey(1, "training", "loss", False)], 0)
     assert (last, list(points)) == (1, [CurveKey(1, "training", "loss", False)])
+
+
+def test_a_look_that_fails_is_made_up_for_by_the_next(home: Home, other: Home) -> None:
+    watch = home.reader.watch()
+    _put_in_place(other, home)
+    with contextlib.closing(sqlite3.connect(home.path / "store.db")) as store:
+        store.execute("ALTER TABLE command RENAME TO hidden")
+        for _ in range(2):
+            with pytest.raises(sqlite3.OperationalError):
+                watch.look()
+        store.execute("ALTER TABLE hidden RENAME TO command")
+    changed = watch.look()
+    assert changed.is_another_store
+    assert changed.trials == {1}
 
 
 def test_a_snapshot_and_an_answer_stay_with_the_store_that_they_began_with(

@@ -151,7 +151,8 @@ class Environment(Section):
     )
     warm_start: Flag = Field(
         default=True,
-        description="Whether trials may start from a process that has already imported torch.",
+        description="Whether trials may start from a process that has already imported their "
+        "libraries.",
     )
     image: (
         Annotated[

@@ -20,6 +20,7 @@ The folder is 0700 and its files are 0600. Standard library only: the keeper rea
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -42,6 +43,8 @@ two homes may well use the same allocation id."""
 _VERSION = 1
 _MOST_BYTES = 64 << 20
 _ROOM_BYTES = 1 << 16
+_FEW_LINES = 20
+_SHORT_LINE = 500
 
 
 class LogPolicy(NamedTuple):
@@ -264,11 +267,23 @@ class RunFolder:
             self._room.touch(mode=0o600)
             self._room.write_bytes(bytes(_ROOM_BYTES))
 
-    def give_room_up(self) -> None:
-        self._room.unlink(missing_ok=True)
+    def save_exit(self, end: RunExit) -> RunExit:
+        """Record how it ended, on a full disk in short; returns what was recorded.
 
-    def save_exit(self, end: RunExit) -> None:
-        """Say how it ended. The caller holds the lock, so there is only one who does."""
+        The caller holds the lock, so nobody else does this.
+        """
+        try:
+            self._write_exit(end)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            end = _in_short(end, f"There is no room left on the disk of {self.path}.")
+            self._room.unlink(missing_ok=True)
+            self._write_exit(end)
+        self._room.unlink(missing_ok=True)
+        return end
+
+    def _write_exit(self, end: RunExit) -> None:
         content = {"version": _VERSION, **end._asdict()}
         content["traceback"] = end.traceback and end.traceback._asdict()
         content["matches"] = [match._asdict() for match in end.matches]
@@ -293,6 +308,12 @@ class RunFolder:
                 "another version of determined-pytorch. Use that version for this run."
             )
         return content
+
+
+def _in_short(end: RunExit, why: str) -> RunExit:
+    """An end that fits where there is little room."""
+    lines = (line[:_SHORT_LINE] for line in end.last_lines[-_FEW_LINES:])
+    return end._replace(last_lines=(*lines, why), traceback=None)
 
 
 def _suppressing_foreign_words() -> contextlib.suppress:

@@ -54,7 +54,7 @@ class ChangeWatch:
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
         self._connect = connect
-        self._connection = connect()
+        self._connection = self._seen = connect()
         self.position = self._end()
         self._experiments = self._unfinished("experiment")
         self._trials = self._unfinished("trial")
@@ -62,17 +62,16 @@ class ChangeWatch:
 
     def look(self) -> Changed:
         """What changed since the last look."""
-        before, self._connection = self._connection, self._connect()
-        is_another_store = self._connection is not before
+        self._connection = self._connect()
+        is_another_store = self._connection is not self._seen
         version = self._data_version()
         if version == self._version and not is_another_store:
             return Changed()
-        self._version = version
         self._connection.execute("BEGIN")
         try:
             found = since(self._connection, Position() if is_another_store else self.position)
             found.is_another_store = is_another_store
-            self.position = self._end()
+            position = self._end()
             experiments, trials = self._unfinished("experiment"), self._unfinished("trial")
         finally:
             self._connection.execute("ROLLBACK")
@@ -81,7 +80,9 @@ class ChangeWatch:
             found.trials.add(trial_id)
             row = trials.get(trial_id) or self._trials[trial_id]
             found.experiments.add(row[0])
-        self._experiments, self._trials = experiments, trials
+        # Only now: a look that failed is repeated in full by the next one.
+        self._experiments, self._trials, self.position = experiments, trials, position
+        self._version, self._seen = version, self._connection
         return found
 
     def _data_version(self) -> int:

@@ -64,18 +64,22 @@ class Connected:
     def _held(self) -> _Held:
         """The connection of this thread."""
         held: _Held | None = getattr(self._local, "held", None)
-        if held is None or self._is_replaced(held):
-            held = self._local.held = self._open()
+        self._local.held = held = self._newest(held)
         return held
 
+    def _newest(self, held: _Held | None) -> _Held:
+        """A connection, or another one if another file is where its file was."""
+        if held is not None and not self._is_replaced(held):
+            return held
+        opened = self._open()
+        if held is not None:
+            with self._guard:
+                self._replaced.append(held)
+        return opened
+
     def _is_replaced(self, held: _Held) -> bool:
-        """Whether another file is where that of a connection was."""
         now = _file(self._home)
-        if held.is_in_snapshot or now is None or now == held.file:
-            return False
-        with self._guard:
-            self._replaced.append(held)
-        return True
+        return not held.is_in_snapshot and now is not None and now != held.file
 
     def _open(self) -> _Held:
         file = _file(self._home)  # first: one that is replaced right now is found out next time
@@ -94,8 +98,7 @@ class Connected:
 
         def probe() -> int:
             nonlocal held
-            if self._is_replaced(held):
-                held = self._open()
+            held = self._newest(held)
             return held.data_version()
 
         return probe

@@ -458,7 +458,10 @@ def test_a_run_that_the_kernel_ends_for_memory_says_so(
     )
     end = keep(make_run(tmp_path / "run", script=script))
     assert end.exit_code == 137
-    assert end.last_lines == ("up", "SIGKILL, while the kernel was short of memory.")
+    assert end.last_lines == (
+        "up",
+        "SIGKILL. The kernel has killed a process for lack of memory since the run began.",
+    )
 
 
 def test_a_run_that_somebody_kills_says_nothing_of_memory(tmp_path: Path) -> None:

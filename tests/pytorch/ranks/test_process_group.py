@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 import torch
@@ -27,6 +28,22 @@ def _meet_although_the_port_is_taken() -> tuple[float, bool]:
 def test_ranks_meet_although_the_launchers_port_was_taken() -> None:
     found = run_workers(2, _meet_although_the_port_is_taken, process_group=False)
     assert found == [(2.0, False), (2.0, False)]
+
+
+def _timeout_of_the_store() -> float:
+    with pytorch.init(seed=1):
+        store = dist.distributed_c10d._get_default_store()
+        return store.timeout.total_seconds()
+
+
+@pytest.mark.parametrize("is_on_one_machine", [True, False])
+def test_ranks_wait_for_each_other_as_long_as_configured(
+    is_on_one_machine: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_COLLECTIVE_TIMEOUT", "77")
+    if is_on_one_machine:
+        monkeypatch.setenv("DET_LAUNCH_DIR", str(tmp_path))
+    assert run_workers(2, _timeout_of_the_store, process_group=False) == [77.0, 77.0]
 
 
 def _refuse_a_group_of_another_size() -> str:

@@ -10,7 +10,6 @@ killed. SIGQUIT kills everything at once. SIGHUP is ignored: a closed terminal i
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import select
 import signal
@@ -36,10 +35,10 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _POLL_SECONDS = 0.25
 _REST_SECONDS = 0.02
 _EXIT_ATTEMPTS = 10
-_FEW_LINES = 20
-_SHORT_LINE = 500
 _KILLED = 128 + signal.SIGKILL
-_SHORT_OF_MEMORY = "SIGKILL, while the kernel was short of memory."
+_SHORT_OF_MEMORY = (
+    "SIGKILL. The kernel has killed a process for lack of memory since the run began."
+)
 
 
 class Keeper:
@@ -213,22 +212,11 @@ class Keeper:
         return self._save(RunExit(code, NOT_STARTED, message, started_at=now, ended_at=now))
 
     def _save(self, end: RunExit) -> RunExit:
-        for attempt in range(_EXIT_ATTEMPTS):
-            try:
-                self._folder.save_exit(end)
-                break
-            except OSError as error:  # somebody may help, and this record matters
-                if attempt + 1 == _EXIT_ATTEMPTS:
-                    raise
-                if attempt:
-                    time.sleep(1.0)
-                elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-                    end = _in_short(
-                        end, f"There is no room left on the disk of {self._folder.path}."
-                    )
-                    self._folder.give_room_up()
-        self._folder.give_room_up()
-        return end
+        for _ in range(_EXIT_ATTEMPTS - 1):
+            with contextlib.suppress(OSError):  # somebody may help, and this record matters
+                return self._folder.save_exit(end)
+            time.sleep(1.0)
+        return self._folder.save_exit(end)
 
     def _catch_signals(self) -> None:
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
@@ -239,12 +227,6 @@ class Keeper:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
             self._received.append(number)
-
-
-def _in_short(end: RunExit, why: str) -> RunExit:
-    """An end that has room where there is little of it."""
-    lines = (line[:_SHORT_LINE] for line in end.last_lines[-_FEW_LINES:])
-    return end._replace(last_lines=(*lines, why), traceback=None)
 
 
 def _watch(identity: processes.Identity | None) -> int | processes.Identity | None:

@@ -127,8 +127,7 @@ class LocalLauncher:
             end = run.exit
             if end is None:
                 leftover = await asyncio.to_thread(_end_orphans, run)
-                end = _lost(run, why)._replace(leftover_processes=leftover)
-                run.save_exit(end)
+                end = run.save_exit(_lost(run, why)._replace(leftover_processes=leftover))
             return end
         finally:
             os.close(alive)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 import tempfile
@@ -86,9 +87,11 @@ class SupervisedHome:
             with tempfile.TemporaryFile(dir=self.home.path) as probe:
                 probe.write(bytes(_TRANSACTION_BYTES))
         except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                return
             raise DeterminedError(
-                f"The supervisor cannot write in {self.home.path}: {error.strerror}. The command "
-                "is recorded, and will be carried out as soon as there is space."
+                f"The supervisor cannot write in {self.home.path}: {error.strerror}. Free some "
+                "space there: the command is recorded, and is then carried out."
             ) from error
 
     def wake_if_needed(self) -> None:

@@ -8,6 +8,7 @@
     _commands.py   the verbs that doors may send
     _continuing.py the verb that lets a finished experiment go on
     _scheduling.py who runs next, from the board
+    _limits.py     who has run longer than allowed
     _runs.py       acts on runs: prepare, start, tell, stop
     _checkpoints.py what a run left in the storage, and whether that can be used
     _creations.py  what doors prepared for experiments

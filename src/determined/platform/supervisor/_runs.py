@@ -325,7 +325,7 @@ def _parts(run: LiveRun, machine: Machine) -> tuple[Part, ...]:
     parts = place(run.slots, machine, run.trial_id)
     there = {slot for part in parts for slot in part.slots}
     if machine.is_cluster and (not parts or not there.issuperset(run.slots)):
-        raise RunNotPlaced("A node that it ran on has left the cluster.")
+        raise RunNotPlaced("A node that it was placed on has left the cluster.")
     return parts
 
 

@@ -47,12 +47,10 @@ def main(argv: list[str]) -> None:
     idle_seconds = float(argv[1])
     unfit = load(with_torch=argv[2] == WITH_TORCH)
     files = Files()
-    messages.send(connection, {"unfit": unfit})
-    if unfit is not None:
-        return
-    connection.settimeout(idle_seconds)
     with contextlib.suppress(EOFError, OSError):  # a time-out is an OSError
-        while True:
+        messages.send(connection, {"unfit": unfit})
+        connection.settimeout(idle_seconds)
+        while unfit is None:
             request, descriptors = messages.receive(connection)
             _serve(connection, request, descriptors, files)
 

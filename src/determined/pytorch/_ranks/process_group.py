@@ -93,6 +93,7 @@ def _start_group(stack: contextlib.ExitStack, ranks: DistributedContext) -> None
     store: Store
     if folder and ranks.cross_size == 1:  # nobody else can read it, whereas a port is open to all
         store = FileStore(str(Path(folder, f"meeting-{attempt}")), ranks.size)
+        store.set_timeout(timeout)
     else:
         store = _open_store(ranks, timeout)
     if torch.cuda.is_available():
