@@ -22,7 +22,7 @@ _REQUESTS = (
     b"GET /../../etc/passwd HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
     b"POST /api/experiments/1/kill HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}",
     b"GET / HTTP/9.9\r\n\r\n",
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
 )
 
 
@@ -32,7 +32,8 @@ async def _be_eager(port: int, number: int, answered: list[int]) -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             with contextlib.closing(writer):
                 writer.write(_REQUESTS[(number + answered[0]) % len(_REQUESTS)])
-                answered[0] += bool(await reader.read(65536))
+                is_answered = bool(await reader.read(65536))
+                answered[0] += is_answered
 
 
 async def _be_slow(port: int) -> None:

@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from determined.dashboard.endpoints import problem
+from determined.dashboard.pacing import Pace
 from determined.dashboard.token import derive, is_same
 
 LONGEST_QUERY = 16_000
@@ -241,6 +242,7 @@ class Guard:
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app = app
         self._door = door
+        self._pace = Pace()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -255,10 +257,10 @@ class Guard:
             LONGEST_QUERY
         ):
             answer = self._door.welcome(scope, headers)
-        answer = answer or self._door.refusal(scope, headers)
-        if answer is None:
-            answer = _too_large(headers)
+        answer = answer or self._door.refusal(scope, headers) or _too_large(headers)
         if answer is not None:
+            if answer.status_code >= 400:
+                await asyncio.sleep(self._pace.next_delay())
             await answer(scope, receive, _with_headers(send))
             return
         await self._app(scope, receive, _with_headers(send))

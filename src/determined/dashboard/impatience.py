@@ -1,4 +1,4 @@
-"""Time limits for request headers, so that slow clients cannot hold many connections."""
+"""Limits for single connections: headers arrive in time, and floods of nonsense are slowed down."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 10.0
+MALFORMED_SECONDS = 0.3
 
 
 class ImpatientProtocol(H11Protocol):
-    """HTTP over one connection, which is closed if the headers of a request do not come in time."""
+    """HTTP over one connection."""
 
     _hurry: asyncio.TimerHandle | None = None
 
@@ -26,6 +27,19 @@ class ImpatientProtocol(H11Protocol):
             self._wait()
         else:
             self._stop_waiting()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, but not at once: no browser sends it, and floods do."""
+        self.flow.pause_reading()
+        self.loop.call_later(MALFORMED_SECONDS, self._reject, msg)
+
+    def _reject(self, msg: str) -> None:
+        if self.transport.is_closing():
+            return
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:  # in the middle of an answer
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()

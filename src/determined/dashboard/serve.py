@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
-import os
 import socket
 from collections.abc import Callable
 
@@ -22,7 +20,6 @@ from determined.platform.service import Service
 
 FIRST_PORT = 8090
 _TRIES = 20
-_NICENESS = 10  # about a tenth of what a process that trains gets of the same core
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _ANY = ("0.0.0.0", "::")
 
@@ -103,19 +100,12 @@ def serve(home: Home, host: str, port: int | None, tell: Callable[[str, str], No
         tell(address(host, port, door.token), address(host, port, door.draw_ticket()))
 
     server = _Server(config, ready)
-    _let_training_go_first()
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:
         pass
     finally:
         listener.close()
-
-
-def _let_training_go_first() -> None:
-    """Give way where cores are scarce; a kernel that shares them by session does not look at it."""
-    with contextlib.suppress(OSError):
-        os.nice(_NICENESS)
 
 
 class _Server(uvicorn.Server):
