@@ -19,9 +19,17 @@ from typing import Any, TypeVar
 
 from determined._info import job_secret
 from determined.core._channel import Connection
-from determined.core._doors import LOOPBACK, Door, Patience, admit, call, is_loopback, listen
 from determined.core._finish_line import FinishLine
 from determined.core._group import Failure, Group, Operation, PeerFailedError, Trouble
+from determined.core._listeners import (
+    LOOPBACK,
+    Listener,
+    Patience,
+    admit,
+    call,
+    is_loopback,
+    listen,
+)
 from determined.core._meeting import DEFAULT_PUB_PORT, PORTS_TO_TRY, Meeting
 from determined.core._tf_config import read_tf_config
 from determined.errors import DistributedError
@@ -315,7 +323,9 @@ class DistributedContext:
                     add(0, call(LOOPBACK, port, key, self.local_rank))
                 else:
                     patience = Patience(self.timeout_seconds)
-                    admit([Door(listener, key)], add, group.missing, patience, "Are they stuck?")
+                    admit(
+                        [Listener(listener, key)], add, group.missing, patience, "Are they stuck?"
+                    )
         self.gather(None)  # so that no rank goes on before all machines are ready
 
     def _adder(self, group: Group, is_first: bool = False) -> Callable[[int, Connection], None]:

@@ -27,7 +27,7 @@ from typing import Any
 
 from determined._info import job_secret
 from determined.core._channel import Connection, RefusedError
-from determined.core._doors import LOOPBACK, Add, Door, Patience, admit, call, listen
+from determined.core._listeners import LOOPBACK, Add, Listener, Patience, admit, call, listen
 from determined.errors import DistributedError
 
 logger = logging.getLogger("determined.core")
@@ -37,7 +37,7 @@ PORTS_TO_TRY = 16
 # Ranks that can find each other without a known port get so long before it is tried.
 _RELATIVES_SECONDS = 1.0
 # So long a chief waits for them if its known port is taken.
-_LOST_DOOR_SECONDS = 20.0
+_PORT_TAKEN_SECONDS = 20.0
 _LAUNCHER_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -80,31 +80,33 @@ class Meeting:
         elif self.chief_ip is not None:
             with listen(self.chief_ip, self._known_ports()) as listener:
                 patience = Patience(self.timeout_seconds)
-                admit([Door(listener, self._known_key())], add, missing, patience, self._advice())
+                admit(
+                    [Listener(listener, self._known_key())], add, missing, patience, self._advice()
+                )
         else:
             self._host_here(add, missing)
 
     def _host_here(self, add: Add, missing: Callable[[], list[int]]) -> None:
         patience, began, key = Patience(self.timeout_seconds), time.monotonic(), _random_key()
-        lost_door: DistributedError | None = None
+        port_taken: DistributedError | None = None
 
         def give_up() -> None:
-            seconds = min(_LOST_DOOR_SECONDS, self.timeout_seconds)
-            if lost_door is not None and time.monotonic() - began >= seconds:
-                raise lost_door
+            seconds = min(_PORT_TAKEN_SECONDS, self.timeout_seconds)
+            if port_taken is not None and time.monotonic() - began >= seconds:
+                raise port_taken
 
         with contextlib.ExitStack() as stack:
             hidden = stack.enter_context(listen(LOOPBACK, [0]))
-            doors = [Door(hidden, key)]
+            listeners = [Listener(hidden, key)]
             if not self.is_launched:
                 try:
                     known = stack.enter_context(listen(LOOPBACK, self._known_ports()))
-                    doors.append(Door(known, self._known_key()))
+                    listeners.append(Listener(known, self._known_key()))
                 except DistributedError as error:
-                    lost_door = error  # but relatives may still come
+                    port_taken = error  # but relatives may still come
             entry = {"port": hidden.getsockname()[1], "key": key.hex()}
             stack.enter_context(_published(self._names(), entry))
-            admit(doors, add, missing, patience, self._advice(), give_up)
+            admit(listeners, add, missing, patience, self._advice(), give_up)
 
     def _join(self) -> Connection:
         patience, began = Patience(self.timeout_seconds), time.monotonic()

@@ -13,7 +13,7 @@ WAITS = "waits for other ranks in"
 # Where the main thread of a rank is when it waits for others: the collectives of torch and ours.
 _WAITING = (
     *("torch/distributed/", "torch/autograd/", "torch/nn/parallel/"),
-    *(f"determined/core/{name}.py" for name in ("_group", "_channel", "_doors", "_meeting")),
+    *(f"determined/core/{name}.py" for name in ("_group", "_channel", "_listeners", "_meeting")),
 )
 _STANDARD_LIBRARY = str(Path(os.__file__).parent)
 _LIBRARIES = ("/site-packages/", "/dist-packages/", f"{Path(__file__).parents[1]}/")

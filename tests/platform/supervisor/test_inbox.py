@@ -226,13 +226,13 @@ def test_silence_of_a_week_is_the_end(desk: Desk) -> None:
         assert (desk.states(), item.path.exists()) == (["ERROR"], is_there)
 
 
-def test_a_door_knows_what_is_not_read_yet(desk: Desk) -> None:
+def test_a_client_knows_what_is_not_read_yet(desk: Desk) -> None:
     item, writer = desk.script()
     unread = Unread(desk.home)
     assert unread.is_any(lambda path: None)
     assert not unread.has_left
     size = item.size
-    writer.append([journal.Heartbeat()])  # after the door looked
+    writer.append([journal.Heartbeat()])  # after the client looked
     assert not unread.is_any(lambda path: size)
     writer.close()
     assert Unread(desk.home).has_left

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from determined.cli._done import done, json_option
-from determined.cli._door import platform
 from determined.cli._group import Group
 from determined.cli._options import EXPERIMENT_ID, TEXT
+from determined.cli._platform import platform
 from determined.cli._tables import printable
 from determined.cli.experiment.noun import experiment
 

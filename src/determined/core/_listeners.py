@@ -26,8 +26,8 @@ Add = Callable[[int, Connection], None]
 
 
 @dataclass(frozen=True)
-class Door:
-    listener: socket.socket
+class Listener:
+    sock: socket.socket
     key: bytes
 
 
@@ -87,7 +87,7 @@ def listen(host: str, ports: Sequence[int]) -> socket.socket:
 
 
 def admit(
-    doors: Sequence[Door],
+    listeners: Sequence[Listener],
     add: Add,
     missing: Callable[[], list[int]],
     patience: Patience,
@@ -115,8 +115,8 @@ def admit(
 
     everybody = missing()
     with selectors.DefaultSelector() as selector:
-        for door in doors:
-            selector.register(door.listener, selectors.EVENT_READ, door.key)
+        for listener in listeners:
+            selector.register(listener.sock, selectors.EVENT_READ, listener.key)
         while absent := missing():
             if refused:
                 raise DistributedError(
