@@ -6,7 +6,7 @@
       slot_type: gpu        # or cpu; without it GPUs where there are any
       insecure: false       # true: a cluster without token authentication will do
 
-Nothing of Ray is imported here: doors ask this, too.
+Nothing of Ray is imported here: clients use this module, too.
 """
 
 from __future__ import annotations

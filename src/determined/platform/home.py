@@ -2,7 +2,7 @@
 
 store.db                     records (the `store` package)
 snapshots/                   code of experiments, shared by content
-creations/<uuid>/            what a door prepared for an experiment that has no id yet
+creations/<uuid>/            what a client prepared for an experiment that has no id yet
 experiments/<id>/            environment.json, git.diff
   trials/<id>/<run>/         run folders
 checkpoints/                 checkpoint storage, unless a configuration names another

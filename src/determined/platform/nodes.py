@@ -1,6 +1,6 @@
 """The nodes of a cluster as its supervisor saw them last: `cluster.json` of the home.
 
-The supervisor writes it whenever a node comes or goes; doors read it, so that they need not talk to
+The supervisor writes it whenever a node comes or goes; clients read it, so they need not contact
 the cluster. A node's slots have numbers that no other node ever gets: runs are recorded with them.
 """
 

@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.02
 
 
 class DeletingVerbs(Lookups):
-    """What `Service` is made of, beside the rest."""
+    """The part of `Service` that deletes."""
 
     def delete_experiments(self, experiment_ids: Sequence[int]) -> None:
         """Delete experiments that have ended, with metrics, logs and checkpoints: all or none.
