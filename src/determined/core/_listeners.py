@@ -32,7 +32,7 @@ class Listener:
 
 
 class Patience:
-    """How long to wait for other ranks, and when to say so."""
+    """How long to wait for other ranks, and when to log that we wait."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self.timeout_seconds = timeout_seconds
@@ -45,7 +45,7 @@ class Patience:
         return time.monotonic() >= self._deadline
 
     def remind(self, text: str) -> None:
-        """Log what is waited for, now and then."""
+        """Log what is waited for, at intervals."""
         if time.monotonic() >= self._remind_at:
             logger.warning("%s", text)
             self._remind_at = time.monotonic() + _REMIND_SECONDS
@@ -61,7 +61,7 @@ def listen(host: str, ports: Sequence[int]) -> socket.socket:
         ) from None
     family, ip = address[0], str(address[4][0])
     anywhere = "::" if family == socket.AF_INET6 else ""
-    # Our own name may stand for loopback in /etc/hosts, and an address for a gateway before us.
+    # /etc/hosts may map our own name to loopback, and an address may be a gateway's.
     choices = [anywhere] if is_loopback(ip) and not is_loopback(host) else [ip, anywhere]
     for choice in choices:
         for port in ports:
@@ -94,9 +94,9 @@ def admit(
     advice: str,
     give_up: Callable[[], None] = lambda: None,
 ) -> None:
-    """Accept members until none is missing. Strangers are rejected, and delay nobody.
+    """Accept members until none is missing. Strangers are rejected without delaying anyone.
 
-    `give_up` is called now and then while nobody has connected, and may raise.
+    `give_up` is called repeatedly while nobody has connected, and may raise.
     """
     refused: list[RefusedError] = []
 
@@ -133,7 +133,7 @@ def admit(
                 )
             patience.remind(f"rank 0 is still waiting for rank {names}. {advice}")
             for ready, _ in selector.select(timeout=0.05):
-                with contextlib.suppress(OSError):  # it did not wait
+                with contextlib.suppress(OSError):  # it has disconnected already
                     sock, _ = ready.fileobj.accept()  # type: ignore[union-attr]  # a socket
                     threading.Thread(target=greet, args=(sock, ready.data), daemon=True).start()
 
