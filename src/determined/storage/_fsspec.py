@@ -320,7 +320,7 @@ class FsspecStorageManager(StorageManager):
 
     # Tags: empty objects; all information is in their names.
 
-    _MOSTFOLDER_AT_ONCE = 200  # a request each
+    _MOST_TAGS_AT_ONCE = 200  # each is a request
 
     def _tag(self, name: str, tag: str) -> None:
         self._write(self._key(FOLDER, f"{tag}/{name}"), b"")
