@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psutil
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 # How long the main thread may take to notice a signal, and the process to save and exit after it.
 _UNHEARD_SECONDS = 10.0
 _LEAVE_SECONDS = 30.0
@@ -80,7 +80,7 @@ def _is_launcher(process: psutil.Process) -> bool:
 
 def _watch(launchers: list[psutil.Process], heard_at: HeardAt, ended: threading.Event) -> None:
     while not any(map(_is_gone, launchers)):
-        if ended.wait(_LOOK_SECONDS):
+        if ended.wait(_POLL_SECONDS):
             return
     _say("The launcher of this process is gone, so the process stops.")
     asked_at = time.monotonic()

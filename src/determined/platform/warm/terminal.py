@@ -42,7 +42,7 @@ from determined.platform.warm.program import (
 
 _IDLE_VARIABLE = "DET_WARM_IDLE_SECONDS"
 _IDLE_SECONDS = 600.0
-_LOOK_SECONDS = 5.0
+_POLL_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -189,8 +189,8 @@ def serve(argv: list[str]) -> None:
         return
     files, idle, session = Files(), 0.0, os.getsid(0)
     while idle < float(argv[1]):
-        if not select.select([listener], [], [], _LOOK_SECONDS)[0]:
-            idle += _LOOK_SECONDS
+        if not select.select([listener], [], [], _POLL_SECONDS)[0]:
+            idle += _POLL_SECONDS
             if not Path(f"/proc/{session}").exists():
                 return
             continue

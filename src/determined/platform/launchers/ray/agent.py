@@ -39,7 +39,7 @@ from determined.platform.slots import count_cores, free_ports, port_variables
 from determined.platform.snapshot import Snapshot, working_copy
 
 FOLDER_VARIABLE = "DET_NODE_DIR"
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _PROBE_SECONDS = 120.0
 _KEPT_SECONDS = 7 * 86400.0
 _LEAST_FREE_BYTES = 1 << 20
@@ -166,7 +166,7 @@ class Agent:
             if news.pieces or news.replaced or is_over or time.monotonic() >= deadline:
                 end = run.exit if is_over else None
                 return Report(news._replace(is_all=is_over), state, end)
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def tell(self, key: str, control: bytes) -> None:
         run = self._run(key)

@@ -49,7 +49,7 @@ except ImportError as missing:
 
 logger = logging.getLogger("determined.supervisor")
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 _RETRY_SECONDS = 0.3
 _DESCRIBE_SECONDS = 60.0
 _MEET_AGAIN_SECONDS = 30.0
@@ -127,7 +127,7 @@ class Cluster:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
             try:
                 await (self.refresh() if self._is_open.is_set() else self.open())
             except Exception:  # the head may be away for a while: keep what is known
