@@ -254,9 +254,7 @@ def _tracked_or_not(
 ) -> Backend:
     """Record a script started by hand, on its chief, unless tracking is off."""
     if info is None and rank == 0 and is_tracked():
-        from determined.core._tracked_backend import (
-            TrackedBackend,
-        )  # imported only where something is recorded
+        from determined.core._tracked_backend import TrackedBackend  # only where needed
 
         return TrackedBackend(section_of(checkpoint_storage))
     return _choose_backend(trial_of(info), rank)

@@ -126,9 +126,7 @@ class Insistence:
         if self in _open:  # and not a forked child's copy
             _open.remove(self)
             self._closed.set()
-            self._reader.shutdown(
-                socket.SHUT_RDWR
-            )  # ends the wait, even if another process has a copy
+            self._reader.shutdown(socket.SHUT_RDWR)  # ends the wait, despite other copies
             self._thread.join()
         self._writer.close()
         self._reader.close()

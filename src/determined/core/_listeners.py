@@ -27,6 +27,8 @@ Add = Callable[[int, Connection], None]
 
 @dataclass(frozen=True)
 class Listener:
+    """A listening socket, and the key that members must know."""
+
     sock: socket.socket
     key: bytes
 

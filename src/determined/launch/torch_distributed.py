@@ -200,9 +200,7 @@ def _environment(machines: Machines, launch_directory: str, *, is_local: bool) -
         # Otherwise restarted workers may read stale addresses from the first attempt's store.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
-    environment.setdefault(
-        "PYTHONUNBUFFERED", "1"
-    )  # otherwise output through a pipe is block-buffered
+    environment.setdefault("PYTHONUNBUFFERED", "1")  # pipes are block-buffered by default
     if is_local and (loopback := _loopback()) is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", loopback)  # else other machines can connect
     if machines.chief_ip is not None:

@@ -110,9 +110,7 @@ def run(rank: int, script: list[str]) -> int:
 
     def pass_on(number: int) -> None:
         worker.send_signal(number)
-        if (
-            number == signal.SIGTERM and os.getppid() != parent
-        ):  # nobody is left to send a second signal
+        if number == signal.SIGTERM and os.getppid() != parent:  # no second signal will come
             timer = threading.Timer(_ORPHAN_GRACE_SECONDS, worker.kill)
             timer.daemon = True
             timer.start()

@@ -82,9 +82,7 @@ class Home:
     def _named(cls) -> Home:
         named = os.environ.get(HOME_VARIABLE)
         home = cls(home_path())
-        if (
-            named and not home.path.parent.is_dir()
-        ):  # never create it where a disk should be mounted
+        if named and not home.path.parent.is_dir():  # a disk may not be mounted: create nothing
             raise DeterminedError(
                 f"{HOME_VARIABLE} is {named}, but there is no folder {home.path.parent}. Is a "
                 f"disk not mounted? Otherwise create it: `mkdir -p {home.path.parent}`."

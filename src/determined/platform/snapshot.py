@@ -69,7 +69,7 @@ class _Entry:
 def create_snapshot(root: Path, model_dir: Path | None, includes: Iterable[Path] = ()) -> Snapshot:
     """Store the code of an experiment below `root` and return the snapshot.
 
-    Without MODEL_DIR there are only the includes, maybe nothing. ValueError tells of anything that
+    Without MODEL_DIR there are only the includes, maybe nothing. ValueError names anything that
     cannot be part of a snapshot. Safe to call from several processes at once.
     """
     notes: list[str] = []

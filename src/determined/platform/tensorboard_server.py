@@ -1,4 +1,4 @@
-"""A TensorBoard over stored trials, in a process of its own that ends with ours."""
+"""A TensorBoard over stored trials, in a separate process that ends with ours."""
 
 from __future__ import annotations
 

@@ -62,9 +62,7 @@ class HiddenFolders:
         except OSError as error:
             if not self._base.is_dir():
                 raise
-            logger.debug(
-                "Could not lock %s: %s", stage, error
-            )  # then no other process can sweep it either
+            logger.debug("Could not lock %s: %s", stage, error)  # then no sweep can either
             return None
 
     def release_stage(self, stage: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _done(service: Service, experiment_id: int, line: str) -> None:
-    """Tell a change, or what stands there now."""
+    """Print the change, or the current values as JSON."""
     now = service.experiment(experiment_id)
     fields = ("name", "description", "labels", "priority", "max_slots", "weight")
     done(line, experiment_id=experiment_id, **{field: getattr(now, field) for field in fields})

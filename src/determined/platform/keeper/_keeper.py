@@ -107,9 +107,7 @@ class Keeper:
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._kill_everything()
             more = self._log.follow()
-            self._rest(
-                0.0 if more else _REST_SECONDS
-            )  # a trial that prints a lot must not keep us busy
+            self._rest(0.0 if more else _REST_SECONDS)  # much output must not keep us busy
             self._sleep(0.0 if more else None)
 
     def _rest(self, seconds: float) -> None:

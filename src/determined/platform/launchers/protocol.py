@@ -11,7 +11,7 @@ from determined.platform.run_folder import RunExit, RunFolder
 
 
 class RunState(enum.Enum):
-    """Where a run stands, as far as its processes are concerned."""
+    """The state of a run, as far as its processes are concerned."""
 
     NOT_STARTED = "not started"
     RUNNING = "running"

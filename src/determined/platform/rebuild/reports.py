@@ -51,7 +51,7 @@ def _read(restoration: Restoration, run: Run, path: Path, limit: int | None) -> 
 
 
 def _behind_heard(path: Path, heard: Collection[int]) -> int:
-    """The offset behind the last validation that was heard; 0 if there is none."""
+    """The offset after the last validation that the search was told of; 0 if there is none."""
     reader, offset = JournalReader(path), 0
     for record in reader.records(only=[Metrics]):
         assert isinstance(record, Metrics)

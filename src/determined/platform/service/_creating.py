@@ -127,13 +127,13 @@ class CreatingVerbs(Lookups):
         overrides: Sequence[str] = (),
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """Let a finished experiment go on.
+        """Continue a finished experiment.
 
         Args:
             experiment_id: which one.
             max_trials: try more values (random, async_halving, adaptive_asha, custom).
             max_time: train the best longer (async_halving, adaptive_asha, custom).
-            max_length: train all who finished longer (single, random, grid, custom).
+            max_length: train all that finished for longer (single, random, grid, custom).
             rerun_failed: run trials again that failed or were canceled.
             overrides: changes of a `single` experiment's configuration, as `key=value`.
             config: a configuration whose values go before those of a `single` experiment.

@@ -52,9 +52,7 @@ class GarbageCollection:
         """Start with the next experiment."""
         if self._task is None and self._due:
             experiment_id = min(self._due)
-            self._board.garbage.discard(
-                experiment_id
-            )  # a request from now on needs another collection
+            self._board.garbage.discard(experiment_id)  # later requests need another collection
             self._task = asyncio.get_running_loop().create_task(self._see_through(experiment_id))
 
     def record(self, transaction: Transaction) -> None:

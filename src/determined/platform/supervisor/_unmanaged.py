@@ -163,9 +163,7 @@ class Unmanaged:
             except JournalError as error:
                 if not isinstance(error.__cause__, OSError):
                     raise
-                logger.warning(
-                    "%s", error
-                )  # of another user, for example: continue with the others
+                logger.warning("%s", error)  # such as another user's: read the others
                 return True
 
 

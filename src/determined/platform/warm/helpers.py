@@ -227,9 +227,7 @@ def _mentions_torch(program: Program, folder: Path) -> bool:
     """Whether a program may import torch: loading it takes seconds, and makes every fork slower."""
     if program.is_module and program.target.startswith(("torch.", "determined.")):
         return True
-    script = (
-        [] if program.is_module else [folder / program.target]
-    )  # most likely to mention it, so read first
+    script = [] if program.is_module else [folder / program.target]  # most likely, so first
     scripts = itertools.islice(folder.rglob("*.py"), _MOST_FILES_READ)
     everything = itertools.chain(script, scripts)
     return any(b"torch" in script.read_bytes() for script in everything if script.is_file())

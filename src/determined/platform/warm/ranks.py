@@ -69,7 +69,7 @@ def fork_nursery(environment: Mapping[str, str]) -> dict[str, str]:
     if pid:
         listener.close()
         return {VARIABLE: f"{pid} {name}"}
-    os.closerange(3, listener.fileno())  # a process that was started anew would not have them
+    os.closerange(3, listener.fileno())  # a newly started process would not have them
     os.closerange(listener.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
