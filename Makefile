@@ -1,4 +1,4 @@
-# Everything runs in .venv, made on first use. `make demo` and `make test` are the two doors.
+# Everything runs in .venv, created on first use. Start with `make demo` and `make test`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

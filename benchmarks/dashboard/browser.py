@@ -80,7 +80,7 @@ class Browser:
 
     @contextlib.contextmanager
     def page(self, root: str, entrance: str | None = None) -> Iterator[Any]:
-        """A page in a context of its own, with the cookie of the door if there is one."""
+        """A page in a context of its own, with the cookie of the dashboard if there is one."""
         size = {"width": 1400, "height": 900}
         with contextlib.closing(self._opened.new_context(base_url=root, viewport=size)) as context:
             context.set_default_timeout(4e3 * PATIENCE_SECONDS)

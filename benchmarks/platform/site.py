@@ -21,7 +21,7 @@ from determined.store import Experiment, Run, TrialFilter
 
 SCRIPTS = Path(__file__).with_name("scripts")
 _OVER = ("COMPLETED", "CANCELED", "ERROR")
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Site:
         while not (found := look()):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"nothing came in {seconds:g} s; see {self.home.supervisor_log}")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return found
 
     def runs(self, experiment_id: int) -> list[Run]:

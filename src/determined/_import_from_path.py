@@ -91,7 +91,7 @@ def _places(module: ModuleType | None) -> list[Path]:
     """The file of a module, or the directories of a package."""
     try:
         directories = [Path(str(entry)) for entry in getattr(module, "__path__", None) or ()]
-    except Exception:  # some packages put objects with a mind of their own into sys.modules
+    except Exception:  # some packages put unusual objects into sys.modules
         return []
     file = getattr(module, "__file__", None)
     if directories or not isinstance(file, str):

@@ -3,7 +3,7 @@
 The keeper reads a log in pieces. For each piece in which a line begins it writes one record: where
 the first such line begins, its number, and the time. So the index stays small however much is
 printed, a line is found by number or time with a binary search and a short read, and lines that
-nobody stamped (the keeper was killed) have the time of the last record. Standard library only.
+were not stamped (the keeper was killed) have the time of the last record. Standard library only.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from typing import BinaryIO
 
 
 class NotAFileError(OSError):
-    """Something else than a file stands where one is expected."""
+    """Something other than a file is where one is expected."""
 
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a regular file for reading; NotAFileError or IsADirectoryError if it is something else.
 
-    Never waits: who opens a pipe as usual waits for somebody to write to it, maybe for ever.
+    Never blocks: opening a pipe as usual waits until something writes to it, maybe forever.
     """
     file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  # for the caller
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Write what would steer a terminal as `\\x1b`: control characters, and those that reorder.
+    """Escape what would control a terminal, as `\\x1b`: control characters, and those that reorder.
 
-    Line ends count as such, too, so the result is one line; `keep` names characters that may stay.
+    Line ends are escaped, too, so the result is one line; `keep` names characters that may stay.
     """
     if text.isprintable():
         return text

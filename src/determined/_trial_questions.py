@@ -10,7 +10,7 @@ logger = logging.getLogger("determined.pytorch")
 
 
 class TrialQuestions(abc.ABC):
-    """Getters that rest on two others, and the wish to stop."""
+    """Getters that are derived from two others, and the request to stop."""
 
     _stop_requested = False
 

@@ -375,7 +375,7 @@ class TestTrouble:
 
         assert run_threads((1, 2), work) == [[0, 1], [0, 1]]
 
-    def test_a_stranger_at_the_door_is_ignored(self, tmp_path: Path) -> None:
+    def test_a_stranger_that_connects_is_ignored(self, tmp_path: Path) -> None:
         import socket
 
         chief = {**ONE_RANK, "size": 2, "local_size": 2}

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from determined.core._doors import listen
+from determined.core._listeners import listen
 from determined.errors import DistributedError
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import uvicorn
 
+from determined.dashboard.access import CSRF_HEADER, Access
 from determined.dashboard.app import make_app
-from determined.dashboard.door import CSRF_HEADER, Door
 from determined.dashboard.serve import bind, settings
 from determined.platform.home import Home
 from determined.platform.service import Service
@@ -26,10 +26,10 @@ TOKEN = "a-token-that-only-this-test-knows"
 class Served:
     """A running dashboard; `client` has come in by the token, `stranger` has not."""
 
-    def __init__(self, home: Home, port: int, door: Door, is_whole: bool = True) -> None:
+    def __init__(self, home: Home, port: int, access: Access, is_whole: bool = True) -> None:
         self.home = home
         self.port = port
-        self.door = door
+        self.access = access
         self.url = f"http://127.0.0.1:{port}"
         self.stranger = httpx.Client(base_url=self.url, timeout=60)
         self.client = httpx.Client(base_url=self.url, timeout=60)
@@ -91,9 +91,9 @@ def read_series(content: bytes) -> tuple[dict[str, Any], list[dict[str, list[flo
 @contextlib.contextmanager
 def served(home: Home, *, is_whole: bool = True) -> Iterator[Served]:
     """Serve a home for as long as the `with` block takes; one that is not whole has no session."""
-    door = Door(TOKEN, label="test")
+    access = Access(TOKEN, label="test")
     listener = bind("127.0.0.1", 0)
-    server = uvicorn.Server(settings(make_app(lambda: Service(home), door)))
+    server = uvicorn.Server(settings(make_app(lambda: Service(home), access)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -102,7 +102,7 @@ def served(home: Home, *, is_whole: bool = True) -> Iterator[Served]:
             assert thread.is_alive(), "the server ended at its start"
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        found = Served(home, listener.getsockname()[1], door, is_whole)
+        found = Served(home, listener.getsockname()[1], access, is_whole)
         yield found
         found.close()
     finally:

@@ -56,7 +56,7 @@ _settings = settings(
 
 def _check(case: Any, where: Served, headers: dict[str, str]) -> None:
     """Every answer is one that the description knows, and never a fault of ours."""
-    cookies = {where.door.cookie_name: where.door.cookie}
+    cookies = {where.access.cookie_name: where.access.cookie}
     answer = case.call(base_url=where.url, headers=headers, cookies=cookies)
     assert answer.status_code < 500, f"{case.as_curl_command()}\n{answer.text}"
     if answer.status_code == 400 and answer.text == "Invalid HTTP request received.":

@@ -55,7 +55,7 @@ JUNK: list[Any] = [
 ]  # fmt: skip
 
 
-class Door:
+class EntryPoint:
     """Something that users call: with all arguments good, then with one of them bad."""
 
     def __init__(self, call: Callable[..., Any], *arguments: str) -> None:
@@ -188,74 +188,74 @@ def indices() -> SequentialSampler:
 
 
 MADE = {"repeat": False, "skip": 0, "num_replicas": 1, "rank": 0}
-DOORS = {
-    "init": Door(
+ENTRY_POINTS = {
+    "init": EntryPoint(
         enter,
         "hparams", "exp_conf", "distributed", "aggregation_frequency",
         "enable_tensorboard_logging", "seed", "checkpoint_storage", "tensorboard_path", "run_id",
         "allow_pickle", "trusted_classes", "device",
     ),
-    "Trainer": Door(make_trainer, "trial", "context"),
-    "fit": Door(
+    "Trainer": EntryPoint(make_trainer, "trial", "context"),
+    "fit": EntryPoint(
         fit,
         "checkpoint_period", "validation_period", "max_length", "reporting_period",
         "checkpoint_policy", "latest_checkpoint", "step_zero_validation", "test_mode",
         "profiling_enabled", "metric", "smaller_is_better", "async_checkpoint",
         "on_checkpoint_error", "export", "progress",
     ),
-    "configure_profiler": Door(
+    "configure_profiler": EntryPoint(
         configure_profiler, "sync_timings", "enabled", "begin_on_batch", "end_after_batch"
     ),
-    "DataLoader": Door(
+    "DataLoader": EntryPoint(
         make_loader,
         "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers",
         "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn",
         "multiprocessing_context", "generator", "prefetch_factor", "persistent_workers",
     ),
-    "DataLoader in fit": Door(
+    "DataLoader in fit": EntryPoint(
         train_on,
         "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers",
         "collate_fn", "drop_last", "timeout", "generator",
     ),
-    "get_data_loader": Door(open_loader, "repeat", "skip", "num_replicas", "rank"),
-    "adapt_batch_sampler": Door(
+    "get_data_loader": EntryPoint(open_loader, "repeat", "skip", "num_replicas", "rank"),
+    "adapt_batch_sampler": EntryPoint(
         iterate(pytorch.adapt_batch_sampler, batch_sampler=batches()),
         "batch_sampler", "repeat", "skip", "num_replicas", "rank",
     ),
-    "RepeatSampler": Door(iterate(samplers.RepeatSampler), "sampler"),
-    "RepeatBatchSampler": Door(iterate(samplers.RepeatBatchSampler), "batch_sampler"),
-    "DistributedSampler": Door(
+    "RepeatSampler": EntryPoint(iterate(samplers.RepeatSampler), "sampler"),
+    "RepeatBatchSampler": EntryPoint(iterate(samplers.RepeatBatchSampler), "batch_sampler"),
+    "DistributedSampler": EntryPoint(
         iterate(samplers.DistributedSampler, sampler=indices(), num_workers=2, rank=0),
         "sampler", "num_workers", "rank",
     ),
-    "DistributedBatchSampler": Door(
+    "DistributedBatchSampler": EntryPoint(
         iterate(samplers.DistributedBatchSampler, batch_sampler=batches(), num_workers=2, rank=0),
         "batch_sampler", "num_workers", "rank",
     ),
-    "SkipSampler": Door(
+    "SkipSampler": EntryPoint(
         iterate(samplers.SkipSampler, sampler=indices(), skip=1), "sampler", "skip"
     ),
-    "SkipBatchSampler": Door(
+    "SkipBatchSampler": EntryPoint(
         iterate(samplers.SkipBatchSampler, batch_sampler=batches(), skip=1), "batch_sampler", "skip"
     ),
-    "ReproducibleShuffleSampler": Door(
+    "ReproducibleShuffleSampler": EntryPoint(
         iterate(samplers.ReproducibleShuffleSampler, sampler=indices(), seed=1), "sampler", "seed"
     ),
-    "ReproducibleShuffleBatchSampler": Door(
+    "ReproducibleShuffleBatchSampler": EntryPoint(
         iterate(samplers.ReproducibleShuffleBatchSampler, batch_sampler=batches(), seed=1),
         "batch_sampler", "seed",
     ),
-    "Batch": Door(should_stop(Batch), "value"),
-    "Epoch": Door(should_stop(Epoch), "value"),
-    "wrap_model": Door(
+    "Batch": EntryPoint(should_stop(Batch), "value"),
+    "Epoch": EntryPoint(should_stop(Epoch), "value"),
+    "wrap_model": EntryPoint(
         in_trial("wrap_model", model=lambda _: one_weight()),
         "model", "parallel", "shard_modules", "compile",
     ),
-    "wrap_optimizer": Door(
+    "wrap_optimizer": EntryPoint(
         in_trial("wrap_optimizer", optimizer=lambda trial: trial.optimizer),
         "optimizer", "backward_passes_per_step", "fp16_compression", "average_aggregated_gradients",
     ),
-    "wrap_lr_scheduler": Door(
+    "wrap_lr_scheduler": EntryPoint(
         in_trial(
             "wrap_lr_scheduler",
             lr_scheduler=schedule,
@@ -263,31 +263,31 @@ DOORS = {
         ),
         "lr_scheduler", "step_mode", "frequency",
     ),
-    "wrap_scaler": Door(before_trial("wrap_scaler"), "scaler"),
-    "wrap_reducer": Door(
+    "wrap_scaler": EntryPoint(before_trial("wrap_scaler"), "scaler"),
+    "wrap_reducer": EntryPoint(
         in_trial("wrap_reducer", reducer=lambda _: sum),
         "reducer", "name", "for_training", "for_validation",
     ),
-    "backward": Door(
+    "backward": EntryPoint(
         in_trial("backward", loss=loss_of), "loss", "gradient"
     ),
-    "use_amp": Door(before_trial("experimental.use_amp"), "dtype"),
-    "to_device": Door(in_trial("to_device"), "data"),
-    "set_stop_requested": Door(before_trial("set_stop_requested"), "stop_requested"),
-    "set_enable_tensorboard_logging": Door(
+    "use_amp": EntryPoint(before_trial("experimental.use_amp"), "dtype"),
+    "to_device": EntryPoint(in_trial("to_device"), "data"),
+    "set_stop_requested": EntryPoint(before_trial("set_stop_requested"), "stop_requested"),
+    "set_enable_tensorboard_logging": EntryPoint(
         before_trial("set_enable_tensorboard_logging"), "enable_tensorboard_logging"
     ),
-    "get_hparam": Door(before_trial("get_hparam"), "name"),
-    "data_length": Door(pytorch.data_length, "data"),
-    "load_trial_from_checkpoint_path": Door(
+    "get_hparam": EntryPoint(before_trial("get_hparam"), "name"),
+    "data_length": EntryPoint(pytorch.data_length, "data"),
+    "load_trial_from_checkpoint_path": EntryPoint(
         load, "path", "trial_class", "trial_kwargs", "torch_load_kwargs"
     ),
 }  # fmt: skip
 TRAINING = ("fit", "configure_profiler", "DataLoader in fit")
-CASES = [(name, argument) for name, door in DOORS.items() for argument in door.arguments]
+CASES = [(name, argument) for name, entry in ENTRY_POINTS.items() for argument in entry.arguments]
 
 
-def is_fair(door: str, argument: str, value: Any) -> bool:
+def is_fair(called: str, argument: str, value: Any) -> bool:
     """Leave out what is a good argument by all that can be known, and fails as user code."""
     if argument in ("sampler", "batch_sampler"):
         return not hasattr(value, "__iter__") and not hasattr(value, "__getitem__")
@@ -303,20 +303,20 @@ def is_fair(door: str, argument: str, value: Any) -> bool:
         return not isinstance(value, dict) or not value
     if argument == "max_length" and isinstance(value, pytorch.TrainUnit):
         return not isinstance(value.value, int) or value.value < 100  # it would train on, rightly
-    return not (door == "get_hparam" and isinstance(value, str))
+    return not (called == "get_hparam" and isinstance(value, str))
 
 
-def values_for(door: str, argument: str) -> list[Any]:
+def values_for(called: str, argument: str) -> list[Any]:
     """All values; in the short form every other one where each of them costs a training run."""
-    if factor() > 1 or door not in TRAINING:
+    if factor() > 1 or called not in TRAINING:
         return JUNK
-    return JUNK[CASES.index((door, argument)) % 2 :: 2]
+    return JUNK[CASES.index((called, argument)) % 2 :: 2]
 
 
-def try_it(door: str, arguments: dict[str, Any]) -> str | None:
+def try_it(called: str, arguments: dict[str, Any]) -> str | None:
     """Call with these arguments; return what is wrong with the way it failed, if anything."""
     try:
-        DOORS[door].call(**arguments)
+        ENTRY_POINTS[called].call(**arguments)
     except DOCUMENTED as error:
         if isinstance(error, CheckpointError):
             return None  # these name the checkpoint and the file
@@ -334,13 +334,13 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(("door", "argument"), CASES)
-def test_one_bad_argument_works_or_is_named(door: str, argument: str) -> None:
+@pytest.mark.parametrize(("called", "argument"), CASES)
+def test_one_bad_argument_works_or_is_named(called: str, argument: str) -> None:
     problems = []
-    for value in values_for(door, argument):
-        if not is_fair(door, argument, value):
+    for value in values_for(called, argument):
+        if not is_fair(called, argument, value):
             continue
-        wrong = try_it(door, {argument: value})
+        wrong = try_it(called, {argument: value})
         if wrong is not None:
             problems.append(f"{argument}={ascii_of(value)}: {wrong}")
     assert not problems, "\n".join(problems)
@@ -365,7 +365,7 @@ NESTED = st.recursive(
 VALUES = st.sampled_from(JUNK) | NESTED | st.builds(Batch, st.integers(-5, 5) | NESTED)
 CHEAP = [
     name
-    for name in DOORS
+    for name in ENTRY_POINTS
     if name not in ("fit", "Trainer", "configure_profiler", "DataLoader in fit")
     and not name.startswith("load_")
 ]
@@ -377,12 +377,14 @@ CHEAP = [
 )
 @given(data=st.data())
 def test_any_combination_of_arguments_works_or_is_named(data: st.DataObject) -> None:
-    door = data.draw(st.sampled_from(CHEAP))
-    names = data.draw(st.sets(st.sampled_from(DOORS[door].arguments), min_size=1, max_size=3))
+    called = data.draw(st.sampled_from(CHEAP))
+    names = data.draw(
+        st.sets(st.sampled_from(ENTRY_POINTS[called].arguments), min_size=1, max_size=3)
+    )
     arguments = {name: data.draw(VALUES, label=name) for name in sorted(names)}
-    assume(all(is_fair(door, name, value) for name, value in arguments.items()))
-    wrong = try_it(door, arguments)
-    assert wrong is None, f"{door}({', '.join(arguments)}): {wrong}"
+    assume(all(is_fair(called, name, value) for name, value in arguments.items()))
+    wrong = try_it(called, arguments)
+    assert wrong is None, f"{called}({', '.join(arguments)}): {wrong}"
 
 
 @settings(
@@ -391,7 +393,9 @@ def test_any_combination_of_arguments_works_or_is_named(data: st.DataObject) -> 
 )
 @given(data=st.data())
 def test_any_combination_of_arguments_of_fit_works_or_is_named(data: st.DataObject) -> None:
-    names = data.draw(st.sets(st.sampled_from(DOORS["fit"].arguments), min_size=1, max_size=4))
+    names = data.draw(
+        st.sets(st.sampled_from(ENTRY_POINTS["fit"].arguments), min_size=1, max_size=4)
+    )
     arguments = {name: data.draw(VALUES, label=name) for name in sorted(names)}
     assume(all(is_fair("fit", name, value) for name, value in arguments.items()))
     wrong = try_it("fit", arguments)

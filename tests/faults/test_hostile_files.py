@@ -247,7 +247,7 @@ def test_no_name_of_a_checkpoint_leads_outside(
     storage = SharedFSStorageManager(checkpoint.parent)
     with core.init(checkpoint_storage=checkpoint.parent) as context:
         checkpoints = context.checkpoint
-        doors: list[Callable[[], Any]] = [
+        calls: list[Callable[[], Any]] = [
             lambda: storage.begin(storage_id),
             lambda: storage.verify(storage_id),
             lambda: storage.resources(storage_id),
@@ -262,10 +262,10 @@ def test_no_name_of_a_checkpoint_leads_outside(
             lambda: checkpoints.restore_path(storage_id).__enter__(),
         ]
         if storage_id is not None:
-            doors.append(lambda: train(checkpoint.parent, 3, latest_checkpoint=storage_id))
-        for door in doors:
+            calls.append(lambda: train(checkpoint.parent, 3, latest_checkpoint=storage_id))
+        for call in calls:
             with pytest.raises((ValueError, TypeError, *REFUSED)):
-                door()
+                call()
     assert not (tmp_path / "download").exists()
     assert [found.storage_id for found in storage.list()] == ["one"]
 
@@ -342,9 +342,9 @@ def test_a_link_in_place_of_a_checkpoint_is_refused(checkpoint: Path, tmp_path: 
     shutil.move(checkpoint, tmp_path / "hostile" / "two")
     checkpoint.symlink_to(tmp_path / "outside")
     assert [found.storage_id for found in storage.list()] == ["two"]
-    for door in (storage.verify, storage.get_metadata, storage.resources):
+    for call in (storage.verify, storage.get_metadata, storage.resources):
         with pytest.raises(InvalidCheckpointException, match="symbolic link"):
-            door("one")
+            call("one")
     with pytest.raises(InvalidCheckpointException, match="symbolic link"):
         storage.delete("one", ["**/*"])
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from determined.core import _doors, _meeting
+from determined.core import _listeners, _meeting
 from determined.core._distributed import DistributedContext
 from determined.errors import DistributedError
 from tests.support.messages import documented
@@ -147,7 +147,7 @@ def test_ranks_of_two_scripts_are_mentioned(script: Path, tmp_path: Path) -> Non
 def test_who_waits_is_told_what_to_do(
     rank: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_doors, "_FIRST_REMINDER_SECONDS", 0.2)
+    monkeypatch.setattr(_listeners, "_FIRST_REMINDER_SECONDS", 0.2)
     monkeypatch.setattr(_meeting, "_RELATIVES_SECONDS", 0.0)
     monkeypatch.setenv("DET_COLLECTIVE_TIMEOUT", "1")
     port = free_port()

@@ -91,7 +91,7 @@ def test_slots_keep_their_numbers_while_nodes_come_and_go(home: Home) -> None:
     assert load_nodes(home.cluster) == table
 
 
-def test_doors_see_what_the_supervisor_saw(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_see_what_the_supervisor_saw(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DET_CLUSTER", "a:1")
     assert "has not been contacted yet" in find_machine(home).skipped[0]
     out = node("b", left_out="it is too old.")

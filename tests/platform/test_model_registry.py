@@ -1,4 +1,4 @@
-"""Models, versions, workspaces and projects, through the doors of a real platform."""
+"""Models, versions, workspaces and projects on a real platform."""
 
 from __future__ import annotations
 

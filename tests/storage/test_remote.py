@@ -19,6 +19,9 @@ from determined.errors import (
     NoDirectStorageAccess,
 )
 from determined.storage import FsspecStorageManager, S3StorageManager
+from determined.storage._base import tag_of
+from determined.storage._manifest import Contents
+from tests.support.memory_storage import build_memory_storage
 
 BuildS3 = Callable[..., S3StorageManager]
 
@@ -219,3 +222,14 @@ class TestS3:
         manager._opened = (os.getpid() + 1, first)  # as after a fork
         assert manager._filesystem is not first
         assert manager.verify("one")
+
+
+def test_one_listing_tags_only_so_many_untagged_checkpoints() -> None:
+    manager = build_memory_storage(f"bucket-{os.urandom(4).hex()}")
+    names = [f"{number:03}" for number in range(203)]
+    for name in names:
+        manager.commit(manager.begin(name), name, Contents(), {"run_id": "run"})
+        manager._untag(name, tag_of("run"))
+    for num_tagged in (200, 203):
+        assert [c.storage_id for c in manager.list("run")] == names
+        assert len(manager._tags()) == num_tagged

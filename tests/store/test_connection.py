@@ -116,7 +116,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_doors_leave_the_migration_to_the_supervisor(
+def test_clients_leave_the_migration_to_the_supervisor(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = (*MIGRATIONS, "CREATE TABLE later(a);")

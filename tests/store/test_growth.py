@@ -15,7 +15,7 @@ def plans(connection: sqlite3.Connection, statements: list[str]) -> list[str]:
     ]
 
 
-def test_no_question_of_a_tick_or_a_door_reads_all_experiments(tmp_path: Path) -> None:
+def test_no_query_of_a_tick_or_a_client_reads_all_experiments(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     reader = Reader(tmp_path)
     asked: list[str] = []

@@ -209,17 +209,17 @@ def test_the_first_command_makes_the_store(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_many_doors_at_once(home: Home) -> None:
+def test_many_clients_at_once(home: Home) -> None:
     def give(count: int) -> None:
         for _ in range(count):
             send_command(home.path, "pause", {})
 
-    doors = [threading.Thread(target=give, args=(10,)) for _ in range(6)]
-    for door in doors:
-        door.start()
+    clients = [threading.Thread(target=give, args=(10,)) for _ in range(6)]
+    for client in clients:
+        client.start()
     run = home.new_run(home.new_trial())
     step = 0
-    while any(door.is_alive() for door in doors):
+    while any(client.is_alive() for client in clients):
         home.say(run, report(step, a=1.0))
         step += 1
         time.sleep(0.001)

@@ -88,7 +88,7 @@ class Lab:
         return self.experiment(experiment_id)
 
     def until(self, condition: Callable[[], Any]) -> None:
-        """Wait until something is so, as doors do: a supervisor that died is started again."""
+        """Wait until something is so, as clients do: a supervisor that died is started again."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not condition():
             assert time.monotonic() < deadline, self.account()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._door import warn_if_full
 from determined.cli._errors import INTERRUPTED, complain
 from determined.cli._log_output import LogPrinter, ProgressLine
+from determined.cli._platform import warn_if_full
 from determined.cli._tables import hparams_text, percent, printable
 
 if TYPE_CHECKING:

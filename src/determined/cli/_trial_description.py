@@ -93,7 +93,7 @@ class TrialDescription:
             show_failure(self.service, trial)
 
     def _show_story(self, utc: bool) -> None:
-        """How the trial came to where it is: hyperparameters, metrics, runs, decisions."""
+        """The history of the trial: hyperparameters, metrics, runs, decisions."""
         trial = self.trial
         if trial.reason:
             click.echo(f"\n{self.state}: {printable(trial.reason)}")

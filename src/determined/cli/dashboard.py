@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from determined.cli._door import platform
+from determined.cli._platform import platform
 
 
 @click.command()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from determined.cli._absent import absent
-from determined.cli._door import platform
 from determined.cli._group import Group
 from determined.cli._options import page_of, paging_options, utc_option
+from determined.cli._platform import platform
 from determined.cli._tables import Output, output_options, show, time_text
 
 if TYPE_CHECKING:

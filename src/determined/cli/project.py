@@ -21,9 +21,9 @@ def project() -> None:
 @output_options
 def list_projects(workspace: str | None, utc: bool, output: Output) -> None:
     """List the projects of a workspace, or all."""
-    with workspaces() as door:
-        wanted = None if workspace is None else door.named(workspace).id
-        show_projects(door, door.projects(wanted), output, utc)
+    with workspaces() as spaces:
+        wanted = None if workspace is None else spaces.named(workspace).id
+        show_projects(spaces, spaces.projects(wanted), output, utc)
 
 
 @project.verb("create")
@@ -33,9 +33,9 @@ def list_projects(workspace: str | None, utc: bool, output: Output) -> None:
 @output_options
 def create(workspace: str, name: str, description: str, output: Output) -> None:
     """Create a project in a workspace."""
-    with workspaces() as door:
-        made = door.create_project(door.named(workspace).id, name, description)
-        show_projects(door, [made], output, utc=False)
+    with workspaces() as spaces:
+        made = spaces.create_project(spaces.named(workspace).id, name, description)
+        show_projects(spaces, [made], output, utc=False)
 
 
 @project.verb("describe")
@@ -45,9 +45,9 @@ def create(workspace: str, name: str, description: str, output: Output) -> None:
 @output_options
 def describe(workspace: str, name: str, utc: bool, output: Output) -> None:
     """Show a project and its notes."""
-    with workspaces() as door:
-        found = door.project(workspace, name)
-        show_projects(door, [found], output, utc)
+    with workspaces() as spaces:
+        found = spaces.project(workspace, name)
+        show_projects(spaces, [found], output, utc)
         for note in found.notes if output == "table" else ():
             click.echo(f"\n{printable(note['name'])}:")
             for line in note["contents"].splitlines():
@@ -60,10 +60,10 @@ def describe(workspace: str, name: str, utc: bool, output: Output) -> None:
 @yes_option
 def delete(workspace: str, name: str, yes: bool) -> None:
     """Delete an empty project."""
-    with workspaces() as door:
-        found = door.project(workspace, name)
+    with workspaces() as spaces:
+        found = spaces.project(workspace, name)
         if yes or click.confirm(f"Remove the project {printable(name)}?", err=True):
-            door.delete_project(found.id)
+            spaces.delete_project(found.id)
             click.echo(f"Removed project {printable(name)}")
 
 
@@ -72,8 +72,8 @@ def _change(verb: str, done: str, help_text: str, archived: bool) -> None:
     @click.argument("workspace")
     @click.argument("name")
     def command(workspace: str, name: str) -> None:
-        with workspaces() as door:
-            door.change_project(door.project(workspace, name).id, archived=archived)
+        with workspaces() as spaces:
+            spaces.change_project(spaces.project(workspace, name).id, archived=archived)
             click.echo(f"{done} project {printable(name)}")
 
 

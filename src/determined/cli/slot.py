@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from determined.cli._absent import absent
-from determined.cli._door import platform
 from determined.cli._group import Group
 from determined.cli._options import utc_option
+from determined.cli._platform import platform
 from determined.cli._tables import Output, output_options, show, show_json, time_text
 
 

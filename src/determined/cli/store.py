@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
 from determined.cli._group import Group
 from determined.cli._options import confirm, json_option, yes_option
+from determined.cli._platform import platform
 from determined.cli._tables import Output, output_options, show, show_json, size_text
 
 

@@ -8,10 +8,10 @@ from dataclasses import asdict
 import click
 
 from determined.cli._done import done, json_option
-from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
 from determined.cli._group import Group
 from determined.cli._options import COUNT
+from determined.cli._platform import platform
 from determined.cli._tables import show_json
 
 _START_SECONDS = 30.0

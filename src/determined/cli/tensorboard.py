@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from determined.cli._absent import absent
-from determined.cli._door import platform
 from determined.cli._errors import OK
 from determined.cli._group import Group
 from determined.cli._options import EXPERIMENT_ID, TRIAL_ID, Ids
+from determined.cli._platform import platform
 
 if TYPE_CHECKING:
     from determined.platform.tensorboard_server import TensorBoardServer

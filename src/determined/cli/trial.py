@@ -10,11 +10,11 @@ import click
 from determined.cli._absent import absent
 from determined.cli._as_data import checkpoint_json
 from determined.cli._done import done, json_option
-from determined.cli._door import platform
 from determined.cli._downloads import best_checkpoints, download_options
 from determined.cli._group import Group
 from determined.cli._log_options import log_options
 from determined.cli._options import TRIAL_ID, UUIDS, page_of, paging_options, utc_option
+from determined.cli._platform import platform
 from determined.cli._show_logs import LogRequest, show_logs
 from determined.cli._tables import Output, hparams_text, output_options, show, show_json, time_text
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from determined.cli._as_data import record_json
-from determined.cli._door import platform
 from determined.cli._group import Group
 from determined.cli._options import utc_option, yes_option
+from determined.cli._platform import platform
 from determined.cli._tables import Output, output_options, printable, show, show_json, time_text
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def workspaces() -> Iterator[Workspaces]:
 @output_options
 def list_workspaces(utc: bool, output: Output) -> None:
     """List the workspaces."""
-    with workspaces() as door:
-        counts = {found.id: len(door.projects(found.id)) for found in door.all()}
-        _show(door.all(), counts, output, utc)
+    with workspaces() as spaces:
+        counts = {found.id: len(spaces.projects(found.id)) for found in spaces.all()}
+        _show(spaces.all(), counts, output, utc)
 
 
 @workspace.verb("create")
@@ -48,8 +48,8 @@ def list_workspaces(utc: bool, output: Output) -> None:
 @output_options
 def create(name: str, output: Output) -> None:
     """Create a workspace."""
-    with workspaces() as door:
-        made = door.create(name)
+    with workspaces() as spaces:
+        made = spaces.create(name)
         _show([made], {made.id: 0}, output, utc=False)
 
 
@@ -59,15 +59,15 @@ def create(name: str, output: Output) -> None:
 @output_options
 def describe(name: str, utc: bool, output: Output) -> None:
     """Show a workspace and its projects."""
-    with workspaces() as door:
-        found = door.named(name)
-        projects = door.projects(found.id)
+    with workspaces() as spaces:
+        found = spaces.named(name)
+        projects = spaces.projects(found.id)
         if output == "json":
             show_json({**record_json(found), "projects": [record_json(p) for p in projects]})
             return
         _show([found], {found.id: len(projects)}, output, utc)
         click.echo()
-        show_projects(door, projects, output, utc)
+        show_projects(spaces, projects, output, utc)
 
 
 @workspace.verb("list-projects")
@@ -76,8 +76,8 @@ def describe(name: str, utc: bool, output: Output) -> None:
 @output_options
 def list_projects(name: str, utc: bool, output: Output) -> None:
     """List the projects of a workspace."""
-    with workspaces() as door:
-        show_projects(door, door.projects(door.named(name).id), output, utc)
+    with workspaces() as spaces:
+        show_projects(spaces, spaces.projects(spaces.named(name).id), output, utc)
 
 
 @workspace.verb("delete")
@@ -85,10 +85,10 @@ def list_projects(name: str, utc: bool, output: Output) -> None:
 @yes_option
 def delete(name: str, yes: bool) -> None:
     """Delete an empty workspace."""
-    with workspaces() as door:
-        found = door.named(name)
+    with workspaces() as spaces:
+        found = spaces.named(name)
         if yes or click.confirm(f"Remove the workspace {printable(name)}?", err=True):
-            door.delete(found.id)
+            spaces.delete(found.id)
             click.echo(f"Removed workspace {printable(name)}")
 
 
@@ -96,8 +96,8 @@ def _change(verb: str, done: str, help_text: str, archived: bool) -> None:
     @workspace.verb(verb, help=help_text)
     @click.argument("name")
     def command(name: str) -> None:
-        with workspaces() as door:
-            door.change(door.named(name).id, archived=archived)
+        with workspaces() as spaces:
+            spaces.change(spaces.named(name).id, archived=archived)
             click.echo(f"{done} workspace {printable(name)}")
 
 
@@ -116,10 +116,10 @@ def _show(found: list[Workspace], counts: dict[int, int], output: Output, utc: b
     show(headers, rows, output, [record_json(w) | {"projects": counts[w.id]} for w in found])
 
 
-def show_projects(door: Workspaces, projects: list[Project], output: Output, utc: bool) -> None:
+def show_projects(spaces: Workspaces, projects: list[Project], output: Output, utc: bool) -> None:
     """Print a table of projects."""
     headers = ["ID", "Name", "Description", "Experiments", "Active", "Owner", "Creation Time"]
-    counts = {project.id: door.counts(project.id) for project in projects}
+    counts = {project.id: spaces.counts(project.id) for project in projects}
     rows = [
         [
             project.id,

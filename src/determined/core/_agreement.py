@@ -101,6 +101,6 @@ class Ranks:
         self.on_all(lambda: None)
 
     def _tell(self, error: BaseException) -> None:
-        # If the others cannot be reached they know; this rank's own error is the one to show.
+        # If the others cannot be reached they have failed too; show this rank's own error.
         with contextlib.suppress(DistributedError):
             self._allgather(_Outcome.of_error(self._rank, error))

@@ -37,14 +37,14 @@ class RunDescription:
     metric: str | None = None
     smaller_is_better: bool = True
     is_trial_run: bool = False
-    """A quick try, which is not worth remembering."""
+    """A quick try, which is not worth recording."""
 
 
 class Backend(Protocol):
     """The services that surround a training process. Arguments were checked by the contexts."""
 
     restarts_trials: bool
-    """Whether a supervisor reads our exit code: then InvalidHP leaves with status 0."""
+    """Whether a supervisor reads our exit code: then InvalidHP exits with status 0."""
 
     def report_metrics(
         self,
@@ -230,7 +230,7 @@ class LocalBackend:
 
 
 class _Readable:
-    """Metrics on one line with plain numbers; formatted only if the log line is wanted."""
+    """Metrics on one line with plain numbers; formatted only if the line is logged."""
 
     def __init__(self, metrics: dict[str, Any]) -> None:
         self._metrics = metrics

@@ -1,9 +1,9 @@
 """One authenticated connection between two ranks: framed messages over a TCP socket.
 
-Whatever crosses it is pickled, and a pickle runs code, so nothing is handed on before its MAC was
+Messages are pickled, and unpickling runs code, so no message is unpickled before its MAC was
 checked. Both ends prove at the start that they know the job's key; after that every frame carries
 an HMAC-SHA256 under a key of this connection and direction, over its header, its number and its
-payload. A stranger, a replayed frame and a frame of another job are refused alike.
+payload. Strangers, replayed frames and frames of another job are all refused.
 Frames are authenticated, not encrypted.
 """
 
@@ -30,7 +30,7 @@ _JOIN_BELOW_BYTES = 65536
 
 
 class RefusedError(Exception):
-    """The other end is not a member of this job, or not the one it says it is."""
+    """The other end is not a member of this job, or not the rank it claims to be."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Connection:
             self._sent += 1
             self._sock.send(header + mac + payload, socket.MSG_DONTWAIT)
         except OSError:
-            pass  # gone, or its buffer has been full for long: it learns from the end of the line
+            pass  # gone, or its buffer has been full for long: the closed connection will tell it
         finally:
             self._sending.release()
 
@@ -91,7 +91,7 @@ class Connection:
         return Frame(kind, operation, serial, payload)
 
     def set_timeouts(self, send_seconds: float, *, remote: bool) -> None:
-        """Bound sends to a peer that no longer reads; notice a machine that vanished."""
+        """Limit sends to a peer that no longer reads; detect a machine that vanished."""
         whole = int(send_seconds)
         moment = struct.pack("ll", whole, int((send_seconds - whole) * 1e6))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, moment)
@@ -109,7 +109,7 @@ class Connection:
         self._sock.close()
 
     def forget(self) -> None:
-        """Give up this process's copy of the socket without ending the conversation."""
+        """Close this process's copy of the socket without closing the connection."""
         self._sock.close()
 
 
@@ -130,7 +130,7 @@ def greet_chief(sock: socket.socket, key: bytes, rank: int, timeout_seconds: flo
 
 
 def greet_worker(sock: socket.socket, key: bytes, timeout_seconds: float) -> tuple[int, Connection]:
-    """Let one worker in from the listening side; returns the rank it proved to be."""
+    """Authenticate one worker on the listening side; return its proven rank."""
     sock.settimeout(timeout_seconds)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if bytes(_read_exactly(sock, len(_MAGIC))) != _MAGIC:

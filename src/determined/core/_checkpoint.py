@@ -58,13 +58,13 @@ class DownloadMode(enum.Enum):
     """How the ranks of a machine share a download."""
 
     LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
-    """All ranks call in step, one of each machine moves the data."""
+    """All ranks call in step, one per machine transfers the data."""
     NoSharedDownload = "NO_SHARED_DOWNLOAD"
-    """Each caller is on its own."""
+    """Each caller downloads for itself."""
 
 
 class CheckpointRecorder(Protocol):
-    """Who is told about checkpoints; every `Backend` is one."""
+    """Receives reports about checkpoints; every `Backend` is one."""
 
     def before_save(self, storage_id: str, metadata: dict[str, Any]) -> None: ...
 
@@ -301,7 +301,7 @@ class CheckpointContext:
         """Restore what `resolve` finds; yield its storage id and the directory.
 
         All ranks enter and leave in step. If another process deletes the checkpoint before it can
-        be protected, as a run does that is still saving newer ones, they look again.
+        be protected (a run that still saves newer ones may), they resolve it again.
         """
         with contextlib.ExitStack() as stack:
             for _ in range(_MAX_LOOKS):
@@ -321,7 +321,7 @@ class CheckpointContext:
         )
 
     def _joint_selector(self, storage_id: str, selector: Selector | None) -> Selector | None:
-        """Select what any rank of this machine selects; None if no rank is choosy."""
+        """Select what any rank of this machine selects; None if no rank has a selector."""
         if not any(self._local_ranks.on_all(lambda: selector is not None)):
             return None
         storage = self._storage_of(storage_id)

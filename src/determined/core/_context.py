@@ -98,7 +98,7 @@ class Context:
         parts: list[Callable[[], None]] = [
             self.preempt.close,
             lambda: self.distributed.close(failure),
-            self.profiler.close,  # it has a last report to make
+            self.profiler.close,  # it makes a last report
             self.train.close,
             self._undo_stack_dump,
             self._leave_launcher,
@@ -254,7 +254,7 @@ def _tracked_or_not(
 ) -> Backend:
     """Record a script started by hand, on its chief, unless tracking is off."""
     if info is None and rank == 0 and is_tracked():
-        from determined.core._tracked_backend import TrackedBackend  # only who records pays for it
+        from determined.core._tracked_backend import TrackedBackend  # only where needed
 
         return TrackedBackend(section_of(checkpoint_storage))
     return _choose_backend(trial_of(info), rank)

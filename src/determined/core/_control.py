@@ -26,7 +26,7 @@ class ControlWatcher:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop watching."""
         self._stopped.set()
         self._thread.join()
 
@@ -38,7 +38,7 @@ class ControlWatcher:
         try:
             status = self._path.stat()
         except OSError:
-            return  # not there yet, or the folder is gone: what was last said still holds
+            return  # not there yet, or the folder is gone: the last content still holds
         seen = (status.st_ino, status.st_mtime_ns, status.st_size)
         if seen == self._seen:
             return

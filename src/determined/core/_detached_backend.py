@@ -15,7 +15,7 @@ _HEARTBEAT_SECONDS = 60.0
 
 
 class DetachedBackend(JournalBackend):
-    """A run of the platform that the platform did not start: it says itself how it ends."""
+    """A run of the platform that the platform did not start: it reports its own end."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class DetachedBackend(JournalBackend):
 
     def note_end(self, error: BaseException | None, signal_number: int | None) -> None:
         self._end = how_it_ended(error, signal_number)
-        is_shown = error is getattr(sys, "last_value", None)  # and so logged, as all that is shown
+        is_shown = error is getattr(sys, "last_value", None)  # printed, and so in the log already
         if error is not None and not is_shown and not isinstance(error, SystemExit):
             self._log.write("".join(traceback.format_exception(error)))
 

@@ -19,9 +19,17 @@ from typing import Any, TypeVar
 
 from determined._info import job_secret
 from determined.core._channel import Connection
-from determined.core._doors import LOOPBACK, Door, Patience, admit, call, is_loopback, listen
 from determined.core._finish_line import FinishLine
 from determined.core._group import Failure, Group, Operation, PeerFailedError, Trouble
+from determined.core._listeners import (
+    LOOPBACK,
+    Listener,
+    Patience,
+    admit,
+    call,
+    is_loopback,
+    listen,
+)
 from determined.core._meeting import DEFAULT_PUB_PORT, PORTS_TO_TRY, Meeting
 from determined.core._tf_config import read_tf_config
 from determined.errors import DistributedError
@@ -304,7 +312,7 @@ class DistributedContext:
         with listen(LOOPBACK, [0]) if is_host else contextlib.nullcontext() as listener:
             port = 0 if listener is None else listener.getsockname()[1]
             port, key = self.allgather((port, key))[ranks[0]]
-            # Messages are not encrypted: who reads them on the network lacks the job's secret.
+            # Messages are not encrypted: whoever reads them on the network lacks the job's secret.
             key = hmac.digest((job_secret() or "").encode(), key, "sha256")
             if self.local_size > 1:
                 self._local_group = group = Group(
@@ -315,8 +323,10 @@ class DistributedContext:
                     add(0, call(LOOPBACK, port, key, self.local_rank))
                 else:
                     patience = Patience(self.timeout_seconds)
-                    admit([Door(listener, key)], add, group.missing, patience, "Are they stuck?")
-        self.gather(None)  # so that no rank goes on before all machines are ready
+                    admit(
+                        [Listener(listener, key)], add, group.missing, patience, "Are they stuck?"
+                    )
+        self.gather(None)  # so that no rank continues before all machines are ready
 
     def _adder(self, group: Group, is_first: bool = False) -> Callable[[int, Connection], None]:
         def add(member: int, connection: Connection) -> None:
@@ -418,7 +428,7 @@ def _ports(pub_port: int, pull_port: int) -> tuple[int, ...]:
 
 
 def _warn_of_two_scripts(scripts: list[str]) -> None:
-    """Nothing but equal numbers brought these ranks together: they may be of two jobs."""
+    """Only equal numbers connected these ranks: they may belong to two jobs."""
     others = [(rank, script) for rank, script in enumerate(scripts) if script != scripts[0]]
     if others:
         rank, script = others[0]
@@ -440,7 +450,7 @@ _open_contexts: set[DistributedContext] = set()
 
 
 def _leave_at_exit() -> None:
-    # An uncaught exception has been printed by now and left here: the other ranks should see it.
+    # An uncaught exception has been printed by now: tell the other ranks about it.
     error = getattr(sys, "last_value", None)
     for context in list(_open_contexts):
         context.close(error)

@@ -1,11 +1,11 @@
 """A count at which all ranks stop, agreed on in the background while they keep training.
 
-A collective between batches would be in the way of those in the user's own code: a rank may sit in
+A collective between batches could deadlock with those in the user's own code: a rank may wait in
 one of them until another rank begins its next batch. So the threads that listen to the other ranks
-do the talking. A rank that wants to stop tells the chief, and the chief asks all ranks how far they
+agree instead. A rank that wants to stop tells the chief, and the chief asks all ranks how far they
 are. Each answers with a count that it will not pass before it knows the line, which is the largest
-of these. A main thread waits for nothing but those answers, and they come whatever the other main
-threads do.
+of these. A main thread waits only for those answers, and they come whatever the other main threads
+do.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FinishLine:
         self._earliest = earliest
 
     def propose(self) -> None:
-        """Want to stop where this rank is, or as soon after it as the others allow."""
+        """Ask to stop where this rank is, or as soon after it as the others can."""
         self._answer(self._round, self.position)
 
     @property
@@ -57,7 +57,7 @@ class FinishLine:
         return self._answered == self._round
 
     def is_reached(self, count: int) -> bool:
-        """Wait until the line is known, which takes a moment; say whether `count` is there."""
+        """Wait until the line is known, which takes a moment; return whether `count` reached it."""
         self._group.wait_for_notes("agreement where to stop", lambda: self._line[0] == self._round)
         return count >= self._line[1]
 
@@ -72,7 +72,7 @@ class FinishLine:
                 return
             self._answered = round_
             if limit is None:
-                # Read after the line above: who stores a later position sees that it is asked.
+                # Read after the line above: a thread that stores a later position sees the request.
                 limit = self.position + 1
             limit = max(limit, self._earliest)
         if self._rank == 0:
@@ -81,7 +81,7 @@ class FinishLine:
             self._tell([0], round_, limit)
 
     def _record(self, round_: int, rank: int, limit: int) -> None:
-        """Keep one rank's limit, on the chief: the first opens the round, the last closes it."""
+        """Store one rank's limit, on the chief: the first opens the round, the last closes it."""
         others = range(1, self._size)
         with self._lock:
             is_first = round_ not in self._limits
@@ -98,7 +98,7 @@ class FinishLine:
             self._know(round_, max(limits.values()))
 
     def _receive(self, rank: int, note: bytes | bytearray) -> None:
-        """Take a note from another rank, in the thread that listens to it."""
+        """Handle a note from another rank, in the thread that listens to it."""
         round_, count = _MESSAGE.unpack(note)
         if self._rank == 0:
             self._record(round_, rank, count)

@@ -1,7 +1,7 @@
 """Collectives among the ranks of one group, through one of them: a star of authenticated sockets.
 
 Sockets rather than torch's store or gloo: ranks may be threads of one process, payloads are any
-picklable object, and the kernel tells at once when a peer's process ended. One thread per
+picklable object, and the kernel reports at once when a peer's process ended. One thread per
 connection reads, so a failure arrives while this rank waits, computes or does nothing.
 """
 
@@ -23,7 +23,7 @@ from determined.errors import DistributedError
 
 _NO_PAYLOAD = b""
 _LONGEST_TEXT = 4000  # of another rank's error: a notice must fit into a socket's buffer
-_CENTRE = 0  # the member that everybody is connected to
+_CENTRE = 0  # the member that all others are connected to
 
 
 class Kind(IntEnum):
@@ -81,7 +81,7 @@ class Failure:
 
 
 class Trouble:
-    """The first failure that this rank learned of, shared by all its groups and told onwards."""
+    """The first failure that this rank learned of, shared by all its groups and passed on."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -106,7 +106,7 @@ class Trouble:
         payload = pickle.dumps(failure)
         for connection in others:
             connection.try_send(Kind.FAILURE, payload)
-        # Only now: the thread that waits for it may end the process, and the news with it.
+        # Only now: a thread that waits for it may end the process before the others are told.
         with self.changed:
             self.failure = failure
             self.changed.notify_all()
@@ -126,7 +126,7 @@ class Group:
         self._ranks = list(ranks)
         self._member = member
         self._trouble = trouble
-        # The centre knows who is silent: the others leave it the first word on a timeout.
+        # The centre knows which rank is silent: on a timeout the others let it report first.
         patience = min(5.0, timeout_seconds * 0.1) if member != _CENTRE else 0.0
         self._timeout_seconds = timeout_seconds + patience
         self._serial = 0
@@ -138,7 +138,7 @@ class Group:
         self.on_note: Callable[[int, bytes | bytearray], None] = lambda member, note: None
 
     def add(self, member: int, connection: Connection) -> None:
-        """Take a member's connection and listen to it. The centre adds all, others the centre."""
+        """Add a member's connection and listen to it. The centre adds all, others the centre."""
         with self._trouble.changed:
             if member in self._connections or not 0 <= member < len(self._ranks):
                 raise RefusedError(f"rank {member} is already taken, or not a rank of this job")
@@ -190,13 +190,13 @@ class Group:
         return value
 
     def send_note(self, member: int, note: bytes) -> None:
-        """Send what the other side's `on_note` gets, in its listening thread; no collective."""
-        with contextlib.suppress(OSError):  # who listens to that member learns of its end
+        """Send a note to the other side's `on_note`, in its listening thread; not a collective."""
+        with contextlib.suppress(OSError):  # the thread that listens to that member notices its end
             digest = hashlib.sha256(note).digest()
             self._connections[member].send(Kind.NOTE, 0, 0, note, digest)
 
     def wait_for_notes(self, what: str, ready: Callable[[], bool]) -> None:
-        """Wait until notes have made it `ready`; `wake` tells to look."""
+        """Wait until notes have made it `ready`, which `wake` checks again."""
         if ready():
             return
         self.last_entered = what
@@ -205,19 +205,19 @@ class Group:
             raise self._ended(min(self._left))
 
     def wake(self) -> None:
-        """Let those who wait look again."""
+        """Let waiting threads check again."""
         with self._trouble.changed:
             self._trouble.changed.notify_all()
 
     def close(self) -> None:
-        """Say goodbye and hang up. Collectives of the others that need this rank then fail."""
+        """Say goodbye and close the connections. Collectives that need this rank then fail."""
         self._closing = True
         for connection in self._connections.values():
             connection.try_send(Kind.GOODBYE, _NO_PAYLOAD)
             connection.close()
 
     def forget(self) -> None:
-        """Drop a forked child's copies of the sockets, or the parent's death would go unnoticed."""
+        """Close a forked child's copies of the sockets, or its parent's death would go unseen."""
         self._closing = True
         for connection in self._connections.values():
             connection.forget()
@@ -246,7 +246,7 @@ class Group:
         except BlockingIOError:
             raise self._timed_out([self._ranks[member]], "did not read what was sent") from None
         except OSError:
-            # The listening thread meets the same end, and has read the last words before it.
+            # The listening thread gets the same error, after it has read what came before.
             self._wait_for(lambda: member in self._left)
             raise self._ended(member) from None
 
@@ -280,9 +280,9 @@ class Group:
         return frame.payload
 
     def _wait_for(self, ready: Callable[[], bool]) -> None:
-        """Wait until `ready`; raise the failure that ended the wait before that.
+        """Wait until `ready`; raise the failure that comes first.
 
-        What has arrived counts even if its sender died since: the collective was complete.
+        What has arrived counts even if its sender has died since: the collective was complete.
         """
         trouble = self._trouble
         with trouble.changed:
@@ -326,7 +326,7 @@ class Group:
         ]
 
     def _listen(self, member: int, connection: Connection) -> None:
-        """Sort what one member sends, until it leaves; runs in a thread of its own."""
+        """Dispatch what one member sends, until it leaves; runs in its own thread."""
         rank = self._ranks[member]
         try:
             while True:

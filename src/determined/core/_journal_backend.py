@@ -169,13 +169,13 @@ class JournalBackend:
         self._append(journal.TaskUsing(kind, identifier))
 
     def describe_run(self, description: RunDescription) -> None:
-        """Nothing that the platform does not know."""
+        """Nothing to do: the platform knows all this."""
 
     def note_end(self, error: BaseException | None, signal_number: int | None) -> None:
-        """Whoever started the process sees how it ends."""
+        """Nothing to do: the keeper sees how the process ends."""
 
     def append(self, record: Record) -> None:
-        """Add something to the journal, as soon as that is possible."""
+        """Add records to the journal, as soon as that is possible."""
         self._append(record)
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class JournalBackend:
                     self._journal.close()
 
     def _check_conflicts(self, group: str, steps: int, metrics: dict[str, Any]) -> None:
-        """Refuse a second, different value here, where the line that reports it is known."""
+        """Refuse a second, different value here, where the traceback names its line."""
         reports = self._reported.setdefault(group, OrderedDict())
         known = reports.setdefault(steps, {})
         for name, value in metrics.items():
@@ -223,7 +223,7 @@ class JournalBackend:
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that JSON can say; bytes are dropped with a warning, other things become text."""
+    """Values that JSON can represent; bytes are dropped with a warning, others become text."""
     binary = [name for name, value in metrics.items() if isinstance(value, (bytes, bytearray))]
     if binary:
         logger.warning("Dropped metrics that are bytes: %s.", ", ".join(map(str, binary)))

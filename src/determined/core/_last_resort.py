@@ -1,8 +1,8 @@
 """End a process whose main thread no longer responds.
 
 Handlers written in Python run in the main thread, and only between two of its instructions: inside
-a collective of torch that nobody completes they never get a turn. So threads watch for the two
-moments in which such a process must end: its launcher is gone, or somebody insists.
+a collective of torch that never completes they never run. So threads watch for the two cases in
+which such a process must end: its launcher is gone, or a signal is repeated.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psutil
 
-_LOOK_SECONDS = 1.0
-# So long the main thread may take to hear of a signal, and the process to save and leave after it.
+_POLL_SECONDS = 1.0
+# How long the main thread may take to notice a signal, and the process to save and exit after it.
 _UNHEARD_SECONDS = 10.0
 _LEAVE_SECONDS = 30.0
 # Two signals within this are one: a process group and a launcher may both deliver it.
@@ -42,8 +42,8 @@ HeardAt = Callable[[], float]
 def end_with_launcher(heard_at: HeardAt) -> Callable[[], None]:
     """Stop this process when the launcher that started it is gone; returns what ends the watch.
 
-    It is asked to stop first, so that it can save. A script that no launcher started goes on
-    whatever becomes of its shell.
+    It is asked to stop first, so that it can save. A script that no launcher started continues
+    whatever happens to its shell.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return lambda: None
@@ -80,7 +80,7 @@ def _is_launcher(process: psutil.Process) -> bool:
 
 def _watch(launchers: list[psutil.Process], heard_at: HeardAt, ended: threading.Event) -> None:
     while not any(map(_is_gone, launchers)):
-        if ended.wait(_LOOK_SECONDS):
+        if ended.wait(_POLL_SECONDS):
             return
     _say("The launcher of this process is gone, so the process stops.")
     asked_at = time.monotonic()
@@ -101,9 +101,9 @@ def _is_gone(process: psutil.Process) -> bool:
 
 
 class Insistence:
-    """Ends the process when a signal comes again and the main thread does not hear of it.
+    """Ends the process when a signal comes again and the main thread does not notice it.
 
-    Made and closed in the main thread.
+    Create and close it in the main thread.
     """
 
     def __init__(self, numbers: tuple[int, ...], heard_at: HeardAt) -> None:
@@ -114,19 +114,19 @@ class Insistence:
         self._closed = threading.Event()
         self._others = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         if self._others != -1:
-            signal.set_wakeup_fd(self._others)  # an event loop needs it more
+            signal.set_wakeup_fd(self._others)  # an event loop's: it needs it more
         _open.append(self)
         self._thread = threading.Thread(target=self._listen, name="determined-signals", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop to listen."""
+        """Stop listening."""
         if self._others == -1:
             signal.set_wakeup_fd(-1)
         if self in _open:  # and not a forked child's copy
             _open.remove(self)
             self._closed.set()
-            self._reader.shutdown(socket.SHUT_RDWR)  # ends the wait, whoever holds a copy
+            self._reader.shutdown(socket.SHUT_RDWR)  # ends the wait, despite other copies
             self._thread.join()
         self._writer.close()
         self._reader.close()

@@ -1,11 +1,11 @@
 """How the ranks of one job find each other: one listens, the others connect.
 
-On one machine the chief listens on a free loopback port and leaves address and a random secret in
-a file that only this user can read; its name is the job's. Ranks of one launcher know that name, so
-no port is fixed and jobs never collide. Ranks that were started one by one (from two shells, behind
-`wrap_rank`) have only numbers in common: they meet at a known port of the loopback interface, with
-a secret of this user. Across machines there is no such file: the chief listens at a known port of
-its own address, and the job's secret should be in every rank's environment.
+On one machine the chief listens on a free loopback port and writes its address and a random secret
+to a file that only this user can read, named after the job. Ranks of one launcher know that name,
+so no port is fixed and jobs never collide. Ranks that were started one by one (from two shells,
+behind `wrap_rank`) have only numbers in common: they use a known port of the loopback interface,
+with a secret of this user. Across machines there is no such file: the chief listens at a known port
+of its own address, and the job's secret should be in every rank's environment.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from typing import Any
 
 from determined._info import job_secret
 from determined.core._channel import Connection, RefusedError
-from determined.core._doors import LOOPBACK, Add, Door, Patience, admit, call, listen
+from determined.core._listeners import LOOPBACK, Add, Listener, Patience, admit, call, listen
 from determined.errors import DistributedError
 
 logger = logging.getLogger("determined.core")
 
 DEFAULT_PUB_PORT = 12360
 PORTS_TO_TRY = 16
-# Ranks that can find each other without a known port get so long before it is tried.
+# How long ranks try to find each other without a known port, before that is tried.
 _RELATIVES_SECONDS = 1.0
-# So long a chief waits for them if its known port is taken.
-_LOST_DOOR_SECONDS = 20.0
+# How long a chief waits for such ranks if its known port is taken.
+_PORT_TAKEN_SECONDS = 20.0
 _LAUNCHER_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -70,7 +70,7 @@ class Meeting:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether ranks of two jobs with equal numbers could not be told apart."""
+        """Whether ranks of two jobs with equal numbers are indistinguishable."""
         return self.secret is None and not self.is_launched
 
     def attend(self, add: Add, missing: Callable[[], list[int]]) -> None:
@@ -80,31 +80,33 @@ class Meeting:
         elif self.chief_ip is not None:
             with listen(self.chief_ip, self._known_ports()) as listener:
                 patience = Patience(self.timeout_seconds)
-                admit([Door(listener, self._known_key())], add, missing, patience, self._advice())
+                admit(
+                    [Listener(listener, self._known_key())], add, missing, patience, self._advice()
+                )
         else:
             self._host_here(add, missing)
 
     def _host_here(self, add: Add, missing: Callable[[], list[int]]) -> None:
         patience, began, key = Patience(self.timeout_seconds), time.monotonic(), _random_key()
-        lost_door: DistributedError | None = None
+        port_taken: DistributedError | None = None
 
         def give_up() -> None:
-            seconds = min(_LOST_DOOR_SECONDS, self.timeout_seconds)
-            if lost_door is not None and time.monotonic() - began >= seconds:
-                raise lost_door
+            seconds = min(_PORT_TAKEN_SECONDS, self.timeout_seconds)
+            if port_taken is not None and time.monotonic() - began >= seconds:
+                raise port_taken
 
         with contextlib.ExitStack() as stack:
             hidden = stack.enter_context(listen(LOOPBACK, [0]))
-            doors = [Door(hidden, key)]
+            listeners = [Listener(hidden, key)]
             if not self.is_launched:
                 try:
                     known = stack.enter_context(listen(LOOPBACK, self._known_ports()))
-                    doors.append(Door(known, self._known_key()))
+                    listeners.append(Listener(known, self._known_key()))
                 except DistributedError as error:
-                    lost_door = error  # but relatives may still come
+                    port_taken = error  # but ranks that do not need it may still connect
             entry = {"port": hidden.getsockname()[1], "key": key.hex()}
             stack.enter_context(_published(self._names(), entry))
-            admit(doors, add, missing, patience, self._advice(), give_up)
+            admit(listeners, add, missing, patience, self._advice(), give_up)
 
     def _join(self) -> Connection:
         patience, began = Patience(self.timeout_seconds), time.monotonic()
@@ -132,7 +134,7 @@ class Meeting:
     def _candidates(self, waited_seconds: float) -> Iterator[tuple[str, int, bytes]]:
         if self.chief_ip is None:
             for name in self._names():
-                with contextlib.suppress(OSError, ValueError, KeyError):  # not there, or half of it
+                with contextlib.suppress(OSError, ValueError, KeyError):  # not there, or incomplete
                     entry = json.loads((_private_directory() / name).read_text())
                     yield LOOPBACK, int(entry["port"]), bytes.fromhex(entry["key"])
             if self.is_launched or waited_seconds < _RELATIVES_SECONDS:
@@ -156,7 +158,7 @@ class Meeting:
         return [_digest("children of", os.getppid(), *common), threads]
 
     def _known_ports(self) -> tuple[int, ...]:
-        # The first free one of several would lead ranks of two equal jobs to each other's chief.
+        # With several ports, ranks of two equal jobs could connect to each other's chief.
         return self.ports[:1] if self.is_anonymous else self.ports
 
     def _known_key(self) -> bytes:
@@ -196,7 +198,7 @@ class Meeting:
 
 @contextlib.contextmanager
 def _published(names: list[str], entry: dict[str, Any]) -> Iterator[None]:
-    """Let workers read `entry` under each name; take it back afterwards."""
+    """Let workers read `entry` under each name; remove it afterwards."""
     text = json.dumps(entry)
     paths = [_private_directory() / name for name in names]
     for path in paths:

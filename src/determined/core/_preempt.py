@@ -113,7 +113,7 @@ class PreemptContext:
 
     @property
     def signal_heard_at(self) -> float:
-        """When the main thread last heard of a signal, in seconds of `time.monotonic()`."""
+        """When the main thread last noticed a signal, in seconds of `time.monotonic()`."""
         return self._signals.heard_at
 
     @contextlib.contextmanager

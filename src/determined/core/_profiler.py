@@ -87,7 +87,7 @@ class _SamplingThread(threading.Thread):
         samples: dict[str, list[Sample]] = {group: [] for group in collectors}
         is_over = False
         while not is_over:
-            is_over = self._stopped.wait(self._interval_seconds)  # the end is worth a sample too
+            is_over = self._stopped.wait(self._interval_seconds)  # take a last sample, too
             for group, collect in list(collectors.items()):
                 if not self._sample(group, collect, samples[group]):
                     del collectors[group]

@@ -1,7 +1,7 @@
 """Records a run that the platform did not start: in the home's inbox, from a background thread.
 
-Training only hands records over. A thread writes them a moment later, so a disk that is slow, full
-or not there costs no time and no run; a process that is killed loses that moment at most.
+Training only queues records. A thread writes them a moment later, so a disk that is slow, full or
+missing neither delays nor stops a run; a process that is killed loses that moment at most.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Introduce = Callable[[InboxItem], Introduction]
 
 
 class Recorder:
-    """Begins with the first record that is worth a run of its own. Nothing here raises.
+    """Starts with the first record that is worth recording a run. Nothing here raises.
 
     Any thread of the process may use it; in a forked child it does nothing.
     """
@@ -59,14 +59,14 @@ class Recorder:
         return self._thread is not None
 
     def note(self, record: Record) -> None:
-        """Record something, if anything is recorded of this run at all."""
+        """Record something, if this run is recorded at all."""
         if not self._is_over and os.getpid() == self._owner:
             self._waiting.append(record)
             if self._thread is not None and not self._news.is_set():
                 self._news.set()
 
     def append(self, record: Record) -> None:
-        """Record something that makes this a run to remember."""
+        """Record something that makes this run worth recording."""
         self.note(record)
         if self._thread is None and not self._is_over and os.getpid() == self._owner:
             self._begin()
@@ -96,7 +96,7 @@ class Recorder:
             self._is_over = True
             self._hurry.set()
             self._news.set()
-            self._thread.join(_CLOSE_SECONDS)  # a disk that does not answer must not keep us
+            self._thread.join(_CLOSE_SECONDS)  # a disk that hangs must not block us
             atexit.unregister(self._close_at_exit)
         self._is_over = True
 
@@ -107,11 +107,11 @@ class Recorder:
         atexit.register(self._close_at_exit)
         try:
             self._thread.start()
-        except RuntimeError as error:  # no more threads, or the interpreter is on its way out
+        except RuntimeError as error:  # no more threads, or the interpreter is exiting
             self._give_up(error)
 
     def _close_at_exit(self) -> None:
-        """A context that nobody closed ends with the process."""
+        """A context that was not closed ends with the process."""
         self.close(*how_it_ended(getattr(sys, "last_value", None), None))
 
     # In the thread
@@ -164,7 +164,7 @@ class Recorder:
         self._journal, self._log = writer, RunLog(item)
 
     def _write(self) -> None:
-        """Append all that waits; what cannot be written now stays, what never can be goes."""
+        """Append all that waits; keep what cannot be written now, drop what never can be."""
         if self._journal is None or self._log is None:
             return
         while self._lines:

@@ -29,7 +29,7 @@ class RunLog:
         self._times: int | None = None
         with contextlib.suppress(OSError):
             self._log = os.open(item.log, _FLAGS, 0o600)
-            # Several ranks may write to one log; the first one knows where its own lines begin.
+            # Several ranks may write to one log; only the first can tell where its lines begin.
             self._times = os.open(item.log_times, _FLAGS, 0o600) if with_times else None
 
     def write(self, text: str, microseconds: int | None = None) -> None:
@@ -54,7 +54,7 @@ class RunLog:
 
 
 class LogTap(logging.Handler):
-    """Hands the log lines of the library on, and changes nothing about where else they go."""
+    """Passes the log lines of the library on, and changes nothing about where else they go."""
 
     def __init__(self, take: Callable[[str], None]) -> None:
         super().__init__()
@@ -62,15 +62,15 @@ class LogTap(logging.Handler):
         self._take = take
 
     def attach(self) -> None:
-        """Begin to listen."""
+        """Start listening."""
         logging.getLogger("determined").addHandler(self)
 
     def detach(self) -> None:
-        """Stop to listen."""
+        """Stop listening."""
         logging.getLogger("determined").removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line; warnings that no other handler shows go where Python shows them."""
+        """Record a line; warnings that no other handler shows go where Python shows them."""
         try:
             self._take(self.format(record) + "\n")
         except Exception:

@@ -36,7 +36,7 @@ class SearcherOperation:
         self._backend.report_progress(min(max(length / self._length, 0.0), 1.0))
 
     def report_completed(self, searcher_metric: float) -> None:
-        """Report that `length` is reached, with the metric that the searcher looks at."""
+        """Report that `length` is reached, with the searcher's metric."""
         self._check_chief("op.report_completed")
         if self._is_completed:
             raise RuntimeError("op.report_completed was called twice.")
@@ -121,7 +121,7 @@ class DummySearcherOperation(SearcherOperation):
 
 
 class SearcherContextMissing:
-    """Takes the place of a searcher context if the configuration has no `searcher.max_length`."""
+    """Replaces the searcher context if the configuration has no `searcher.max_length`."""
 
     def operations(
         self,

@@ -23,7 +23,7 @@ StrPath = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """What was saved, for those who keep records."""
+    """What was saved, for the records."""
 
     storage_id: str
     contents: Contents
@@ -32,7 +32,7 @@ class SavedCheckpoint:
 
 @dataclass
 class PendingSave:
-    """A directory to write into, and what became of it once the block has ended."""
+    """A directory to write into, and the saved checkpoint once the block has ended."""
 
     path: Path
     storage_id: str
@@ -67,7 +67,7 @@ class ShardedSaver:
             check_metadata(metadata)
             if ckpt_dir is not None:
                 status = Path(ckpt_dir).stat()
-                # Device and inode numbers mean something on one machine only.
+                # Device and inode numbers are only meaningful on one machine.
                 machine = self._distributed.cross_rank
                 return (machine, status.st_dev, status.st_ino), selector is not None
             if selector is not None:
@@ -166,13 +166,13 @@ class ShardedSaver:
             raise
 
     def _settle_conflicts(self, folder: Path | None, chosen: list[dict[str, int]]) -> set[str]:
-        """Return the paths that this rank brings; equal files come from the lowest rank."""
+        """Return the paths that this rank contributes; equal files come from the lowest rank."""
         rank = self._distributed.rank
         mine = chosen[rank]
         _, conflicts = merge_resources(chosen)
         if not conflicts:
             return set(mine)
-        # Contents are read only where equal sizes leave the question open.
+        # Contents are read only where sizes are equal.
         undecided = {
             name
             for name, ranks in conflicts.items()

@@ -15,8 +15,8 @@ _STDERR = 2  # Python's own stream may be replaced by one without a file
 def install_stack_dump() -> Callable[[], None]:
     """Print stacks to stderr on SIGUSR1, then call the handler that was there before.
 
-    The stacks come at once, also when the main thread is inside native code, which keeps handlers
-    written in Python waiting. Returns the function that undoes this. Only the main thread can
+    The stacks are printed at once, even when the main thread is inside native code, which delays
+    handlers written in Python. Returns the function that undoes this. Only the main thread can
     install handlers; elsewhere, and where the signal does not exist, nothing happens.
     """
     number = getattr(signal, "SIGUSR1", None)
@@ -35,7 +35,7 @@ def install_stack_dump() -> Callable[[], None]:
 
 
 class _Handler:
-    """Stands in for the default, which would end the process, once the stacks are printed."""
+    """Replaces the default, which would end the process, once the stacks are printed."""
 
     def __init__(self, previous: Any) -> None:
         self.previous = previous

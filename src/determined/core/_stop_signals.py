@@ -22,7 +22,7 @@ class StopSignals:
     """Catches SIGTERM, SIGHUP and the first SIGINT while armed.
 
     `received` is the number of the first one. A second SIGINT puts the previous handlers back and
-    raises KeyboardInterrupt; a second signal that the main thread does not hear of, because it is
+    raises KeyboardInterrupt; a second signal that the main thread does not notice, because it is
     stuck in native code, ends the process. Signals that the process ignores (as under `nohup`)
     stay ignored. Only the main thread can arm.
     """
@@ -103,10 +103,10 @@ def _handle_in_child(number: int) -> None:
 
 
 def _print(text: str) -> None:
-    post = getattr(sys.stderr, "post", None)  # of a live display, which would draw over it
+    post = getattr(sys.stderr, "post", None)  # of a live display, which would overwrite it
     if post is not None:
         post(text.lstrip())
         return
-    # The handler may have interrupted a print: Python's own streams cannot be entered twice.
-    with contextlib.suppress(OSError):  # a terminal that was closed, which the signal told of
+    # The handler may have interrupted a print: Python's own streams are not reentrant.
+    with contextlib.suppress(OSError):  # the terminal was closed, hence the signal
         os.write(2, text.encode())

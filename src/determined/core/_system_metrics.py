@@ -29,7 +29,7 @@ def build_collectors() -> dict[str, Collector]:
     for group, make in makers.items():
         try:
             collectors[group] = make()
-        except Exception as error:  # containers and laptops lack counters in many ways
+        except Exception as error:  # containers and laptops may lack any of these counters
             logger.debug("No %s samples on this machine: %s", group, error)
     return collectors
 
@@ -46,7 +46,7 @@ def mean(samples: Sequence[Sample]) -> Sample:
 def _cpu() -> Collector:
     import psutil
 
-    psutil.cpu_percent()  # the first answer is about the time since boot
+    psutil.cpu_percent()  # the first result covers the time since boot
     return lambda: {"cpu_util_simple": psutil.cpu_percent()}
 
 

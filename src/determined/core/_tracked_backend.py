@@ -22,9 +22,9 @@ logger = logging.getLogger("determined.core")
 
 
 class TrackedBackend(LocalBackend):
-    """Does all that a local run does. What is recorded beside it never stops or delays it.
+    """Does all that a local run does. Recording never stops or delays it.
 
-    The first report or checkpoint makes a run worth recording; what came before is kept for that.
+    The first report or checkpoint makes a run worth recording; what came before is kept until then.
     """
 
     def __init__(self, storage: Mapping[str, Any]) -> None:
@@ -40,7 +40,7 @@ class TrackedBackend(LocalBackend):
         self._recorder = Recorder(self._introduction)
 
     def describe_run(self, description: RunDescription) -> None:
-        """A new run begins; the one before it in this process, if any, is over."""
+        """A new run starts; the previous one in this process, if any, is over."""
         if self._recorder.has_begun:
             self._recorder.close(*self._end)
         self._description, self._started = description, time.time()
@@ -81,7 +81,7 @@ class TrackedBackend(LocalBackend):
         self._note(lambda: journal.EarlyExit(reason.name))
 
     def before_save(self, storage_id: str, metadata: dict[str, Any]) -> None:
-        """See that what was reported is on disk: a run that resumes does not repeat it."""
+        """Ensure that what was reported is on disk: a run that resumes does not repeat it."""
         self._append(lambda: journal.CheckpointAnnounced(storage_id, self._steps_of(metadata)))
         self._recorder.flush()
 
@@ -112,7 +112,7 @@ class TrackedBackend(LocalBackend):
         self._note(lambda: journal.TaskUsing(kind, identifier))
 
     def note_end(self, error: BaseException | None, signal_number: int | None) -> None:
-        """Note how it ended; a failure that was noted before stays."""
+        """Record how it ended; a failure recorded before stays."""
         if error is None and signal_number is None:
             return
         self._end = how_it_ended(error, signal_number)
@@ -131,7 +131,7 @@ class TrackedBackend(LocalBackend):
         self._safely(lambda: self._recorder.note(make()))
 
     def _safely(self, act: Callable[[], None]) -> None:
-        """What cannot be recorded is no reason to stop training."""
+        """Ignore errors: what cannot be recorded is no reason to stop training."""
         try:
             act()
         except Exception as error:
@@ -145,7 +145,7 @@ class TrackedBackend(LocalBackend):
         return steps if isinstance(steps, int) else self._last_step
 
     def _introduction(self, item: InboxItem) -> Introduction:
-        """Who this is; runs once, in the thread that records."""
+        """Identifies this process; called once, in the recording thread."""
         run, host = self._description, os.uname().nodename
         self._say(f"{' '.join(self._command)} (in {self._folder} on {host})")
         return Introduction(
@@ -171,12 +171,12 @@ class TrackedBackend(LocalBackend):
 def _owner() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container may know the number only
+    except (OSError, KeyError):  # a container may have no name for the user id
         return str(os.getuid())
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that JSON can say, without a word about those that it cannot."""
+    """Values that JSON can represent, without a warning about the others."""
     return plain_metrics(
         {name: v for name, v in values.items() if not isinstance(v, (bytes, bytearray))}
     )

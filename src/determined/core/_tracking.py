@@ -17,7 +17,7 @@ _OFF = ("off", "0", "false", "no")
 
 
 def is_tracked(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether what this process trains is worth remembering.
+    """Whether what this process trains is worth recording.
 
     Tests and one-liners are not, unless `DET_TRACKING=on`.
     """

@@ -48,7 +48,9 @@ class TrainContext:
         self._distributed = distributed
         self._rank = 0 if distributed is None else distributed.rank
         self._tensorboard_path = None if tensorboard_path is None else Path(tensorboard_path)
-        self._tensorboard_parent: Path | None = None  # where directories of runs are named by us
+        self._tensorboard_parent: Path | None = (
+            None  # where we choose the names of runs' directories
+        )
         self._is_automatic = TensorboardMode(tensorboard_mode) == TensorboardMode.AUTO
         self._events: ScalarEvents | None = None
         self._has_warned = False
@@ -102,7 +104,7 @@ class TrainContext:
 
     def get_tensorboard_path(self) -> Path:
         """The directory for event files of this rank; it exists after this call."""
-        self._tensorboard_parent = None  # from here on somebody counts on the path
+        self._tensorboard_parent = None  # from now on a caller relies on the path
         path = self._tensorboard_root()
         if self._rank > 0:
             path = path / f"rank_{self._rank}"
@@ -134,7 +136,7 @@ class TrainContext:
         self._backend.describe_run(description)
 
     def _note_failure(self, error: BaseException) -> None:
-        """Training failed, whatever becomes of the error further up."""
+        """Training failed, even if the error is caught further up."""
         self._backend.note_end(error, None)
 
     def _is_best(self, metrics: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """Hang reports: what every rank is doing when training makes no progress.
 
-The loop says what it does (`beat`); a thread looks at it now and then. Ranks that wait for each
-other cannot talk through collectives, so they share small files: a status of each rank, and one
+The loop reports what it does (`beat`); a thread checks it at intervals. Ranks that wait for each
+other cannot use collectives, so they share small files: a status of each rank, and one
 report per hang to which every rank adds its stacks.
 """
 
@@ -31,7 +31,7 @@ _OLD_SECONDS = 3 * _LONGEST_INTERVAL_SECONDS
 _CHILD_ANSWER_SECONDS = 1.0
 _CHILD_VARIABLE = "_DET_WATCHDOG"
 
-# What a rank does, which one of those (if they are counted), and when it began.
+# What a rank does, its number (if counted), and when it began.
 _Beat = tuple[str, int | None, float]
 
 
@@ -69,7 +69,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to watch; does nothing when turned off."""
+        """Start watching; does nothing when turned off."""
         if self._timeout_seconds <= 0 or self._thread is not None:
             return
         # Loader workers find this in their environment.
@@ -77,7 +77,7 @@ class Watchdog:
         _forget_the_dead(_found(self._directory.parent, "*/rank_*.json"))  # runs that were killed
         self._answered = set(self._reports())  # of earlier runs
         self._beat = ("start", None, time.monotonic())
-        if self._size > 1:  # a rank that is stopped soon must be known to the others by then
+        if self._size > 1:  # the others must know this rank even if it is stopped soon
             self._carefully(self._save_status)
         self._stopping.clear()
         self._thread = threading.Thread(target=self._watch, name="determined-watchdog", daemon=True)
@@ -124,14 +124,14 @@ class Watchdog:
         self._answer(reports, beat)
         silent_seconds = time.monotonic() - beat[2]
         if silent_seconds > self._timeout_seconds and self._reported is not beat:
-            # Numbered from one look at the directory: of two ranks that notice at the same moment
+            # Numbered from one listing of the directory: of two ranks that notice at the same time
             # one finds the file there, and its silence goes into the other's report.
             report = self._directory / f"hang_{len(reports) + 1}.txt"
             self._open_report(report, silent_seconds)
             self._answer([report], beat)
 
     def _answer(self, reports: list[Path], beat: _Beat) -> None:
-        """Add this rank's part to each report that lacks it; its present silence is then told."""
+        """Add this rank's part to each report that lacks it; its own silence is then reported."""
         for report in reports:
             if report not in self._answered:
                 self._answered.add(report)
@@ -176,7 +176,7 @@ class Watchdog:
             "written": time.time(),
         }
         draft = self._status_path(self._rank).with_suffix(".draft")
-        if not self._has_directory:  # made once: who removes storage later meant it
+        if not self._has_directory:  # created once: if it is removed later, that was intended
             self._directory.mkdir(parents=True, exist_ok=True)
             self._has_directory = True
         draft.write_text(json.dumps(status))
@@ -208,7 +208,7 @@ class Watchdog:
 
     def _child_stacks(self, pid: int) -> str:
         path = _stack_path(self._directory, self._rank, pid)
-        if not path.exists():  # the signal would end a process that is not prepared for it
+        if not path.exists():  # the signal would end a process without a handler
             return "(cannot show its stacks)"
         before = path.stat().st_size
         with contextlib.suppress(ProcessLookupError):
@@ -288,10 +288,10 @@ def _doing(beat: _Beat) -> str:
 
 
 def prepare_loader_worker() -> None:
-    """Let this process, started by one that is watched, show its stacks in reports."""
+    """Let this process, started by a watched one, show its stacks in reports."""
     rank, _, directory = os.environ.get(_CHILD_VARIABLE, "").partition(" ")
     if directory:
-        with contextlib.suppress(OSError):  # nothing to show is better than no data
+        with contextlib.suppress(OSError):  # a missing stack is better than a failed loader
             Path(directory).mkdir(parents=True, exist_ok=True)
             prepare_child(directory, int(rank))
 

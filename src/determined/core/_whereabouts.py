@@ -13,20 +13,20 @@ WAITS = "waits for other ranks in"
 # Where the main thread of a rank is when it waits for others: the collectives of torch and ours.
 _WAITING = (
     *("torch/distributed/", "torch/autograd/", "torch/nn/parallel/"),
-    *(f"determined/core/{name}.py" for name in ("_group", "_channel", "_doors", "_meeting")),
+    *(f"determined/core/{name}.py" for name in ("_group", "_channel", "_listeners", "_meeting")),
 )
 _STANDARD_LIBRARY = str(Path(os.__file__).parent)
 _LIBRARIES = ("/site-packages/", "/dist-packages/", f"{Path(__file__).parents[1]}/")
 
 
 def whereabouts() -> str:
-    """Say in one line where the main thread is: to tell a late rank from waiting ones."""
+    """Say in one line where the main thread is, to distinguish a late rank from waiting ones."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     stack = []
     while frame is not None:
         stack.append((frame.f_code.co_filename, f"{frame.f_code.co_name} ({_line(frame)})"))
         frame = frame.f_back
-    # Who waits for a lock does so in the standard library; the question is on whose behalf.
+    # Waiting for a lock happens in the standard library: find the frame that called it.
     while len(stack) > 1 and _is_standard(stack[0][0]):
         del stack[0]
     if not stack:

@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from determined.dashboard.access import Access, BodyTooLarge, BodyTooSlow, Guard, read_body
 from determined.dashboard.api import (
     checkpoints,
     code,
@@ -40,7 +41,6 @@ from determined.dashboard.api import (
     trials,
     verbs,
 )
-from determined.dashboard.door import BodyTooLarge, BodyTooSlow, Door, Guard, read_body
 from determined.dashboard.encoding import compressed, dump
 from determined.dashboard.endpoints import Endpoint, answer, problem
 from determined.dashboard.live import MOST_LISTENERS, Listener, Live, read_mark
@@ -66,13 +66,13 @@ def endpoints() -> list[Endpoint]:
     return [endpoint for subject in _SUBJECTS for endpoint in subject.routes.endpoints]
 
 
-def make_app(service_factory: Callable[[], Service], door: Door) -> ASGIApp:
+def make_app(service_factory: Callable[[], Service], access: Access) -> ASGIApp:
     """Build the application; the service is created when it starts and closed when it ends."""
     files = StaticFiles()
 
     @contextlib.asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
-        view = View(service_factory(), door.csrf)
+        view = View(service_factory(), access.csrf)
         readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
         actors = ThreadPoolExecutor(_ACTORS, thread_name_prefix="actor")
         app.state.view, app.state.readers, app.state.actors = view, readers, actors
@@ -118,7 +118,7 @@ def make_app(service_factory: Callable[[], Service], door: Door) -> ASGIApp:
         lifespan=life,
         exception_handlers={HTTPException: _http_problem, 500: _fault},
     )
-    return Guard(app, door)  # outermost: responses to errors inside pass through it too
+    return Guard(app, access)  # outermost: responses to errors inside pass through it too
 
 
 def _route(endpoint: Endpoint) -> Route:

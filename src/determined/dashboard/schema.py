@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from determined._version import __version__
-from determined.dashboard.door import CSRF_HEADER
+from determined.dashboard.access import CSRF_HEADER
 from determined.dashboard.endpoints import Endpoint
 
 _NUMBER = {

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
+from determined.dashboard.access import Access
 from determined.dashboard.app import make_app
-from determined.dashboard.door import Door
 from determined.dashboard.impatience import ImpatientProtocol
 from determined.dashboard.token import load_token
 from determined.errors import DeterminedError
@@ -29,11 +29,11 @@ def is_loopback(host: str) -> bool:
     return host in _LOOPBACK or host.startswith("127.")
 
 
-def make_door(home: Home, host: str) -> Door:
+def make_access(home: Home, host: str) -> Access:
     """The access control of a home for a server on this host address."""
     names = {"localhost"} if is_loopback(host) else {"localhost", *_own_names(), host.lower()}
     label = hashlib.sha256(str(home.path).encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    return Door(load_token(home.path), frozenset(names), label)
+    return Access(load_token(home.path), frozenset(names), label)
 
 
 def _own_names() -> set[str]:
@@ -91,13 +91,13 @@ def serve(home: Home, host: str, port: int | None, tell: Callable[[str, str], No
 
     `tell` gets the address once it is open, and a one-time address to start a browser with.
     """
-    door = make_door(home, host)
+    access = make_access(home, host)
     listener = bind(host, port)
-    config = settings(make_app(lambda: Service(home), door))
+    config = settings(make_app(lambda: Service(home), access))
     port = listener.getsockname()[1]
 
     def ready() -> None:
-        tell(address(host, port, door.token), address(host, port, door.draw_ticket()))
+        tell(address(host, port, access.token), address(host, port, access.make_one_time_token()))
 
     server = _Server(config, ready)
     try:

@@ -23,7 +23,7 @@ class ExitStatus:
         return self._called_with
 
     def close(self) -> None:
-        """Give `sys.exit` back, unless somebody else has taken it."""
+        """Restore `sys.exit`, unless other code has replaced it."""
         if sys.exit == self._leave:
             sys.exit = self._exit
 

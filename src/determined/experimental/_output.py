@@ -28,7 +28,7 @@ class TeedOutput:
             _redirect_handlers(self._streams[name], tee)
 
     def close(self) -> None:
-        """Show only; whoever put another stream in place meanwhile keeps it."""
+        """Stop copying; a stream that replaced ours meanwhile stays."""
         for name, tee in self._tees.items():
             tee.finish()
             if getattr(sys, name) is tee:

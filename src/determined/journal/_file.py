@@ -180,7 +180,7 @@ class JournalReader:
         return Damage.TORN if is_torn else Damage.CORRUPT
 
     def is_spoilt(self) -> bool:
-        """Whether no writer can have left what stands at `offset`, not even one that still writes.
+        """Whether no writer can have left what is at `offset`, not even one that is still writing.
 
         Reads little; `diagnose` finds more, once the writer is gone.
         """
@@ -243,7 +243,7 @@ class _Window:
         return payload if _checksum(offset, payload) == checksum else None
 
     def may_be_torn(self, offset: int) -> bool:
-        """Whether a writer that was killed, or a power cut, may leave what stands at `offset`.
+        """Whether a writer that was killed, or a power cut, may leave what is at `offset`.
 
         That is a beginning: the rest is not there, or is zeros, which never reached the disk.
         """

@@ -1,7 +1,7 @@
 """Which network interface leads to another machine.
 
-Gloo listens where the host name points to, and that is often 127.0.1.1, where no other machine
-finds it.
+Gloo listens on the address of the host name, which is often 127.0.1.1, where no other machine can
+reach it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def interface_to(host: str) -> str | None:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(target)
             own = probe.getsockname()[0]
-    except OSError:  # gloo will say more
+    except OSError:  # gloo will report it
         return None
     if own.startswith("127.") or own == "::1":
         return None

@@ -3,7 +3,7 @@
     python -m determined.launch.horovod [[HOROVOD_OVERRIDES...] --] [--autohorovod] --trial TRIAL
 
 Horovod itself is not part of this library. A script that imports it runs with `--autohorovod` on
-one slot, where the old launcher left Horovod out, too.
+one slot, where the old launcher did not use Horovod either.
 """
 
 from __future__ import annotations

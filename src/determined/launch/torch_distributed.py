@@ -5,7 +5,7 @@
 
 SCRIPT is a command with its arguments, or just a Python file with its arguments.
 
-What stands before the first `--` goes to torchrun: `--nproc_per_node 4`, `--max_restarts 3`, or the
+What is before the first `--` goes to torchrun: `--nproc_per_node 4`, `--max_restarts 3`, or the
 rendezvous of several machines. Without it the script runs on this machine, one process per GPU,
 or one process on the CPU. Output lines carry their rank; the first failure is shown last, with
 its traceback, and gives the exit code.
@@ -68,7 +68,7 @@ def parse_args(args: list[str]) -> tuple[list[str], list[str]]:
     overrides: list[str] = []
     if "--" in args:
         overrides, args = args[: args.index("--")], args[args.index("--") + 1 :]
-    # Only what stands before the script is ours: its own options may look the same.
+    # Only what precedes the script is ours: its own options may look the same.
     if args and not args[0].startswith("-"):
         return overrides, _runnable(args)
     parsed = parser.parse_args(args)
@@ -144,10 +144,10 @@ def main(override_args: list[str], script: list[str]) -> int:
 
 
 def find_first_failure(records: Iterable[FailureRecord]) -> FailureRecord | None:
-    """Return the failure of the last attempt that the others followed from.
+    """Return the failure of the last attempt that caused the others.
 
     Ranks that were told to stop, or that only report another rank's failure, may end before the
-    one that it began with, so they come second.
+    rank that caused it, so they come second.
     """
     records = list(records)
     last = max((record.attempt for record in records), default=0)
@@ -197,10 +197,10 @@ def _environment(machines: Machines, launch_directory: str, *, is_local: bool) -
         **os.environ,
         "USE_TORCH_DISTRIBUTED": "True",
         "DET_LAUNCH_DIR": launch_directory,
-        # Else restarted workers may read stale addresses from the store of the first attempt.
+        # Otherwise restarted workers may read stale addresses from the first attempt's store.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
-    environment.setdefault("PYTHONUNBUFFERED", "1")  # through a pipe, lines would come in blocks
+    environment.setdefault("PYTHONUNBUFFERED", "1")  # pipes are block-buffered by default
     if is_local and (loopback := _loopback()) is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", loopback)  # else other machines can connect
     if machines.chief_ip is not None:
@@ -224,7 +224,7 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 
     def pass_on(number: int) -> None:
         if number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH):
-            _signal_workers(process.pid, number)  # they would end torchrun; they are for workers
+            _signal_workers(process.pid, number)  # meant for workers; they would end torchrun
         else:
             process.send_signal(number)
 
@@ -243,7 +243,7 @@ def _signal_workers(pid: int, number: int) -> None:
 
 
 def _loopback() -> str | None:
-    """The name of the interface that leads nowhere; None if it has none of the usual ones."""
+    """The name of the loopback interface; None if it has none of the usual ones."""
     names = {name for _, name in socket.if_nameindex()}
     return next((name for name in ("lo", "lo0") if name in names), None)
 

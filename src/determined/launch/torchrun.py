@@ -1,10 +1,10 @@
-"""torchrun, with a way to meet for the processes of one machine that no other machine can reach.
+"""torchrun, with a rendezvous for the processes of one machine that no other machine can reach.
 
     python -m determined.launch.torchrun --rdzv_backend loopback --rdzv_endpoint localhost:PORT ...
 
-torch's own ways open a store on all interfaces. Here torchrun, which is alone, needs none, and the
+torch's own rendezvous open a store on all interfaces. Here the only torchrun needs none, and the
 store for scripts that call `init_process_group` themselves listens on the loopback interface. Each
-attempt has a new one: in that of an attempt before, workers would find addresses of the dead.
+attempt gets a new one: in an old one, workers would find addresses of dead processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ADDRESS = "127.0.0.1"
 
 
 class LoopbackRendezvous(RendezvousHandler):
-    """Lets the one torchrun of a job go ahead, and keeps the store of its workers."""
+    """The rendezvous of a job with one torchrun; holds the store of its workers."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = parameters.run_id

@@ -4,7 +4,7 @@
 
 RANK is a number, or names of environment variables separated by commas; the first that is set
 counts. The exit code is the worker's (128 + n after signal n). If the launcher names a directory in
-DET_LAUNCH_DIR, a failure leaves a record there: who failed, when, how, and its last words.
+DET_LAUNCH_DIR, a failure leaves a record there: which rank failed, when, how, and its last output.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def run(rank: int, script: list[str]) -> int:
 
     def pass_on(number: int) -> None:
         worker.send_signal(number)
-        if number == signal.SIGTERM and os.getppid() != parent:  # nobody is left to insist
+        if number == signal.SIGTERM and os.getppid() != parent:  # no second signal will come
             timer = threading.Timer(_ORPHAN_GRACE_SECONDS, worker.kill)
             timer.daemon = True
             timer.start()
@@ -124,7 +124,7 @@ def run(rank: int, script: list[str]) -> int:
             ),
         ]
         for reader in readers:
-            reader.daemon = True  # a grandchild may hold the pipe open for longer than we care
+            reader.daemon = True  # a grandchild may hold the pipe open for long
             reader.start()
         status = worker.wait()
         ended = time.monotonic()
@@ -191,7 +191,7 @@ def copy(
     tag = f"[rank={rank}] ".encode()
     chunks = iter(lambda: os.read(source.fileno(), 65536), b"")
     for lines in split_lines(chunks):
-        # Bytes that are no text must not stop us: the worker would block on a full pipe.
+        # Bytes that are not text must not stop us: the worker would block on a full pipe.
         texts = [line.decode(errors="replace") for line in lines]
         with contextlib.suppress(OSError, ValueError):  # nobody reads us any more: keep draining
             target.write(b"".join(tag + text.encode() + b"\n" for text in texts))

@@ -1,6 +1,6 @@
 """The embedded platform: experiments, their search, their runs. No torch, no server to install.
 
-Doors (command line, client, dashboard) call `service/`; the supervisor does the work. The pure
-parts are `search/`, `scheduler.py`, `states.py` and `lifecycle.py`: read those first. The training
-library is not imported from here: the two meet in journals and run folders.
+Clients (command line, Python client, dashboard) call `service/`; the supervisor does the work. The
+pure parts are `search/`, `scheduler.py`, `states.py` and `lifecycle.py`: read those first. The
+training library is not imported from here: the two share only journals and run folders.
 """

@@ -1,4 +1,4 @@
-"""Metadata of checkpoints and models, as people edit it."""
+"""Edit the metadata of checkpoints and models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def remove_metadata(service: Service, uuid: str, keys: Iterable[str]) -> None:
 
 
 def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata as JSON holds it; raises ValueError for what it cannot hold."""
+    """Metadata as JSON values; raises ValueError for what JSON cannot represent."""
     if not isinstance(metadata, Mapping) or not all(isinstance(key, str) for key in metadata):
         raise ValueError(f"`metadata` must be a dict with string keys, got {metadata!r}.")
     try:

@@ -4,9 +4,9 @@
       type: ray
       address: auto         # or host:port, or ray://host:port
       slot_type: gpu        # or cpu; without it GPUs where there are any
-      insecure: false       # true: a cluster without token authentication will do
+      insecure: false       # true: accept a cluster without token authentication
 
-Nothing of Ray is imported here: doors ask this, too.
+Nothing of Ray is imported here: clients use this module, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEYS = ("type", "address", "slot_type", "insecure")
 class ClusterSettings:
     """A Ray cluster; without a `slot_type` its slots are GPUs if it has any, else CPUs.
 
-    `way_back` says how to use this machine instead, in words.
+    `way_back` is a sentence on how to use this machine instead.
     """
 
     address: str
@@ -78,7 +78,7 @@ def _written(path: Path) -> ClusterSettings | None:
     except FileNotFoundError:
         return None
     if b"cluster" not in data:
-        return None  # most homes: no parser is loaded for them
+        return None  # most homes have none: do not load a parser for them
     from determined.config._yaml import Document, read
 
     document: Document = read(data, str(path))

@@ -1,4 +1,4 @@
-"""Snapshots as archives: the same bytes for the same code, and unpacked without trust."""
+"""Snapshots as archives: the same bytes for the same code; unpacking trusts nothing."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def write_archive(snapshot: Snapshot, file: IO[bytes]) -> None:
 def extract_archive(file: IO[bytes], target: Path) -> None:
     """Unpack a gzipped archive into the new directory `target`; UnsafeArchive refuses all of it.
 
-    Refused are names that lead out, links that do, devices and the like, and more than code can
-    be: before the file that is too large is written, or a head that is too large is read. Links
-    are made last, so nothing is ever written through one.
+    Refused are names and links that lead out of `target`, devices and other special files, and
+    more data than code can be, before a file that is too large is written or a header that is
+    too large is read. Links are created last, so nothing is ever written through one.
     """
     stage = target.with_name(f".{target.name}.{uuid.uuid4()}")
     stage.mkdir(mode=0o700)
@@ -114,7 +114,7 @@ def _bounded(tar: tarfile.TarFile, metered: _Metered) -> Iterator[tarfile.TarInf
             entry = tar.next()
         if entry is None:
             return
-        # It keeps all of them, and what their heads say may be much.
+        # tarfile keeps all of them in memory, and their headers may be large.
         tar.members.clear()  # type: ignore[attr-defined]  # not declared there
         num_bytes += entry.size
         if number > _MOST_ENTRIES or num_bytes > _MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Trials side by side: how they differ, and how far each got. Pure except for its queries."""
+"""Compare trials: how they differ, and how far each got. Pure except for its queries."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from determined.platform.home import Home
 def completion(
     template: Mapping[str, Any] | str | None = None, home: Home | None = None
 ) -> Completion:
-    """Draw a name, take the time, and look where checkpoints go by default."""
+    """Return a random name, the time, and where checkpoints go by default."""
     return Completion(
         created=int(time.time()),
         name=random_name(random.SystemRandom()),

@@ -25,7 +25,7 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a finished experiment is to go on; None leaves a limit as it is."""
+    """New limits of a finished experiment; None leaves a limit as it is."""
 
     max_trials: int | None = None
     max_time: int | None = None
@@ -48,7 +48,7 @@ def continued_config(
         config: the effective configuration so far.
         limits: the new limits.
         overrides: `key=value`, for a `single` experiment.
-        changes: a configuration that goes before the one so far, for a `single` experiment.
+        changes: a configuration that overrides the one so far, for a `single` experiment.
 
     Raises:
         Refused: if the searcher has no such limit, or nothing but limits may change.

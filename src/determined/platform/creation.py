@@ -1,6 +1,6 @@
 """What an experiment was created from, stored in its folder so that records can be rebuilt.
 
-creation.json   configuration, code, owner; 0600, for configurations may hold secrets
+creation.json   configuration, code, owner; 0600, because configurations may contain secrets
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _VERSION = 1
 
 
 class Creation(NamedTuple):
-    """The arguments of the verb `create`, and when that was."""
+    """The arguments of the command `create`, and its time."""
 
     config: dict[str, Any]
     snapshot: str | None
@@ -28,7 +28,7 @@ class Creation(NamedTuple):
 
 
 def save_creation(folder: Path, creation: Creation) -> None:
-    """Write it; the store has it, too, so this waits for no disk."""
+    """Write it, without syncing to disk: the store has it, too."""
     write_json(folder / _FILE, {"version": _VERSION, **creation._asdict()})
 
 

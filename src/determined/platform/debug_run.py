@@ -1,7 +1,7 @@
 """Rerun a trial in this terminal: same code, hyperparameters, environment and checkpoint.
 
-It has no run folder, so the training side reports to nobody, and its checkpoints go to a folder
-that is thrown away: whatever happens here, the experiment does not hear of it.
+It has no run folder, so training reports nothing, and its checkpoints go to a temporary folder:
+whatever happens here does not affect the experiment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from determined.platform.slots import free_ports, port_variables
 from determined.platform.snapshot import load_snapshot, working_copy
 from determined.store import Checkpoint, CheckpointFilter, Experiment, Order, Reader, Trial
 
-# What belongs to the terminal, not to the shell that once created the experiment.
+# What belongs to this terminal, not to the shell that created the experiment.
 _OF_THE_TERMINAL = ("TERM", "COLUMNS", "LINES", "COLORTERM", "NO_COLOR", "DISPLAY", "EDITOR")
 _OF_NOBODY = ("DET_RUN_DIR",)
 
@@ -38,7 +38,7 @@ def prepare(
     *,
     from_beginning: bool = False,
 ) -> Debug:
-    """Lay out a trial in the empty folder `path`, which is all that it will write to."""
+    """Prepare a trial in the empty folder `path`, the only place that it writes to."""
     folder = RunFolder(path)
     folder.info.mkdir(mode=0o700)
     if experiment.snapshot_id is None:
@@ -75,7 +75,7 @@ class Debug:
         self.checkpoint = checkpoint
 
     def run(self) -> int:
-        """Run it in the foreground and return its exit code; Ctrl-C is for it, not for us."""
+        """Run it in the foreground and return its exit code; Ctrl-C goes to the trial."""
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             process = subprocess.Popen(
@@ -105,7 +105,7 @@ def latest_checkpoint(reader: Reader, trial: Trial) -> Checkpoint | None:
 
 def _command(experiment: Experiment, recorded: RecordedEnvironment) -> tuple[str, ...]:
     entrypoint = experiment.config["entrypoint"]
-    if is_trial_class(entrypoint):  # in one process, where a breakpoint finds the terminal
+    if is_trial_class(entrypoint):  # in one process, where breakpoints can use the terminal
         return (recorded.interpreter, "-m", "determined.exec.harness", entrypoint)
     return command_for(entrypoint, recorded.interpreter)
 

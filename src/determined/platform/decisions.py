@@ -6,7 +6,7 @@ from determined.store import Reader, SearchStep, Trial
 
 
 def decisions_about(reader: Reader, trial: Trial) -> list[SearchStep]:
-    """The steps of a search that concern a trial, each with its sentence about it alone."""
+    """The steps of a search that concern a trial, each with the reason for this trial only."""
     found = []
     for step in reader.search_steps(trial.experiment_id):
         mine = [a for a in step.actions if a.get("request_id") == trial.request_id]

@@ -18,7 +18,7 @@ _GRACE_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class Usage:
-    """A part of the home, in words, with its size."""
+    """A part of the home: a description and its size."""
 
     what: str
     num_bytes: int
@@ -27,7 +27,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Waste:
-    """Something to remove, and why nobody needs it."""
+    """Something to remove, and why it is not needed."""
 
     path: Path
     reason: str
@@ -49,7 +49,7 @@ def usage(home: Home) -> list[Usage]:
 
 
 def find_waste(home: Home, reader: Reader, *, workdirs: bool = False) -> list[Waste]:
-    """What can go: code and creations of no experiment, and on request copies of ended runs."""
+    """Removable: code and creations without experiments, optionally copies of ended runs."""
     experiments = reader.experiments(ExperimentFilter()).rows
     snapshots = {experiment.snapshot_id for experiment in experiments}
     creations = {experiment.environment.get("creation") for experiment in experiments}
@@ -103,5 +103,5 @@ def size_of(path: Path) -> int:
             try:
                 total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  # quick
             except OSError:
-                continue  # gone meanwhile
+                continue  # deleted meanwhile
     return total

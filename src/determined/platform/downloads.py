@@ -25,7 +25,7 @@ _READABLE = ("COMPLETED", "PARTIALLY_DELETED")
 def download(checkpoint: Checkpoint, storage: StorageManager, target: Path) -> Path:
     """Copy a checkpoint into the folder `target`, unless all of it is there already.
 
-    Its metadata is that of the record, which people may have edited since the save.
+    Its metadata is that of the record, which may have been edited since the save.
     """
     if checkpoint.state not in _READABLE:
         raise CheckpointStateException(
@@ -54,7 +54,7 @@ def _fetch(checkpoint: Checkpoint, storage: StorageManager, target: Path) -> Non
 
 
 def write_metadata(folder: Path, metadata: Mapping[str, Any]) -> None:
-    """Write the metadata of a downloaded checkpoint, and its checksum: it stays one that loads."""
+    """Write the metadata of a downloaded checkpoint and its checksum, so that it still loads."""
     text = json.dumps(metadata, indent=2).encode()
     manifest = folder / MANIFEST
     if manifest.exists():
@@ -99,7 +99,7 @@ def storage_of(checkpoint: Checkpoint, experiment: Experiment) -> StorageManager
 
 
 def _move(stage: Path, target: Path) -> None:
-    """Put files in place, the metadata last: whoever sees it sees a whole checkpoint."""
+    """Move files into place, the metadata last: where it exists, the checkpoint is complete."""
     if not target.exists():
         stage.replace(target)
         return

@@ -34,7 +34,7 @@ def command_for(entrypoint: str | Sequence[str], interpreter: str) -> tuple[str,
 
 
 def configuration_line(config: Mapping[str, Any]) -> str:
-    """Return the line that shows a configuration in the log; log policies pass it over.
+    """Return the line that shows a configuration in the log; log policies skip it.
 
     Secrets must be masked already.
     """

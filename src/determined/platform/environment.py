@@ -2,8 +2,8 @@
 
 Written once at creation, in the experiment's folder:
 
-    environment.json   interpreter, variables, threads, packages, git commit; 0600, for variables
-                       may hold secrets
+    environment.json   interpreter, variables, threads, packages, git commit; 0600, because
+                       variables may contain secrets
     git.diff           changes since that commit, if there are any
 """
 
@@ -28,7 +28,7 @@ _GIT_SECONDS = 10.0
 _LARGEST_DIFF_BYTES = 10 << 20
 _LIST_PATHS = "import json, sys; print(json.dumps(sys.path))"
 
-# Of a run or a distributed job that the creator is part of itself: they must not reach its trials.
+# Of a run or a distributed job that the creator belongs to: trials must not inherit them.
 _NOT_INHERITED = frozenset(
     """
     DET_INFO_DIR DET_RUN_DIR DET_WORKDIR DET_LAUNCH_DIR DET_COMM_SECRET DET_CHIEF_IP DET_TASK_ID
@@ -65,7 +65,7 @@ class RecordedEnvironment:
 
 
 def inherited(variables: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what belongs to a run or a distributed job that the creator is part of itself."""
+    """Leave out variables of a run or a distributed job that the creator belongs to."""
     return {name: value for name, value in variables.items() if name not in _NOT_INHERITED}
 
 
@@ -148,7 +148,7 @@ def _look_at_git(folder: Path) -> tuple[GitState | None, bytes]:
 
 
 def _git(folder: Path, *arguments: str) -> bytes:
-    """Ask git; nothing where there is no git, no repository, or no answer in time."""
+    """Call git; return nothing if there is no git, no repository, or no answer in time."""
     command = ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments]
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     with contextlib.suppress(OSError, subprocess.SubprocessError):

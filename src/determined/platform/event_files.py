@@ -1,7 +1,7 @@
 """The event files of trials in one folder, as TensorBoard wants them: a folder per trial.
 
-Those that a trial wrote are linked, so that new points of one that runs appear. Where there are
-none (they were deleted, or the script wrote none) they are made from the metrics in the store.
+Files that a trial wrote are linked, so that new points of a running one appear. Where there are
+none (they were deleted, or the script wrote none) they are created from the metrics in the store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def gather(home: Home, reader: Reader, trials: Sequence[Trial], folder: Path) ->
 
 
 def write_events(reader: Reader, trial: Trial, folder: Path) -> None:
-    """Write the metrics of a trial as event files, under the tags that a run gives them."""
+    """Write the metrics of a trial as event files, with the tags that a run uses."""
     import numpy as np
 
     from determined.tensorboard._records import scalar_records, version_record

@@ -2,7 +2,7 @@
 
 store.db                     records (the `store` package)
 snapshots/                   code of experiments, shared by content
-creations/<uuid>/            what a door prepared for an experiment that has no id yet
+creations/<uuid>/            what a client prepared for an experiment that has no id yet
 experiments/<id>/            environment.json, git.diff
   trials/<id>/<run>/         run folders
 checkpoints/                 checkpoint storage, unless a configuration names another
@@ -10,7 +10,7 @@ tensorboard/<trial>/         event files
 inbox/                       runs that the platform did not start (`journal/_inbox.py`)
 platform.yaml                what the owner set: `tracking: off`, `cluster:`
 cluster.json                 the nodes of the cluster, if runs go to one
-supervisor.lock, .log, wake  the supervisor: held while it lives, what it logs, how to wake it
+supervisor.lock, .log, wake  the supervisor: its lock, its log, and the pipe that wakes it
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Home:
         return self.experiment(experiment_id) / "trials" / str(trial_id) / str(run_id)
 
     def make(self) -> None:
-        """Make the folder, for its owner only; nothing below it is made first.
+        """Create the folder, for its owner only, before anything in it.
 
-        It may have been there, open to others. So those that training code writes to are made
-        here: their own mode counts then, not that of what is in them.
+        It may have existed before, open to others. So the folders that training code writes to are
+        created here, too: their own mode protects what is in them.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (self.checkpoints, self.creations, self.tensorboard):
@@ -82,7 +82,7 @@ class Home:
     def _named(cls) -> Home:
         named = os.environ.get(HOME_VARIABLE)
         home = cls(home_path())
-        if named and not home.path.parent.is_dir():  # never make it where a disk should be mounted
+        if named and not home.path.parent.is_dir():  # a disk may not be mounted: create nothing
             raise DeterminedError(
                 f"{HOME_VARIABLE} is {named}, but there is no folder {home.path.parent}. Is a "
                 f"disk not mounted? Otherwise create it: `mkdir -p {home.path.parent}`."

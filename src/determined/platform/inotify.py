@@ -1,4 +1,4 @@
-"""Be told by the system when a file or a folder changes, instead of looking again and again."""
+"""Get notified when a file or a folder changes, instead of polling."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ MOVED_HERE = 0x80
 
 
 def watch(path: str | os.PathLike[str], events: int) -> int | None:
-    """Return a descriptor that is readable once `events` happened; None where there is none.
+    """Return a descriptor that is readable once `events` happened; None if not supported.
 
-    What other machines do in a shared folder is not seen.
+    Changes that other machines make in a shared folder are not seen.
     """
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    if descriptor < 0:  # a user may have only so many of them
+    if descriptor < 0:  # the number per user is limited
         return None
     if libc.inotify_add_watch(descriptor, os.fsencode(path), events) < 0:
         os.close(descriptor)
@@ -29,6 +29,6 @@ def watch(path: str | os.PathLike[str], events: int) -> int | None:
 
 
 def forget(descriptor: int) -> None:
-    """Take note of all that happened so far."""
+    """Discard all events so far."""
     with contextlib.suppress(BlockingIOError):
         os.read(descriptor, 4096)

@@ -1,7 +1,7 @@
 """What follows when a run of a trial ends: done, again, or waiting. Pure.
 
-A run is one execution attempt. What counts is the trial's state (does anybody want it to go on?),
-how the process ended, and whether it brought the trial forward: a new checkpoint.
+A run is one execution attempt. What counts is the trial's state (should it continue?), how the
+process ended, and whether the trial made progress: a new checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from determined.platform.states import State
 
 # Signals that stop a whole machine or session, as a shell reports them: HUP, INT, TERM.
 _INTERRUPTED = (129, 130, 143)
-# SIGKILL by another process, or by a machine short of memory: it says nothing of the script.
+# SIGKILL by another process, or for lack of memory: it says nothing about the script.
 _KILLED = 137
 _LONGEST_WAIT_SECONDS = 60
 _LONG_ENOUGH_SECONDS = 60.0
@@ -21,7 +21,7 @@ _WAIT_AFTER_LOSS_SECONDS = 2.0
 
 
 class EarlyExit(str, enum.Enum):
-    """Why a trial ended before its search meant it to."""
+    """Why a trial ended before its search intended."""
 
     INVALID_HP = "INVALID_HP"
     ERRORED = "ERRORED"
@@ -30,12 +30,12 @@ class EarlyExit(str, enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class RunEnd:
-    """How a run ended, after everything it had to say was read."""
+    """How a run ended, once all its reports were read."""
 
     exit_code: int | None
-    """None when nobody saw it end: its machine or its keeper was lost."""
+    """None if its end was not observed: its machine or its keeper was lost."""
     is_acknowledged: bool = False
-    """It said that it stops because it was asked to."""
+    """It acknowledged that it stops because it was asked to."""
     is_invalid_hp: bool = False
     brought_checkpoint: bool = False
     """It saved a checkpoint that is further than the one it started from."""
@@ -44,18 +44,18 @@ class RunEnd:
     """A log policy matched that rules out another try."""
     lasted_seconds: float = 0.0
     error: str = ""
-    """The last line of its traceback, or another short account of the failure."""
+    """The last line of its traceback, or another short description of the failure."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrialFacts:
-    """What the decision needs to know of a trial."""
+    """What the decision needs to know about a trial."""
 
     state: State
     restarts: int
     max_restarts: int
     last_error: str = ""
-    """Of the run before, if that failed without a new checkpoint."""
+    """Of the previous run, if that failed without a new checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Verdict:
 
 
 def after_run(trial: TrialFacts, end: RunEnd) -> Verdict:
-    """Decide what becomes of a trial whose run has ended."""
+    """Decide how a trial whose run has ended continues."""
     if end.is_invalid_hp:
         return _closed(trial, State.COMPLETED, "invalid hyperparameters", EarlyExit.INVALID_HP)
     if trial.state.is_stopping:
@@ -88,15 +88,15 @@ def after_run(trial: TrialFacts, end: RunEnd) -> Verdict:
 
 
 def may_start(not_before: float, now: float) -> bool:
-    """Whether a trial has waited long enough; nobody waits longer than the longest wait.
+    """Whether a trial has waited long enough; no trial waits longer than the longest wait.
 
-    Else a clock that was set back would prolong it, maybe by years.
+    Otherwise a clock that was set back would prolong it, maybe by years.
     """
     return not now < not_before <= now + max(_LONGEST_WAIT_SECONDS, _WAIT_AFTER_LOSS_SECONDS)
 
 
 def _after_loss(trial: TrialFacts, end: RunEnd) -> Verdict:
-    """Go on at once, unless that would be a loop: runs that are lost as soon as they start."""
+    """Continue at once, unless that would be a loop: runs that are lost as soon as they start."""
     is_progress = end.brought_checkpoint or end.lasted_seconds >= _LONG_ENOUGH_SECONDS
     wait = 0.0 if is_progress else _WAIT_AFTER_LOSS_SECONDS
     reason = "its process was lost; this does not count as a restart"

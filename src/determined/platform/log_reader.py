@@ -34,7 +34,7 @@ class LogLine(NamedTuple):
 class LogReader:
     """Reads the lines of a log, by number, from the end, or from a time on.
 
-    What was written so far counts, an unfinished last line too. Bytes that are no text are
+    Includes what was written so far, even an unfinished last line. Bytes that are not text are
     replaced, and lines are cut at `LONGEST_LINE_BYTES`, with a note.
     """
 
@@ -114,7 +114,7 @@ class _Stamps:
             return
         with file:
             size = os.fstat(file.fileno()).st_size
-            self._count = size // RECORD.size  # the last may be half there
+            self._count = size // RECORD.size  # the last may be incomplete
             if self._count:
                 self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -125,12 +125,12 @@ class _Stamps:
         if self._memory is None or not 0 <= position < self._count:
             raise IndexError(position)
         offset, line, microseconds = RECORD.unpack_from(self._memory, position * RECORD.size)
-        # Nonsense, if a trial has written there, leads nowhere instead of to an error.
+        # Invalid values, if a trial has written there, must not raise.
         return Stamp(min(offset, _LARGEST), line, max(0, min(microseconds, _LATEST)))
 
 
 def parse_line(number: int, time: float | None, content: bytes) -> LogLine:
-    """Return a line with the rank and the level that its prefixes tell, without its end."""
+    """Return a line, without its end, with the rank and the level from its prefixes."""
     text = content.decode(errors="replace").rstrip("\r\n")
     rank = _RANK.match(text)
     level = _LEVEL.match(text, rank.end() if rank else 0)

@@ -30,7 +30,7 @@ def will_end_us() -> bool:
             return False
         cgroup = _CGROUP.read_text()
         return ends_processes(_texts(), cgroup, getpass.getuser())
-    except (OSError, UnicodeError, KeyError):  # nobody can tell: say nothing
+    except (OSError, UnicodeError, KeyError):  # unknown: say nothing
         return False
 
 

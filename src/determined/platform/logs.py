@@ -1,4 +1,4 @@
-"""The logs of trials: lines of all their runs in the order of time, filtered, to the end or on.
+"""The logs of trials: lines of all their runs by time, filtered, once or continuously.
 
 `log_reader.py` reads the log of one run; here are the runs of a trial and the trials of a search.
 """
@@ -22,7 +22,7 @@ _READ_BYTES = 1 << 18
 
 
 class LogEntry(NamedTuple):
-    """One line, and whose it is."""
+    """One line, and the trial and run it belongs to."""
 
     trial_id: int
     run_id: int
@@ -34,8 +34,8 @@ class LogFilter:
     """Which lines to show; what is not given does not matter.
 
     Attributes:
-        ranks: lines that say they come from one of these ranks.
-        level: lines of this level or above; lines that tell none count as INFO.
+        ranks: lines with a prefix of one of these ranks.
+        level: lines of this level or above; lines without one count as INFO.
         after: seconds since 1970, the first moment that counts.
         before: the first moment that does not.
         search: a pattern that must occur in the line.
@@ -61,7 +61,7 @@ class LogFilter:
         )
 
     def overlaps(self, run: Run) -> bool:
-        """Whether a run was there at the time in question."""
+        """Whether a run was alive in the period."""
         too_early = self.after is not None and run.ended is not None and run.ended < self.after - 1
         too_late = self.before is not None and run.created > self.before
         return not (too_early or too_late)
@@ -70,8 +70,8 @@ class LogFilter:
 def read_logs(runs: Iterable[Run], wanted: LogFilter) -> Iterator[LogEntry]:
     """Yield the lines of runs, interleaved by time.
 
-    A log is opened when the time comes at which its run began, so that no more are open at once
-    than runs were alive at once.
+    A log is opened when the merge reaches the start of its run, so that only as many are open at
+    once as runs were alive at once.
     """
     waiting = deque(sorted((r for r in runs if wanted.overlaps(r)), key=lambda r: r.created))
     live: list[tuple[float, int, LogEntry, Iterator[LogEntry]]] = []
@@ -123,7 +123,7 @@ def tail_logs(runs: Sequence[Run], wanted: LogFilter, count: int) -> list[LogEnt
 
 
 class LogFollower:
-    """Reads what trials write, from the beginning, as long as they do."""
+    """Reads what trials write, from the beginning, for as long as they run."""
 
     def __init__(self, reader: Reader, wanted: LogFilter) -> None:
         self._reader = reader
@@ -148,7 +148,7 @@ class LogFollower:
 
 
 class _Tail:
-    """The end of one log; a line counts when it is whole, or when its run is over."""
+    """The end of one log; a line counts when it is complete, or when its run is over."""
 
     def __init__(self, run: Run) -> None:
         self.is_over = False

@@ -1,4 +1,4 @@
-"""What runs are scheduled on: this machine, or the cluster that the home is set to."""
+"""What runs are scheduled on: this machine, or the cluster configured for the home."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class ModelRegistry:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    # Questions
+    # Queries
 
     def models(self) -> list[Model]:
         """All models, by id."""
@@ -45,7 +45,7 @@ class ModelRegistry:
             f"Model {model.name!r} has no version {number}. `det model list-versions` shows all."
         )
 
-    # Verbs
+    # Commands
 
     def create(
         self,

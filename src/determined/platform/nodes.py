@@ -1,6 +1,6 @@
 """The nodes of a cluster as its supervisor saw them last: `cluster.json` of the home.
 
-The supervisor writes it whenever a node comes or goes; doors read it, so that they need not talk to
+The supervisor writes it whenever a node comes or goes; clients read it, so they need not contact
 the cluster. A node's slots have numbers that no other node ever gets: runs are recorded with them.
 """
 
@@ -18,7 +18,7 @@ from determined.platform.run_folder import write_json
 from determined.platform.slots import Machine, Slot
 
 _VERSION = 1
-# This machine's slots count from 0, and runs of either place may be alive while the other is used.
+# This machine's slots count from 0, and runs on both may be alive at the same time.
 _FIRST_SLOT = 1000
 
 
@@ -27,8 +27,8 @@ class Node:
     """A machine of the cluster.
 
     Attributes:
-        id: what the cluster calls it.
-        host: its name, and `address` what other nodes reach it by.
+        id: its id in the cluster.
+        host: its name; `address` is where other nodes reach it.
         num_slots: how many slots it has, from number `first_slot` on.
         pools: the resource pools that it belongs to.
         left_out: why nothing is started there, if so.
@@ -61,19 +61,19 @@ class Node:
 
 @dataclass(frozen=True)
 class NodeTable:
-    """The living nodes, and what their slots are called."""
+    """The live nodes, and the numbers of their slots."""
 
     address: str
     nodes: tuple[Node, ...] = ()
     next_slot: int = _FIRST_SLOT
     home: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    """Tells homes that share a cluster apart."""
+    """Distinguishes homes that share a cluster."""
     seen: float = 0.0
     trouble: str = ""
     """Why the cluster cannot be reached, if so: nothing is started then."""
 
     def updated(self, living: Iterable[Node], now: float | None = None) -> NodeTable:
-        """The table once exactly these nodes live; those that were known keep their numbers."""
+        """The table with exactly these live nodes; known ones keep their numbers."""
         known = {node.id: node for node in self.nodes}
         number, nodes = self.next_slot, []
         for node in living:

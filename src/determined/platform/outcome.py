@@ -1,4 +1,4 @@
-"""What came of an experiment: its best trial, the checkpoint to take from it, why trials failed."""
+"""The results of an experiment: its best trial and checkpoint, and why trials failed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Outcome:
     best_trial: Trial | None
     checkpoint: Checkpoint | None
     path: Path | None
-    """Where the checkpoint is, if that is a folder of this machine."""
+    """Where the checkpoint is, if that is a local folder."""
 
     @property
     def python(self) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def outcome(reader: Reader, experiment: Experiment) -> Outcome:
-    """Look for the best trial and for the best checkpoint that is still there."""
+    """Find the best trial, and the best checkpoint that still exists."""
     best = None if experiment.best_trial_id is None else reader.trial(experiment.best_trial_id)
     only = CheckpointFilter(experiment.id, states=["COMPLETED"])
     ranked = best_first(reader.rated_checkpoints(only), experiment.smaller_is_better)

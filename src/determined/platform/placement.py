@@ -19,7 +19,7 @@ _VERSION = 1
 
 
 class Part(NamedTuple):
-    """What a run has of one node; the first part is the chief's."""
+    """A run's slots on one node; the first part is the chief's."""
 
     node: str
     host: str

@@ -1,6 +1,6 @@
-"""Processes of this machine: who they are, whose children, and how to end them all.
+"""Processes of this machine: their identity, their parents, and how to end them all.
 
-A pid alone names nobody, for it is given away again. An identity is (boot, pid, start time), and
+A pid alone identifies nothing, because pids are reused. An identity is (boot, pid, start time), and
 every signal goes to an identity.
 """
 
@@ -23,7 +23,7 @@ _STUBBORN_AFTER_SECONDS = 10.0
 
 
 class Identity(NamedTuple):
-    """One process, for ever: no other has the same three values."""
+    """One process: no other ever has the same three values."""
 
     boot_id: str
     pid: int
@@ -55,7 +55,7 @@ def find(pid: int) -> Process | None:
     line = _read(pid, "stat")
     if not line:
         return None
-    # The name may hold anything, spaces and parentheses too; what follows its end may not.
+    # The name may contain anything, even spaces and parentheses; what follows it may not.
     fields = line[line.rindex(b")") + 2 :].split()
     return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]))
 
@@ -72,7 +72,7 @@ def table() -> dict[int, Process]:
 
 
 def identify(pid: int) -> Identity | None:
-    """Return who has this pid now."""
+    """Return the identity of the process that has this pid now."""
     process = find(pid)
     return None if process is None else Identity(boot_id(), pid, process.start_time)
 
@@ -86,7 +86,7 @@ def look_up(identity: Identity) -> Process | None:
 
 
 def boot_id() -> str:
-    """What tells this start of the machine from any other."""
+    """Identifies this boot of the machine."""
     if sys.platform != "linux":
         import psutil
 
@@ -109,7 +109,7 @@ def send(process: Process, number: int) -> bool:
     except OSError:
         return False
     try:
-        found = find(process.pid)  # read while the descriptor keeps the pid from being given away
+        found = find(process.pid)  # read while the descriptor prevents reuse of the pid
         if found is None or found.start_time != process.start_time:
             return False
         signal.pidfd_send_signal(descriptor, number)
@@ -123,7 +123,7 @@ def send(process: Process, number: int) -> bool:
 def descendants(pid: int, processes: Mapping[int, Process] | None = None) -> list[Process]:
     """Return the living children of a process, their children, and so on.
 
-    Whoever asks several questions at once takes the `table` once, and hands it to each.
+    For several queries, read the `table` once and pass it to each.
     """
     children: dict[int, list[Process]] = {}
     for process in (table() if processes is None else processes).values():
@@ -164,7 +164,7 @@ def end_all(
 
     Only those whose parent is not among them are asked: a trial that stops its own loader workers
     must not find them dead. Each is asked once, as a second SIGTERM may mean "at once".
-    `deadline` is read again and again, on the monotonic clock, so that the wait can be cut short.
+    `deadline` is called repeatedly, on the monotonic clock, so that the wait can be cut short.
     Returns how many there were.
     """
     asked: set[tuple[int, int]] = set()
@@ -205,7 +205,7 @@ def _ask(processes: list[Process], asked: set[tuple[int, int]]) -> None:
         if process.parent not in pids and key not in asked:
             asked.add(key)
             send(process, signal.SIGTERM)
-            send(process, signal.SIGCONT)  # one that was stopped could not answer
+            send(process, signal.SIGCONT)  # a suspended one could not react
 
 
 def _environment(process: Process) -> list[bytes]:

@@ -41,7 +41,7 @@ class Queue:
 
 
 def look(home: Home, reader: Reader | None, has_supervisor: bool) -> Queue:
-    """Look at the machine, or what is known of the cluster, and at the store."""
+    """Read the slots of the machine, or of the cluster as last seen, and the store."""
     machine = find_machine(home)
     if reader is None:
         return Queue(machine.slots, {}, [], [], {}, machine.skipped, machine.nodes)

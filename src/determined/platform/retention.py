@@ -1,4 +1,4 @@
-"""How many checkpoints an experiment keeps: between its configuration and the store. Pure."""
+"""How many checkpoints an experiment keeps, from its configuration. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from determined.store import Experiment, Retention
 
 
 def has_policy(experiment: Experiment) -> bool:
-    """Whether the platform decides which checkpoints stay; a run that it did not start does."""
+    """Whether the platform decides which checkpoints stay; not for runs it did not start."""
     return "save_trial_latest" in (experiment.config.get("checkpoint_storage") or {})
 
 
 def no_policy(experiment: Experiment) -> str:
-    """The sentence for those that have none."""
+    """The message for experiments without a policy."""
     return (
         f"experiment {experiment.id} was not started by the platform: its run decides which "
         "checkpoints it keeps."

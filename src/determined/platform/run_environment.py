@@ -43,7 +43,7 @@ def run_environment(
     for assignment in configured:
         name, _, value = assignment.partition("=")
         environment[name] = value
-    if _THREADS not in environment:  # which the libraries of the others go by, too
+    if _THREADS not in environment:  # the other libraries use it, too
         for name in (_THREADS, *_THREADS_OF_LIBRARIES):
             environment.setdefault(name, str(recorded.threads))
     environment.update(devices or {})

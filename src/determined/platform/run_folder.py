@@ -1,18 +1,18 @@
 """The folder of one run: every file name in it, who writes it, and how.
 
-    spec.json         what to run                        written before the start, then never
+    spec.json         what to run                        written before the start, never changed
     environment.json  the variables of the entrypoint    likewise; may hold secrets
     info/             what `det.get_cluster_info()` reads
     workdir/          private copy of the code
     started           there was an attempt to start it: there will be no second one
     alive             locked by the keeper for as long as it lives
-    keeper.json       who the keeper and the entrypoint are
+    keeper.json       the processes of the keeper and the entrypoint
     control           what the supervisor tells the trial; replaced as a whole
     journal-*         what training processes report
     log, log.times    output of the entrypoint, and when its lines came
     log.matches       log policies that matched
     exit.json         how it ended; appears at once and is never changed
-    room              some bytes that are given up for exit.json when the disk is full
+    room              reserved bytes, freed for exit.json when the disk is full
 
 The folder is 0700 and its files are 0600. Standard library only: the keeper reads this too.
 """
@@ -152,7 +152,7 @@ class RunFolder:
         environment: dict[str, str],
         info: dict[str, dict[str, Any]] | None = None,
     ) -> None:
-        """Write what a start needs; again after a crash is fine, after a start it is not.
+        """Write what a start needs; may be repeated after a crash, but not after a start.
 
         `info` holds the content of the files in `info/`, by name without `.json`.
         """
@@ -191,14 +191,14 @@ class RunFolder:
         return self._started.exists()
 
     def mark_started(self) -> None:
-        """Note that an attempt to start begins; FileExistsError when there was one before."""
+        """Record that an attempt to start begins; FileExistsError if there was one before."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         os.close(os.open(self._started, flags, 0o600))
 
     def try_lock(self) -> int | None:
-        """Return a descriptor that holds the run's lock, or None when somebody else holds it.
+        """Return a descriptor that holds the run's lock, or None if another process holds it.
 
-        The lock goes with the last copy of the descriptor, so it can be handed to a child.
+        The lock is released with the last copy of the descriptor, so a child can inherit it.
         """
         descriptor = os.open(self.alive, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -213,13 +213,13 @@ class RunFolder:
 
     @property
     def is_locked(self) -> bool:
-        """Whether a keeper lives, or somebody is about to start one."""
+        """Whether a keeper is alive, or a process is about to start one."""
         try:
             descriptor = os.open(self.alive, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            # Shared, so that two who only look do not take each other for a keeper.
+            # Shared, so that two processes that only check do not mistake each other for a keeper.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -262,7 +262,7 @@ class RunFolder:
         return None
 
     def set_room_aside(self) -> None:
-        """Keep some of the disk for the end; where it is full already, there is none."""
+        """Reserve disk space for the end; on a full disk, there is none."""
         with contextlib.suppress(OSError):
             self._room.touch(mode=0o600)
             self._room.write_bytes(bytes(_ROOM_BYTES))
@@ -317,7 +317,7 @@ def _in_short(end: RunExit, why: str) -> RunExit:
 
 
 def _suppressing_foreign_words() -> contextlib.suppress:
-    """Pass over a file that is not there or that no keeper wrote: trials can write here, too."""
+    """Ignore a file that is missing or that no keeper wrote: trials can write here, too."""
     nothing = (FileNotFoundError, IsADirectoryError, NotAFileError)
     return contextlib.suppress(*nothing, ValueError, KeyError, TypeError, AttributeError)
 
@@ -325,7 +325,7 @@ def _suppressing_foreign_words() -> contextlib.suppress:
 def write_json(path: Path, content: Any, *, durable: bool = False) -> None:
     """Put a JSON file in place, whole, readable by its owner only; `durable` waits for the disk.
 
-    Only the end of a run is worth that wait: after a power cut everything else of it is void.
+    Only the end of a run is worth that wait: after a power cut everything else is useless.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC

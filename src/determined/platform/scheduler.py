@@ -1,4 +1,4 @@
-"""Who runs next: (waiting, running, slots) -> starts and preemptions. Pure.
+"""Which trials run next: (waiting, running, slots) -> starts and preemptions. Pure.
 
 The rules, in this order:
 
@@ -8,7 +8,7 @@ The rules, in this order:
    that needs no slot starts at once, up to a limit. On a cluster it stays within one node, the
    fullest that has room; only one that is larger than any node takes several, as few as it can. It
    stays within its resource pool, if it names one.
-3. One that does not fit lets those behind it go ahead, so no slot idles that somebody could use.
+3. One that does not fit lets those behind it go ahead, so no slot idles that another could use.
    But it is overtaken at most as often as there are slots: after that, free slots are kept for it.
    So a trial that needs the whole machine waits for about one generation of small ones.
 4. A trial preempts running ones of strictly higher `priority` number, if that makes room for it:
@@ -34,7 +34,7 @@ class Request:
     Attributes:
         key: names the trial.
         experiment: whose `max_slots` it counts against.
-        submitted: its place in line; unique.
+        submitted: its position in the queue; unique.
         overtaken: how many trials behind it have started before it, as the last decision said.
         avoid: slots that it takes only if there are no others.
         pool: the resource pool that its slots must belong to; any without one.
@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now. `overtaken` has the new counts of those that were, by key."""
+    """What to do now. `overtaken` has the new counts of overtaken trials, by key."""
 
     starts: tuple[Running, ...] = ()
     preemptions: tuple[int, ...] = ()
@@ -97,7 +97,7 @@ def decide(
     is_kept_free = False  # for one that was overtaken often enough
     for request in queue:
         if not room.could_hold(request) or not room.allows(request):
-            continue  # it cannot run here, or not now by its own limit: it holds up nobody
+            continue  # it cannot run here, or not now by its own limit: it blocks nothing
         if is_kept_free and request.slots:
             continue
         placed = room.place(request)
@@ -116,7 +116,7 @@ def decide(
 
 
 class _Site:
-    """All slots there are, and where."""
+    """All slots, and their nodes."""
 
     def __init__(self, slot_ids: Sequence[int], places: Mapping[int, Place]) -> None:
         self.slot_ids = slot_ids
@@ -127,7 +127,7 @@ class _Site:
         return not pool or not self._places or pool in self._places[slot].pools
 
     def could_hold(self, request: Request) -> bool:
-        """Whether a trial has room when nobody else runs."""
+        """Whether a trial would fit if nothing else ran."""
         return request.slots <= sum(self._nodes(request.pool).values())
 
     def pick(self, request: Request, slots: Sequence[int]) -> tuple[int, ...] | None:
@@ -159,9 +159,9 @@ class _Site:
 
 
 class _Room:
-    """What is free of each slot: now, and once those that were told to stop are gone.
+    """What is free of each slot: now, and once trials that were told to stop are gone.
 
-    A trial that waits for these has its slots reserved, so that nobody starts on them meanwhile.
+    A trial that waits for these has its slots reserved, so that no other starts on them meanwhile.
     Shares of slots are integers here, of which `_unit` make a slot.
     """
 
@@ -198,14 +198,14 @@ class _Room:
         return chosen
 
     def reserve(self, request: Request) -> bool:
-        """Keep slots for a trial that has enough once others are gone."""
+        """Reserve slots for a trial that will fit once others are gone."""
         chosen = self._later.choose(request)
         if chosen is not None:
             self._later.take(Running(request, chosen))
         return chosen is not None
 
     def preempt_for(self, request: Request) -> list[Running]:
-        """Choose whom to preempt for a trial, nobody unless it fits then; reserve their slots."""
+        """Choose trials to preempt for one, none unless it fits then; reserve their slots."""
         if request.priority >= self._least_urgent:
             return []
         candidates = [run for run in self._staying if _may_preempt(request, run)]
@@ -215,7 +215,7 @@ class _Room:
             victims.append(candidates.pop(0))
             self._later.give_back(victims[-1])
         enough = self._later.choose(request) is not None
-        for run in list(victims):  # with those that came after, it may not be needed any more
+        for run in list(victims):  # with those chosen later, it may no longer be needed
             self._later.take(run)
             if enough and self._later.choose(request) is None:
                 self._later.give_back(run)
@@ -245,7 +245,7 @@ class _Free:
         self._units = dict.fromkeys(site.slot_ids, unit)
         self._all = sorted(site.slot_ids)
         self._passed = 0
-        self._open = set(site.slot_ids)  # those that are not full: most questions end here
+        self._open = set(site.slot_ids)  # those that are not full: enough for most queries
 
     def choose(self, request: Request, other: _Free | None = None) -> tuple[int, ...] | None:
         """Return slots that are free enough, here and in `other`; the fullest of them first."""
@@ -267,7 +267,7 @@ class _Free:
 
     def _first_open(self, other: _Free) -> tuple[int, ...] | None:
         """Choose for most trials: of slots that are free or not, the first that is in both."""
-        while self._all[self._passed] not in self._open:  # nobody gives back here
+        while self._all[self._passed] not in self._open:  # nothing is given back here
             self._passed += 1
         for slot in itertools.islice(self._all, self._passed, None):
             if slot in self._open and slot in other._open:

@@ -1,7 +1,7 @@
 """The slots of this machine or of a cluster, and what a run needs to use some of them.
 
-A slot is a GPU where there are GPUs, else a share of the CPU. GPUs that processes of others compute
-on are left out and named. No framework is imported.
+A slot is a GPU where there are GPUs, else a share of the CPU. GPUs that other
+processes compute on are left out and named. No framework is imported.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Machine:
 
 
 def find_slots() -> Machine:
-    """Look at this machine: its GPUs, else as many CPU slots as DET_SLOTS says, else its cores."""
+    """The slots of this machine: its GPUs, else DET_SLOTS CPU slots, else one per core."""
     gpus = [uuid for uuid in get_gpu_uuids() if uuid.startswith(_NVIDIA)]
     if not gpus:
         return Machine(tuple(Slot(number) for number in range(_cpu_slots())))
@@ -71,7 +71,7 @@ def find_slots() -> Machine:
 
 
 def device_variables(slots: Sequence[Slot], machine: Machine) -> dict[str, str]:
-    """Return what limits a run to the GPUs of its slots; to none if it has none."""
+    """Return the variables that limit a run to the GPUs of its slots; to none if it has none."""
     if not machine.has_gpus:
         return {}
     return {"CUDA_VISIBLE_DEVICES": ",".join(slot.gpu for slot in slots if slot.gpu)}
@@ -92,7 +92,7 @@ def port_variables(ports: Sequence[int]) -> dict[str, str]:
 
 
 def free_ports(count: int = 3, taken: Collection[int] = ()) -> list[int]:
-    """Return ports that nobody listens on; `taken` are those promised to other live runs."""
+    """Return ports that nothing listens on; `taken` are those assigned to other live runs."""
     found: list[int] = []
     candidates = random.Random(os.urandom(8)).sample(_PORTS, len(_PORTS))
     for port in candidates:

@@ -35,7 +35,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A stored snapshot; `notes` tell what its maker should know."""
+    """A stored snapshot; `notes` are messages for its creator."""
 
     path: Path
     digest: str
@@ -69,7 +69,7 @@ class _Entry:
 def create_snapshot(root: Path, model_dir: Path | None, includes: Iterable[Path] = ()) -> Snapshot:
     """Store the code of an experiment below `root` and return the snapshot.
 
-    Without MODEL_DIR there are only the includes, maybe nothing. ValueError tells of anything that
+    Without MODEL_DIR there are only the includes, maybe nothing. ValueError names anything that
     cannot be part of a snapshot. Safe to call from several processes at once.
     """
     notes: list[str] = []
@@ -83,7 +83,7 @@ def create_snapshot(root: Path, model_dir: Path | None, includes: Iterable[Path]
             num_files = sum(not entry.is_directory for entry in entries)
             snapshot = Snapshot(root / digest, digest, num_files, num_bytes)
             try:
-                os.utime(snapshot.path)  # it is wanted again: cleaning up spares what is young
+                os.utime(snapshot.path)  # it is used again: cleaning up spares recent ones
             except FileNotFoundError:
                 _publish(stage, snapshot)
         finally:
@@ -130,7 +130,7 @@ def _copy_tree(source: Path, target: Path) -> None:
 
 
 def _collect(model_dir: Path | None, includes: list[Path], notes: list[str]) -> Iterator[_Entry]:
-    sources: list[tuple[Path, str]] = []  # directories whose content counts, or named things
+    sources: list[tuple[Path, str]] = []  # directories whose content is taken, or single entries
     if model_dir is not None:
         if not model_dir.is_dir():
             what = "is a file" if model_dir.exists() else "does not exist"
@@ -234,7 +234,7 @@ def _store(entries: list[_Entry], tree: Path) -> tuple[str, int]:
 
 
 def _relative_target(link: _Entry) -> str:
-    """Return where a link leads, from its own place: an absolute one would lead out of a copy."""
+    """Return the target of a link relative to it: an absolute one would lead out of a copy."""
     assert link.target is not None
     if not os.path.isabs(link.target):  # noqa: PTH117  # a name, not a path of this machine
         return link.target
@@ -254,13 +254,13 @@ def _publish(stage: Path, snapshot: Snapshot) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        return  # somebody else stored the same
+        return  # another process stored the same
     sync(snapshot.path.parent)
 
 
 @contextlib.contextmanager
 def _making(root: Path) -> Iterator[None]:
-    """Hold the store together with other makers; the first one cleans up after those killed."""
+    """Share the store with other creators; the first one cleans up after killed ones."""
     descriptor = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(BlockingIOError):

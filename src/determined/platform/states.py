@@ -6,7 +6,7 @@ import enum
 
 
 class State(str, enum.Enum):
-    """Where an experiment or a trial stands; `DELETING` and its like are of experiments alone."""
+    """The state of an experiment or a trial; `DELETING` and the like are for experiments only."""
 
     ACTIVE = "ACTIVE"
     PAUSED = "PAUSED"
@@ -52,7 +52,7 @@ _SEVERITY = {
 
 
 class Refused(Exception):
-    """A verb that the state of its object does not allow; the text says why."""
+    """A command that the state of its object does not allow; the text says why."""
 
 
 def more_severe(now: State, wanted: State) -> State:
@@ -80,7 +80,7 @@ def activated(state: State, what: str) -> State:
 
 
 def canceled(state: State) -> State:
-    """The state after `cancel`; nothing happens to what is stopping already."""
+    """The state after `cancel`; what is stopping already does not change."""
     return State.STOPPING_CANCELED if state in (State.ACTIVE, State.PAUSED) else state
 
 

@@ -1,4 +1,4 @@
-"""A TensorBoard over stored trials, in a process of its own that ends with ours."""
+"""A TensorBoard over stored trials, in a separate process that ends with ours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_TRIALS = 100
 USUAL_PORT = 6006
 _START_SECONDS = 120.0
 _END_SECONDS = 10.0
-# The kernel signals a child when the thread that forked it ends: so this is one that stays.
+# The kernel signals a child when the thread that forked it ends: so use one that stays.
 _starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
@@ -52,7 +52,7 @@ def trials_of(
 
 
 class TensorBoardServer:
-    """A TensorBoard that answers when it is made; `close` ends it and removes what it showed."""
+    """A TensorBoard that is ready once created; `close` ends it and removes what it showed."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class TensorBoardServer:
         return self._process.wait()
 
     def close(self) -> None:
-        """End it; nothing of it is left."""
+        """End it, and remove its files."""
         if self._process is not None:
             self._process.terminate()
             try:

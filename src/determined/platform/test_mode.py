@@ -1,8 +1,8 @@
 """One batch of an experiment, through the real platform, in a temporary home.
 
 A trial class and `Trainer.fit` stop after one batch by themselves (`DET_TEST_MODE`), the operation
-of a Core API script is one batch long, and whoever still trains after its first reports is asked to
-stop, as a pause would.
+of a Core API script is one batch long, and a script that still trains after its first reports is
+asked to stop, as by a pause.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def shortened(config: Mapping[str, Any]) -> Loaded:
 
 @contextlib.contextmanager
 def temporary_home() -> Iterator[Home]:
-    """Yield a home; at the end all that runs in it is ended, and it is removed."""
+    """Yield a home; at the end all its processes are ended, and it is removed."""
     with tempfile.TemporaryDirectory(prefix="determined-test-") as folder:
         home = Home(Path(folder) / "home")
         try:
@@ -80,7 +80,7 @@ def temporary_home() -> Iterator[Home]:
 def _end_everything(service: Service) -> None:
     if not service.has_store:
         return
-    # What cannot be read, on a full disk perhaps, has not begun; and the first error is told.
+    # A store that cannot be read (a full disk, say) has no runs; and the first error counts.
     with contextlib.closing(service), contextlib.suppress(DeterminedError):
         live = [row for row in service.reader.experiments().rows if not _is_over(row)]
         for experiment in live:

@@ -15,14 +15,14 @@ METRIC = "unmanaged"
 """The searcher's metric of those that name none: nothing is reported by that name."""
 
 _ALL_STAY = {"save_trial_latest": 1_000_000}
-# Of trials that ended differently, the worst speaks for the experiment.
+# If trials ended differently, the worst state is the experiment's.
 _WORST_FIRST = (State.ERROR, State.CANCELED, State.COMPLETED)
 
 
 def completed_config(
     values: Mapping[str, Any], storage: Mapping[str, Any], hparams: Mapping[str, Any], created: int
 ) -> dict[str, Any]:
-    """A whole configuration, every default filled in; ConfigurationError if values are wrong.
+    """A complete configuration with all defaults; ConfigurationError if values are wrong.
 
     Hyperparameters are those that are used, whatever they look like. No checkpoint is ever deleted
     for the sake of a policy: the files belong to the script.
@@ -35,7 +35,7 @@ def completed_config(
 
 
 def config_of(introduction: Introduction) -> dict[str, Any]:
-    """The configuration of a script that introduced itself."""
+    """The configuration of a script, from its introduction."""
     values = {
         "name": introduction.name[:120] or "python",
         "entrypoint": shlex.join(introduction.command) or "python",
@@ -62,7 +62,7 @@ def state_of(trial_states: Iterable[str]) -> State:
 
 
 def has_no_meaning(verb: str, what: str) -> str:
-    """Why a verb is refused."""
+    """Why a command is refused."""
     return (
         f"{what} is unmanaged: its script was started by hand, not by the platform, which cannot "
         f"{verb} it. Do that where it runs."

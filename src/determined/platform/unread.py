@@ -24,6 +24,7 @@ class Unread:
         self._sizes = {
             item: size
             for item, size in self._sizes.items()
-            if (offset_of(str(item.journal)) or 0) < size and item.size  # 0: it was put away
+            if (offset_of(str(item.journal)) or 0) < size
+            and item.size  # 0: it was moved out of the inbox
         }
         return bool(self._sizes)

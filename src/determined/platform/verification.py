@@ -13,7 +13,7 @@ _METADATA = "metadata.json"  # may be edited after the save
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found of one checkpoint; `problem` is empty if it is whole."""
+    """What was found about one checkpoint; `problem` is empty if it is intact."""
 
     checkpoint: Checkpoint
     has_hashes: bool

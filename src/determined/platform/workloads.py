@@ -10,7 +10,7 @@ from determined.store import Checkpoint, CheckpointFilter, Reader
 
 @dataclass
 class Workload:
-    """All that is known of one step of a trial; times are None for what there was not."""
+    """All that is known about one step of a trial; times are None for what did not happen."""
 
     trial_id: int
     steps_completed: int

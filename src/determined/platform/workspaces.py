@@ -16,7 +16,7 @@ class Workspaces:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    # Questions
+    # Queries
 
     def all(self) -> list[Workspace]:
         """All workspaces, by id."""
@@ -63,7 +63,7 @@ class Workspaces:
                 return workspace
         raise NotFoundError(f"There is no workspace {wanted!r}. `det workspace list` shows all.")
 
-    # Verbs
+    # Commands
 
     def create(self, name: str) -> Workspace:
         """Add a workspace; names are unique."""

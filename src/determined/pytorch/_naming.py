@@ -33,7 +33,7 @@ def hold_run(
     identity = identity_of(context)
     context._run_facts = identity.facts(trial_class)
     wanted = context._run_id or identity.run_id(trial_class)
-    # What starts from scratch under a name that nobody chose can have another one.
+    # A run that starts from scratch under a generated name can get another one.
     may_rename = context._run_id is None and plan.latest_checkpoint is None
 
     def hold() -> str:
@@ -81,7 +81,7 @@ def former_checkpoint(context: PyTorchTrialContext, trial_class: type) -> str | 
     def find() -> str | None:
         identity, storage = identity_of(context), context._core.checkpoint._storage
         if context._run_id != identity.run_id(trial_class):
-            return None  # a name that somebody chose
+            return None  # a name that the user chose
         former = former_run_id(identity, context._hparams, trial_class)
         newest = storage.latest(former)
         if newest is None:

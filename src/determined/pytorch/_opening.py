@@ -57,7 +57,7 @@ class _Place:
     record: RunRecord
     rng_state: dict[str, Any] | None
     started_from: str | None
-    continues: str | None  # the same checkpoint, by id or path, if counters go on from it
+    continues: str | None  # the same checkpoint, by id or path, if counters continue from it
 
 
 def open_run(
@@ -71,7 +71,7 @@ def open_run(
     place, data = _open_data(stack, fit)
     state, record = place.state, place.record
     train._describe_run(_description(fit, place))
-    # A script that goes on after a failure has failed to train all the same.
+    # Even if the script continues after a failure, its training has failed.
     stack.push(lambda kind, error, tb: None if error is None else train._note_failure(error))
     stop = StopWatch(context, state.batches_trained)
     warn_of_windows(context, plan.batches(data.epoch_length))

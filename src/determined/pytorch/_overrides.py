@@ -37,7 +37,7 @@ class Overrides:
         return UNOBSERVED
 
     def after_fit(self, latest_checkpoint: str | None) -> None:
-        """Run when a `fit` came to its end, or stopped as it was asked to."""
+        """Run when a `fit` has finished, or stopped on request."""
 
 
 class _TestMode(Overrides):

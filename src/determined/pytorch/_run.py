@@ -50,7 +50,7 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a fit works on from opening to end, and where it stands; `open_run` makes it.
+    """What a fit works on from start to end, and its progress; `open_run` creates it.
 
     `started_from` is the checkpoint that weights came from. `state` and `record` change while the
     run goes on: they are what a checkpoint keeps of it.

@@ -126,7 +126,7 @@ class _TrainBoundary:
 
 @dataclasses.dataclass
 class _TrialState:
-    """The counters of a trial, as they stand in `trial_state.pkl`."""
+    """The counters of a trial, as stored in `trial_state.pkl`."""
 
     trial_id: int = 0
     last_ckpt: int = 0

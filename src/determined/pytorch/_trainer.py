@@ -98,7 +98,7 @@ def init(
             left them and the data order derives from torch's seed.
         checkpoint_storage: Path, URL or configuration of the checkpoint storage; by default
             `DET_STORAGE`, else the user's data directory.
-        tensorboard_path: Where event files go; by default beside the checkpoints.
+        tensorboard_path: Where event files go; by default next to the checkpoints.
         run_id: Names the run for `latest_checkpoint="latest"`; by default made from the script and
             its arguments, the seed, the hyperparameters and the trial class. Arguments that say how
             long to train, such as `--epochs`, do not count (see the page on checkpoints).
@@ -179,7 +179,7 @@ def init(
 
 
 def _status_after_stop(core_context: Context) -> int | None:
-    """With what to leave after a stop; None if training came to its end."""
+    """The exit status after a stop; None if training finished."""
     preempt = core_context.preempt
     if preempt.signal_received is not None:
         return 128 + preempt.signal_received

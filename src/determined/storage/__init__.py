@@ -1,7 +1,7 @@
 """Where checkpoint bytes live: local folders with atomic saves, object stores through fsspec.
 
-What a checkpoint means to a trainer is not here (see `determined.pytorch`), nor who calls when
-(`determined.core`). Read `_base.py` first, then `_local.py`.
+What is in a checkpoint is decided in `determined.pytorch`, when to save and restore in
+`determined.core`. Read `_base.py` first, then `_local.py`.
 """
 
 from determined.storage._base import (

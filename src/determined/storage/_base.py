@@ -42,7 +42,7 @@ class CheckpointInUse(CheckpointError):
 
 @dataclass(frozen=True)
 class StoredCheckpoint:
-    """One whole checkpoint of a storage, as its manifest and metadata describe it."""
+    """One complete checkpoint of a storage, as its manifest and metadata describe it."""
 
     storage_id: str
     manifest: Manifest
@@ -51,7 +51,7 @@ class StoredCheckpoint:
 
     @property
     def run_id(self) -> str | None:
-        """The run that wrote it, if it said so in its metadata."""
+        """The run that wrote it, if its metadata names one."""
         return run_id_in(self.metadata)
 
     @property
@@ -135,10 +135,10 @@ def with_parents(paths: Iterable[str]) -> set[str]:
 
 
 class StorageManager(abc.ABC):
-    """Where checkpoints live. A checkpoint is whole, with a manifest, or it is not there.
+    """Where checkpoints live. A checkpoint is complete, with a manifest, or does not exist.
 
-    A save goes through a stage: `begin` opens it, `put` brings files in (from several processes
-    if need be), `commit` makes it the checkpoint in one step, `abort` drops it. `upload` and
+    A save goes through a stage: `begin` opens it, `put` adds files (from several processes if
+    need be), `commit` makes it the checkpoint in one step, `abort` drops it. `upload` and
     `store_path` do all of that for one process.
     """
 
@@ -162,7 +162,7 @@ class StorageManager(abc.ABC):
         paths: Iterable[str] | None = None,
         known: Mapping[str, FileDigest] | None = None,
     ) -> Contents:
-        """Bring the files of `src` (those in `paths`, if given) into the stage, durably.
+        """Copy the files of `src` (those in `paths`, if given) into the stage, durably.
 
         Files with an entry in `known` that still describes them are not read again for their hash.
         """
@@ -175,7 +175,7 @@ class StorageManager(abc.ABC):
 
     @abc.abstractmethod
     def abort(self, stage: str) -> None:
-        """Drop a stage and all that is in it."""
+        """Drop a stage with everything in it."""
 
     @abc.abstractmethod
     def pre_store_path(self, dst: str) -> Path:
@@ -266,7 +266,7 @@ class StorageManager(abc.ABC):
         """The folder that holds the checkpoints, None if it is not on a local file system."""
         return None
 
-    # Primitives by which the listing below works on every storage.
+    # Primitives that the listing below is built on.
 
     @abc.abstractmethod
     def _names(self) -> list[str]:
@@ -282,11 +282,11 @@ class StorageManager(abc.ABC):
 
     @abc.abstractmethod
     def _tag(self, name: str, tag: str) -> None:
-        """Note that a checkpoint belongs to the run with that tag."""
+        """Record that a checkpoint belongs to the run with that tag."""
 
     @abc.abstractmethod
     def _untag(self, name: str, tag: str) -> None:
-        """Take the note back."""
+        """Remove that record."""
 
     @abc.abstractmethod
     def _tags(self, tag: str | None = None) -> dict[str, str]:
@@ -307,7 +307,7 @@ class StorageManager(abc.ABC):
         return load_json(text, f"{METADATA_NAME} of checkpoint {src}")
 
     def list(self, run_id: str | None = None) -> list[StoredCheckpoint]:
-        """Return the whole checkpoints (of one run, if given), oldest first.
+        """Return the complete checkpoints (of one run, if given), oldest first.
 
         Names and sizes are compared with the manifest, contents are not read: see `verify`.
         """
@@ -324,9 +324,9 @@ class StorageManager(abc.ABC):
         return _in_order(found)
 
     def list_tagged(self, run_id: str) -> Sequence[StoredCheckpoint]:
-        """Like `list`, for a run that has been listed: nothing but its own is looked at.
+        """Like `list`, for a run that has been listed before: reads only its own checkpoints.
 
-        So it takes as long as the run has checkpoints, however many others there are.
+        The time depends on how many the run has, not on how many others there are.
         """
         found = []
         for name in self._tags(tag_of(run_id)):
@@ -335,12 +335,12 @@ class StorageManager(abc.ABC):
                 checkpoint = self._look_up(name)
             if checkpoint is not None and checkpoint.run_id == run_id:
                 found.append(checkpoint)
-            else:  # tagged when it was whole, so it is gone or damaged
+            else:  # tagged when it was complete, so it is gone or damaged
                 self._forget_run(name, run_id)
         return _in_order(found)
 
     def _note_run(self, name: str, run_id: str | None) -> None:
-        """Tag a checkpoint. Tags only save time: what has none is looked at."""
+        """Tag a checkpoint. Tags only save time: one without a tag is read."""
         try:
             self._tag(name, tag_of(run_id))
         except (OSError, CheckpointError) as error:
@@ -348,19 +348,19 @@ class StorageManager(abc.ABC):
 
     def _forget_run(self, name: str, run_id: str | None) -> None:
         if run_id is None:
-            return  # nobody lists those by their tag
+            return  # these are never listed by tag
         with contextlib.suppress(OSError, CheckpointError):
             self._untag(name, tag_of(run_id))
 
     def _run_of(self, name: str) -> str | None:
-        """The run of a checkpoint, None if that cannot be told."""
+        """The run of a checkpoint, None if unknown."""
         try:
             return run_id_in(self.get_metadata(name))
         except (CheckpointError, InvalidCheckpointException):
             return None
 
     def _look_up_all(self, names: Callable[[], Sequence[str]]) -> Sequence[StoredCheckpoint]:
-        """Look again if one is gone: what has replaced it may be newer than the list of names."""
+        """List again if one is gone: what replaced it may be newer than the list of names."""
         gone: set[str] = set()
 
         def look_up(name: str) -> StoredCheckpoint | None:
@@ -392,7 +392,7 @@ class StorageManager(abc.ABC):
         return checkpoint
 
     def _metadata_of(self, name: str, manifest: Manifest) -> dict[str, Any]:
-        """Return the metadata, once it is what was written: it decides whose checkpoint this is."""
+        """Return the metadata, verified: it decides which run the checkpoint belongs to."""
         text = self._read(name, METADATA_NAME)
         if text is None:
             return {}
@@ -408,7 +408,7 @@ class StorageManager(abc.ABC):
             logger.warning("Skipping a damaged checkpoint in %s. %s", self.location, error)
 
     def latest(self, run_id: str | None = None) -> StoredCheckpoint | None:
-        """Return the checkpoint saved last whose every byte is as it was written, None if none is.
+        """Return the intact checkpoint saved last, every byte verified; None if there is none.
 
         Saved last, not trained longest: a run that was started from scratch finds its own.
         """
@@ -429,7 +429,7 @@ class StorageManager(abc.ABC):
     def _first_intact(
         self, candidates: Callable[[], Iterable[StoredCheckpoint]]
     ) -> StoredCheckpoint | None:
-        """Look again if a candidate is gone: another process has replaced it by a newer one."""
+        """List again if a candidate is gone: another process has replaced it by a newer one."""
         for _ in range(_MAX_LOOKS):
             try:
                 return next(filter(self._is_intact, candidates()), None)
@@ -449,9 +449,9 @@ class StorageManager(abc.ABC):
             return False
 
     def _next_sequence(self, run_id: str | None) -> int:
-        """More than any checkpoint of the run has, whatever the clock says.
+        """A number above those of the run's other checkpoints, whatever the clock says.
 
-        Between runs the clock decides: to ask all of them would take as long as there are many.
+        Between runs the clock decides: reading all of them would take too long.
         """
         if run_id is not None and tag_of(run_id) not in self._last_sequences:
             self.list_tagged(run_id)

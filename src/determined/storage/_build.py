@@ -1,4 +1,4 @@
-"""From a config, a path or a URL to the storage that it names."""
+"""Build the storage that a config, a path or a URL names."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def from_string(shortcut: str) -> StorageManager:
 
 
 def section_of(storage: str | os.PathLike[str] | Mapping[str, Any] | None) -> dict[str, Any]:
-    """The `checkpoint_storage` section that says the same as a path, a URL or a section.
+    """The `checkpoint_storage` section that is equivalent to a path, a URL or a section.
 
-    What is none of these gives an empty one: whoever uses it says what is wrong.
+    Anything else gives an empty one: using it raises the error.
     """
     if isinstance(storage, Mapping):
         return dict(storage)
@@ -143,7 +143,7 @@ def validate_config(config: Mapping[str, Any], container_path: str | None = None
 
 
 def default_location() -> str:
-    """Where checkpoints go when nobody says: DET_STORAGE, else the user's data directory."""
+    """Where checkpoints go by default: DET_STORAGE, else the user's data directory."""
     import platformdirs
 
     return os.environ.get("DET_STORAGE") or platformdirs.user_data_dir("determined")

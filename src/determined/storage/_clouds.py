@@ -51,7 +51,7 @@ class S3StorageManager(FsspecStorageManager):
                 endpoint_url=endpoint_url,
                 use_listings_cache=False,
                 skip_instance_cache=True,
-                config_kwargs={"retries": {"total_max_attempts": 1}},  # we try again ourselves
+                config_kwargs={"retries": {"total_max_attempts": 1}},  # we retry ourselves
             )
 
         root = posixpath.join(bucket, normalize_prefix(prefix))

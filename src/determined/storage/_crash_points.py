@@ -1,4 +1,4 @@
-"""Named places where a test can kill this process, to prove that a crash there does no harm."""
+"""Named points where a test can kill this process, to prove that a crash there is harmless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that survive a crash: write, hash and fsync files, and say clearly what went wrong."""
+"""Durable files: write, hash and fsync them, with clear errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FileDigest(NamedTuple):
     mtime_ns: int | None = None
 
     def still_describes(self, path: Path) -> bool:
-        """Whether size and modification time of `path` are what they were."""
+        """Whether size and modification time of `path` are unchanged."""
         status = path.stat()
         return status.st_size == self.size and self.mtime_ns in (None, status.st_mtime_ns)
 
@@ -88,7 +88,7 @@ class _Block:
     def __init__(self) -> None:
         try:
             memory = mmap.mmap(-1, _BLOCK_BYTES)  # costs nothing until it is used
-        except OSError as error:  # mmap has its own words for it
+        except OSError as error:  # how mmap reports a lack of memory
             raise MemoryError(
                 f"Out of memory: cannot allocate {_BLOCK_BYTES} bytes to write a file."
             ) from error
@@ -105,7 +105,7 @@ class _Block:
         return self.filled == _BLOCK_BYTES
 
     def fill(self, data: memoryview) -> int:
-        """Take as much of `data` as fits, and say how much that was."""
+        """Copy as much of `data` as fits, and return how much that was."""
         count = min(len(data), _BLOCK_BYTES - self.filled)
         self._memory[self.filled : self.filled + count] = data[:count]
         self.filled += count
@@ -121,8 +121,8 @@ class _Block:
 class HashingFile(io.BufferedIOBase, BinaryIO):
     """A new file to write into; knows its size and SHA-256 once it is closed, and is then on disk.
 
-    A helper thread hashes while this one writes, so the hash costs no time of its own. Small pieces
-    go through two blocks in turn; a large one is hashed and written where it is, as to copy it
+    A helper thread hashes while this one writes, so hashing costs no extra time. Small pieces go
+    through two blocks in turn; a large one is hashed and written in place, because copying it
     would keep other threads from running. Leaving a `with` block by an exception closes the file
     without waiting for the disk.
     """
@@ -181,7 +181,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         return done
 
     def flush(self) -> None:
-        """Write and hash what the current block holds, and go on with the other one."""
+        """Write and hash what the current block holds, and continue with the other one."""
         block = self._block
         if not block.filled:
             return
@@ -202,7 +202,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
                 hashed.result()
 
     def _begin_hash(self, content: memoryview) -> Future[None] | None:
-        """Hash in the helper thread, after all that was begun before."""
+        """Hash in the helper thread, after everything submitted before."""
         if self._hasher is None:
             self._hasher = ThreadPoolExecutor(1, thread_name_prefix="det-hash")
         try:
@@ -263,12 +263,12 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
             self.close()
             return
         self._abandon()
-        # Writers such as torch's fail again while they clean up, and so hide the reason.
+        # Writers such as torch's fail again while they clean up, which hides the cause.
         if self._failure is not None and error is not self._failure:
             raise self._failure
 
     def __del__(self) -> None:
-        # A file that nobody closed is not finished: never fsync from the garbage collector.
+        # A file that was not closed is incomplete: never fsync from the garbage collector.
         if getattr(self, "_descriptor", -1) >= 0:
             self._abandon()
 
@@ -321,12 +321,12 @@ def sync_path(path: Path, size: int | None = None) -> None:
 
 
 def sync_names_above(folder: Path) -> None:
-    """Wait until the names that lead to a folder are on disk, whoever made them."""
+    """Wait until the directories above a folder are on disk, whoever created them."""
     device = folder.stat().st_dev
     for parent in folder.resolve().parents:
         if parent.stat().st_dev != device:
             return
-        with contextlib.suppress(OSError):  # whom we may not read, we have not made
+        with contextlib.suppress(OSError):  # a directory that we may not read is not ours
             sync(parent)
 
 

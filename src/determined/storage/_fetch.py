@@ -28,9 +28,9 @@ def fetch_into(
 ) -> None:
     """Fetch the selected paths of `sizes` into `folder`.
 
-    Everything arrives in a hidden folder inside first, is compared with the manifest (if there is
+    Everything is first copied to a hidden folder inside, is compared with the manifest (if there is
     one) and then moved out, `metadata.json` last: an aborted download never looks complete. The
-    manifest itself comes along only with all files.
+    manifest itself is copied only with all files.
     """
     available = set(sizes)
     if manifest is not None:

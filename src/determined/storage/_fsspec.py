@@ -1,4 +1,4 @@
-"""Checkpoints in object stores, through fsspec. The manifest goes up last and comes down first."""
+"""Checkpoints in object stores, through fsspec. The manifest is written last and read first."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class FsspecStorageManager(StorageManager):
             reach("mid_write")
             digests[path] = digest
 
-        # A checkpoint without a manifest counts as one of another release if it has its metadata.
+        # Without a manifest but with metadata, it counts as a checkpoint of another release.
         for_each(send, [path for path in files if path != METADATA_NAME])
         for_each(lambda folder: self._put_directory(self._key(stage, folder)), folders)
         for_each(send, [path for path in files if path == METADATA_NAME])
@@ -167,7 +167,7 @@ class FsspecStorageManager(StorageManager):
     def abort(self, stage: str) -> None:
         try:
             self._remove_everything(stage)
-        except Exception as error:  # the error that led here is the one to show
+        except Exception as error:  # the error that led here is the one to raise
             logger.warning("Could not remove the aborted upload %s: %s", self._key(stage), error)
 
     def pre_store_path(self, dst: str) -> Path:
@@ -318,9 +318,9 @@ class FsspecStorageManager(StorageManager):
             sizes.update(dict.fromkeys(listed, 0))
         return dict(sorted(sizes.items()))
 
-    # Tags: empty objects, whose names say all.
+    # Tags: empty objects; all information is in their names.
 
-    _MOSTFOLDER_AT_ONCE = 200  # a request each
+    _MOST_TAGS_AT_ONCE = 200  # each is a request
 
     def _tag(self, name: str, tag: str) -> None:
         self._write(self._key(FOLDER, f"{tag}/{name}"), b"")
@@ -356,7 +356,7 @@ class FsspecStorageManager(StorageManager):
         return left
 
     def _remove_everything(self, name: str) -> None:
-        """Without its manifest it is no checkpoint any more, whatever happens next."""
+        """Remove the manifest first: without it, this is no longer a checkpoint."""
         self._remove(self._key(name, MANIFEST_NAME))
         reach("mid_gc")
         with contextlib.suppress(CheckpointNotFound):
@@ -375,4 +375,4 @@ class FsspecStorageManager(StorageManager):
         for_each(lambda path: self._remove(self._key(name, path)), gone)
 
     def sweep(self) -> None:
-        """Nothing to do: nobody can tell a crashed upload from a running one by its objects."""
+        """Nothing to do: its objects do not show whether an upload crashed or is running."""

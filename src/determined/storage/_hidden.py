@@ -29,8 +29,8 @@ _TRASH = re.compile(r"\.[^/]+\.del-[0-9a-f]{32}")
 class HiddenFolders:
     """The stages, the trash and the locks below one base folder.
 
-    A lock tells other processes that a stage is still written, or that a checkpoint is being read;
-    the kernel drops it when the process dies, and then a sweep takes what is left.
+    A lock tells other processes that a stage is being written, or that a checkpoint is being read;
+    the kernel releases it when the process dies, and then a sweep removes what is left.
     """
 
     def __init__(self, base: Path) -> None:
@@ -38,14 +38,14 @@ class HiddenFolders:
         self._stage_locks: dict[str, FolderLock] = {}
 
     def let_all_lock(self) -> None:
-        """Make the folder of locks, for processes of all users."""
+        """Create the folder of locks, for processes of all users."""
         (self._base / LOCKS).mkdir(exist_ok=True)
         (self._base / LOCKS).chmod(0o777)
 
     # Stages.
 
     def make_stage(self, stage: str) -> None:
-        """Make the folder of a stage, which stays locked until it is released or removed."""
+        """Create the folder of a stage, which stays locked until it is released or removed."""
         # Locked before it exists, so that no other process ever takes it for stale.
         lock = self._lock_stage(stage)
         if lock is not None:
@@ -62,11 +62,11 @@ class HiddenFolders:
         except OSError as error:
             if not self._base.is_dir():
                 raise
-            logger.debug("Could not lock %s: %s", stage, error)  # nobody else sweeps it then either
+            logger.debug("Could not lock %s: %s", stage, error)  # then no sweep can either
             return None
 
     def release_stage(self, stage: str) -> None:
-        """Give up the lock of a stage."""
+        """Release the lock of a stage."""
         lock = self._stage_locks.pop(stage, None)
         if lock is not None:
             lock.release()
@@ -80,7 +80,7 @@ class HiddenFolders:
 
     @contextlib.contextmanager
     def alone_with(self, storage_id: str) -> Iterator[None]:
-        """Hold a checkpoint that nobody reads; raise `CheckpointInUse` if somebody does."""
+        """Lock a checkpoint exclusively; raise `CheckpointInUse` if a process is reading it."""
         try:
             lock = FolderLock.try_exclusive(self._base / LOCKS / storage_id)
         except OSError as error:
@@ -88,7 +88,7 @@ class HiddenFolders:
                 raise CheckpointError(
                     f"Cannot lock checkpoint {storage_id} in {self._base} to delete it: {error}."
                 ) from error
-            yield  # a file system without locks: nobody can be asked
+            yield  # a file system without locks: readers cannot be known
             return
         if lock is None:
             raise CheckpointInUse(
@@ -102,10 +102,10 @@ class HiddenFolders:
 
     @contextlib.contextmanager
     def reading(self, folder: Path) -> Iterator[None]:
-        """Keep a checkpoint, here or in another storage, from being deleted meanwhile."""
+        """Protect a checkpoint, here or in another storage, from deletion in the `with` block."""
         lock = None
         locks = folder.parent / LOCKS
-        if locks.is_dir():  # else nobody has ever written or deleted there
+        if locks.is_dir():  # otherwise no process has ever written or deleted there
             with contextlib.suppress(OSError):  # a read-only storage: nobody deletes there
                 lock = FolderLock.share(locks / folder.name)
         try:
@@ -122,7 +122,7 @@ class HiddenFolders:
         reach("mid_gc")
         _remove_tree(trash)
 
-    # What processes left that were killed.
+    # What killed processes left behind.
 
     def sweep(self) -> None:
         """Remove trash, and stages that no live process holds."""

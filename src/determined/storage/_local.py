@@ -87,7 +87,7 @@ class SharedFSStorageManager(StorageManager):
         return stage
 
     def _prepare(self) -> None:
-        """Create the base folder once; if it vanishes later, say so and do not create it again."""
+        """Create the base folder once; if it vanishes later, raise and do not create it again."""
         if self._is_prepared:
             return
         with checkpoint_errors("create the checkpoint folder", self._base):
@@ -247,7 +247,7 @@ class SharedFSStorageManager(StorageManager):
         return extra is not None
 
     def _locate(self, src: StrPath) -> Path:
-        """A storage id names a folder below the base; an absolute path stands for itself."""
+        """The folder of a storage id, which is below the base, or of an absolute path."""
         folder = Path(src)
         if not folder.is_absolute():
             folder = self._base / check_storage_id(os.fspath(src))
@@ -280,7 +280,7 @@ class SharedFSStorageManager(StorageManager):
         folder = self._locate(name)
         text = read_json_file(folder / file, f"Checkpoint {name}: {folder / file}")
         if text is None:
-            self._locate(name)  # raises if all of it is gone by now
+            self._locate(name)  # raises if the whole folder is gone by now
         return text
 
     def _sizes(self, name: StrPath) -> dict[str, int]:
@@ -317,7 +317,7 @@ class SharedFSStorageManager(StorageManager):
         return left
 
     def _shrink(self, folder: Path, before: Mapping[str, int], left: Mapping[str, int]) -> None:
-        """Forget the files first, then remove them: a crash between leaves files too many."""
+        """Update the manifest, then remove the files: a crash in between leaves extra files."""
         manifest = read_manifest(folder, folder.name)
         if manifest is not None:
             smaller = manifest.limited_to(left)
@@ -341,7 +341,7 @@ class DirectoryStorageManager(SharedFSStorageManager):
 
 
 def _replace_link(link: Path) -> None:
-    """A checkpoint holds no links: put the file that it leads to in its place."""
+    """A checkpoint has no links: replace one by the file that it points to."""
     content = link.resolve()
     if not content.is_file():
         raise CheckpointError(

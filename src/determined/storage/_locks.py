@@ -31,7 +31,7 @@ class FolderLock:
     @classmethod
     def _acquire(cls, path: Path, kind: int) -> FolderLock | None:
         path.parent.mkdir(exist_ok=True)
-        if path.parent.is_symlink():  # it would have us make files elsewhere
+        if path.parent.is_symlink():  # it would make us create files elsewhere
             raise OSError(errno.ELOOP, "The folder of locks is a symbolic link", str(path.parent))
         access = os.O_RDONLY  # a file that is open for writing keeps a disk from being remounted
         while True:
@@ -57,7 +57,7 @@ class FolderLock:
             os.close(descriptor)
 
     def release(self) -> None:
-        """Give the lock back. Forked children hold the same lock, so unlock before closing."""
+        """Release the lock. Forked children hold the same lock, so unlock before closing."""
         try:
             with contextlib.suppress(OSError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Talk to a remote storage: try again when that may help, and tell refusal from failure."""
+"""Calls to a remote storage: retry when that may help, and distinguish refusal from failure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REFUSALS = {  # by name: the libraries that define them are optional
     "DefaultCredentialsError",
     "RefreshError",
 }
-# Raised by wrong calls and missing packages: they fail alike however often they are tried.
+# Raised by wrong calls and missing packages: retrying does not help.
 _PROGRAMMING_ERRORS = (TypeError, ValueError, AttributeError, ImportError, NotImplementedError)
 
 R = TypeVar("R")
@@ -38,7 +38,7 @@ def _is_refusal(error: BaseException | None) -> bool:
 
 
 def persistently(operation: str, url: str, action: Callable[[], R]) -> R:
-    """Run `action`, again after a pause if it fails; a missing object is the caller's business."""
+    """Run `action`, and retry after a pause if it fails; a missing object is raised at once."""
     for pause in (*_PAUSES_SECONDS, None):
         try:
             return action()

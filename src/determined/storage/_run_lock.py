@@ -1,4 +1,4 @@
-"""One process trains a run at a time: a lock that the kernel drops with the process."""
+"""One process trains a run at a time: a lock that the kernel releases when it dies."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from determined.storage._locks import FolderLock
 
 logger = logging.getLogger("determined.storage")
 
-# A process that was killed a moment ago may still be on its way out, as after an elastic restart.
+# A process that was killed a moment ago may still be exiting, as after an elastic restart.
 _PATIENCE_SECONDS = 2.0
 
 
 class _RunLock(FolderLock):
-    """A lock that forked children (loader workers, say) do not keep when their parent dies."""
+    """A lock that forked children (such as loader workers) do not hold when their parent dies."""
 
     def describe(self) -> None:
-        """Write down who holds it, for whoever comes second."""
+        """Record which process holds it, for the error of the next one."""
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "started": started}
         self._path.write_text(json.dumps(holder))
@@ -61,8 +61,8 @@ os.register_at_fork(after_in_child=_forget_all)
 def alone_in_run(storage_base: Path | None, location: str, name: str) -> Iterator[None]:
     """Hold a run, whose name is that of a file; raise `RunInUse` if a live process holds it.
 
-    The lock stands beside the checkpoints, so it holds between machines that share a folder. For a
-    storage that is no folder (`storage_base` is None) it holds on this machine only.
+    The lock file is next to the checkpoints, so it works between machines that share a folder. For
+    a storage that is not a folder (`storage_base` is None) it works on this machine only.
     """
     path = _lock_file(storage_base, location, name)
     lock = None
@@ -70,7 +70,7 @@ def alone_in_run(storage_base: Path | None, location: str, name: str) -> Iterato
         lock = _acquire(path)
     except OSError as error:
         logger.debug("Could not lock run %s: %s", name, error)
-        yield  # a file system without locks: nobody can be asked
+        yield  # a file system without locks: holders cannot be known
         return
     if lock is None:
         raise RunInUse(name, **holder_of(path))
@@ -92,7 +92,7 @@ def _acquire(path: Path) -> _RunLock | None:
 
 
 def holder_of(path: Path) -> dict[str, Any]:
-    """Return `pid`, `host` and `started` of who holds a lock, as far as it says."""
+    """Return `pid`, `host` and `started` of a lock's holder, as far as recorded."""
     with contextlib.suppress(OSError, ValueError):
         found = json.loads(path.read_text())
         if isinstance(found, dict):
@@ -101,7 +101,7 @@ def holder_of(path: Path) -> dict[str, Any]:
 
 
 def live_holder(storage_base: Path | None, location: str, name: str) -> dict[str, Any] | None:
-    """Return who trains a run now, None if nobody does."""
+    """Return the process that trains a run now, None if there is none."""
     path = _lock_file(storage_base, location, name)
     try:
         if not path.exists():

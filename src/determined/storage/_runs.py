@@ -11,7 +11,7 @@ from determined.storage._base import StorageManager, StoredCheckpoint
 
 @dataclass(frozen=True)
 class StoredRun:
-    """The whole checkpoints of one run, in the order of their saves."""
+    """The complete checkpoints of one run, in the order of their saves."""
 
     run_id: str
     checkpoints: tuple[StoredCheckpoint, ...]
@@ -35,7 +35,7 @@ class StoredRun:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the run said of itself: `script`, `trial`, `arguments`, `seed`, `hparams`."""
+        """What the run recorded about itself: `script`, `trial`, `arguments`, `seed`, `hparams`."""
         facts = self.newest.metadata.get("run")
         return facts if isinstance(facts, Mapping) else {}
 

@@ -1,4 +1,4 @@
-"""Which checkpoints of a folder belong to which run: empty files that save looking into each."""
+"""Which checkpoints of a folder belong to which run: empty files, so that none must be read."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class RunTags:
         self._world_writable = world_writable
 
     def add(self, name: str, tag: str) -> None:
-        """Tag a checkpoint. The base folder must be there: one that has gone is not made anew."""
+        """Tag a checkpoint. The base folder must exist: one that is gone is not created again."""
         with _opened(self._base) as base, _made(FOLDER, base) as folder:
             if self._world_writable:
-                with contextlib.suppress(PermissionError):  # another user's, who has done it
+                with contextlib.suppress(PermissionError):  # another user's, who has tagged it
                     os.fchmod(folder, 0o777)
             with _made(tag, folder) as own:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
                 os.close(os.open(name, flags, 0o666, dir_fd=own))
 
     def remove(self, name: str, tag: str) -> None:
-        """Take a tag off, if it is there."""
+        """Remove a tag, if there is one."""
         with (
             contextlib.suppress(FileNotFoundError),
             _opened(self._base / FOLDER) as folder,

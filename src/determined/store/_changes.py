@@ -39,7 +39,7 @@ class Changed:
     experiments: set[int] = field(default_factory=set)
     trials: set[int] = field(default_factory=set)
     is_another_store: bool = False
-    """Whether the store was made anew: positions in the old one mean nothing."""
+    """Whether the store was recreated: positions in the old one mean nothing."""
 
     def __bool__(self) -> bool:
         return bool(self.experiments or self.trials)

@@ -1,6 +1,6 @@
 """Connections that only read: one per thread, closed with the thread or with the reader.
 
-A store that was made anew is another file in the same place. Readers notice, and open that one.
+A recreated store is another file in the same place. Readers notice, and open that one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Connected:
         self._home = home
         self._local = threading.local()
         self._all: weakref.WeakSet[_Held] = weakref.WeakSet()
-        self._replaced: list[_Held] = []  # not closed: somebody may still iterate over an answer
+        self._replaced: list[_Held] = []  # not closed: a caller may still iterate over a result
         self._guard = threading.Lock()
         if is_outdated(self._connection):
             self.close()

@@ -1,4 +1,4 @@
-"""Configurations that will not do, at the door: each is refused with its place, none crashes it."""
+"""Invalid configurations: each is refused with the place of its problem, without a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many doors, many runs and many readers at once, and a supervisor that is killed meanwhile."""
+"""Many clients, many runs and many readers at once, and a supervisor that is killed meanwhile."""
 
 from __future__ import annotations
 

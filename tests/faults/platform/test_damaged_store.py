@@ -64,7 +64,7 @@ class Keepsake:
         return result
 
     def read(self) -> dict[str, Any]:
-        """All that doors show and folders can tell, but for states."""
+        """Everything that clients show and that folders can tell, except states."""
         self.lab.service = Service(self.lab.home)
         reader, found = self.lab.service.reader, {}
         for record in reader.experiments().rows:

@@ -88,7 +88,7 @@ _MALFORMED = {
 
 @pytest.mark.parametrize("name", _MALFORMED)
 def test_what_is_not_http_is_refused(shown: Served, name: str) -> None:
-    cookie = f"Cookie: {shown.door.cookie_name}={shown.door.cookie}\r\n".encode()
+    cookie = f"Cookie: {shown.access.cookie_name}={shown.access.cookie}\r\n".encode()
     request = _MALFORMED[name]
     for sent in (request, request.replace(b"\r\n", b"\r\n" + cookie, 1)):
         with socket.create_connection(("127.0.0.1", shown.port), timeout=60) as connection:
@@ -164,7 +164,7 @@ def test_names_that_mean_harm_are_only_data(shown: Served) -> None:
 
 
 def test_five_hundred_at_once_are_answered(shown: Served) -> None:
-    cookie = f"{shown.door.cookie_name}={shown.door.cookie}"
+    cookie = f"{shown.access.cookie_name}={shown.access.cookie}"
     request = (
         "GET /api/experiments?limit=5 HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"Cookie: {cookie}\r\nConnection: close\r\n\r\n"

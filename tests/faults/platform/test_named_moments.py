@@ -76,28 +76,28 @@ def test_a_pause_that_nobody_was_told_of_is_told_at_the_next_call(lab: Lab, deat
     check_as_unbroken(lab, experiment_id)
 
 
-DOOR = "determined.cli"
-DOORS = [
-    Moment("code half copied", DOOR, r"^open .*/snapshots/"),
-    Moment("code copied, not in place", DOOR, r"^os.rename .*/snapshots/"),
-    Moment("an environment half written", DOOR, r"^os.rename .*/creations/.*environment.json$"),
-    Moment("a command about to be left", DOOR, r"^sql INSERT INTO command"),
-    Moment("a command left, not answered", DOOR, r"^sql INSERT INTO command", after=True),
+CLIENT = "determined.cli"
+MOMENTS_OF_A_CREATION = [
+    Moment("code half copied", CLIENT, r"^open .*/snapshots/"),
+    Moment("code copied, not in place", CLIENT, r"^os.rename .*/snapshots/"),
+    Moment("an environment half written", CLIENT, r"^os.rename .*/creations/.*environment.json$"),
+    Moment("a command about to be left", CLIENT, r"^sql INSERT INTO command"),
+    Moment("a command left, not answered", CLIENT, r"^sql INSERT INTO command", after=True),
 ]
 
 
-def test_a_door_killed_at_every_moment_of_a_creation_doubles_nothing(
+def test_a_client_killed_at_every_moment_of_a_creation_doubles_nothing(
     lab: Lab, deaths: Deaths, tmp_path: Path
 ) -> None:
     code = tmp_path / "code"
     code.mkdir()
     (code / "script.py").write_text(script())
     (code / "const.yaml").write_text(
-        "name: door\nentrypoint: python3 script.py\nsearcher: {name: single, metric: loss}\n"
+        "name: client\nentrypoint: python3 script.py\nsearcher: {name: single, metric: loss}\n"
     )
     words = ["e", "create", str(code / "const.yaml"), str(code)]
     home = {"DET_HOME": str(lab.home.path)}
-    for moment in DOORS:
+    for moment in MOMENTS_OF_A_CREATION:
         deaths.arm(moment)
         done = run_det(*words, environment=home)
         assert done.returncode == -signal.SIGKILL, done.stderr

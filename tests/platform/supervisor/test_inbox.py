@@ -80,21 +80,21 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made.writer.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="nobody tells")
-def test_who_comes_wakes_a_supervisor_at_rest_that_looks_rarely(desk: Desk) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="no inotify")
+def test_a_new_item_wakes_an_idle_supervisor_that_polls_rarely(desk: Desk) -> None:
     async def wait() -> None:
         changed = asyncio.Event()
         desk.unmanaged.watch(changed)
-        alone = desk.unmanaged.look_seconds(is_at_rest=True)
-        assert desk.unmanaged.look_seconds(is_at_rest=False) < alone
+        alone = desk.unmanaged.poll_seconds(is_idle=True)
+        assert desk.unmanaged.poll_seconds(is_idle=False) < alone
         _, writer = desk.script()
         await asyncio.wait_for(changed.wait(), 30)
         desk.tick()
-        assert desk.unmanaged.look_seconds(is_at_rest=True) < alone  # it may write any moment
+        assert desk.unmanaged.poll_seconds(is_idle=True) < alone  # it may write any moment
         writer.close()
         desk.tick()
         desk.tick()
-        assert desk.unmanaged.look_seconds(is_at_rest=True) == alone
+        assert desk.unmanaged.poll_seconds(is_idle=True) == alone
         desk.unmanaged.close()
 
     asyncio.run(wait())
@@ -226,13 +226,13 @@ def test_silence_of_a_week_is_the_end(desk: Desk) -> None:
         assert (desk.states(), item.path.exists()) == (["ERROR"], is_there)
 
 
-def test_a_door_knows_what_is_not_read_yet(desk: Desk) -> None:
+def test_a_client_knows_what_is_not_read_yet(desk: Desk) -> None:
     item, writer = desk.script()
     unread = Unread(desk.home)
     assert unread.is_any(lambda path: None)
     assert not unread.has_left
     size = item.size
-    writer.append([journal.Heartbeat()])  # after the door looked
+    writer.append([journal.Heartbeat()])  # after the client looked
     assert not unread.is_any(lambda path: size)
     writer.close()
     assert Unread(desk.home).has_left

@@ -103,7 +103,7 @@ while not pathlib.Path({str(release)!r}).exists():
     old = presence.find(lab.home)
     assert old is not None
     monkeypatch.setattr(presence, "__version__", "99.1")
-    other = lab.create("pass")  # the door of a newer library
+    other = lab.create("pass")  # a client with a newer library
     new = presence.find(lab.home)
     assert new is not None
     assert new.pid != old.pid

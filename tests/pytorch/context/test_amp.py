@@ -1,4 +1,4 @@
-"""Mixed precision: by itself, by hand, and through apex's old door."""
+"""Mixed precision: automatic, by hand, and through the old interface of apex."""
 
 from __future__ import annotations
 

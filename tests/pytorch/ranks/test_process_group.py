@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,8 +33,8 @@ def test_ranks_meet_although_the_launchers_port_was_taken() -> None:
 
 def _timeout_of_the_store() -> float:
     with pytorch.init(seed=1):
-        store = dist.distributed_c10d._get_default_store()
-        return store.timeout.total_seconds()
+        store: Any = dist.distributed_c10d._get_default_store()
+        return float(store.timeout.total_seconds())
 
 
 @pytest.mark.parametrize("is_on_one_machine", [True, False])

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from determined.cli._checkpoint_rows import show_checkpoints
-from determined.cli._door import platform
 from determined.cli._options import (
     EXPERIMENT_ID,
     TEXT,
@@ -16,6 +15,7 @@ from determined.cli._options import (
     uuid_list,
     yes_option,
 )
+from determined.cli._platform import platform
 from determined.cli._tables import (
     Output,
     counted,

@@ -9,7 +9,6 @@ import click
 
 from determined.cli._as_data import checkpoint_json
 from determined.cli._checkpoint_rows import show_checkpoints
-from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK, complain
 from determined.cli._options import (
     COUNT,
@@ -22,6 +21,7 @@ from determined.cli._options import (
     utc_option,
     uuid_list,
 )
+from determined.cli._platform import platform
 from determined.cli._tables import (
     Output,
     counted,

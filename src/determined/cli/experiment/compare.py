@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._door import platform
 from determined.cli._options import COUNT, EXPERIMENT_IDS, TEXT, TRIAL_ID, Ids, smaller_option
+from determined.cli._platform import platform
 from determined.cli._tables import Output, hparams_text, output_options, printable, show
 from determined.cli.experiment.listing import shown_state
 from determined.cli.experiment.noun import experiment

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from determined._printable import printable
-from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
 from determined.cli._options import EXPERIMENT_ID
+from determined.cli._platform import platform
 from determined.cli._tables import show_json
 from determined.cli.experiment.noun import experiment
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from determined.cli._done import done, json_option, tells_json
-from determined.cli._door import platform
 from determined.cli._errors import OK
+from determined.cli._platform import platform
 from determined.cli._tables import printable, size_text
 from determined.cli.experiment.noun import experiment
 

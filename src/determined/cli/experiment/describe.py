@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._door import platform
 from determined.cli._notable import notable, tell_of_others
 from determined.cli._options import EXPERIMENT_IDS, utc_option
+from determined.cli._platform import platform
 from determined.cli._tables import (
     Output,
     hparams_text,

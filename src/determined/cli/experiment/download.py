@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from determined.cli._as_data import checkpoint_json
-from determined.cli._door import platform
 from determined.cli._downloads import best_checkpoints, download_options
 from determined.cli._options import EXPERIMENT_ID, POSITIVE
+from determined.cli._platform import platform
 from determined.cli._tables import hparams_text, show, show_json
 from determined.cli.experiment.noun import experiment
 

@@ -8,7 +8,6 @@ import click
 
 from determined.cli._as_data import record_json
 from determined.cli._checkpoint_rows import show_checkpoints
-from determined.cli._door import platform
 from determined.cli._options import (
     COUNT,
     EXPERIMENT_ID,
@@ -19,6 +18,7 @@ from determined.cli._options import (
     paging_options,
     utc_option,
 )
+from determined.cli._platform import platform
 from determined.cli._tables import (
     Output,
     hparams_text,

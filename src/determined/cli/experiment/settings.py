@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from determined.cli._done import done, json_option
-from determined.cli._door import platform
 from determined.cli._group import Group
 from determined.cli._options import EXPERIMENT_ID, TEXT
+from determined.cli._platform import platform
 from determined.cli._tables import printable
 from determined.cli.experiment.noun import experiment
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _done(service: Service, experiment_id: int, line: str) -> None:
-    """Tell a change, or what stands there now."""
+    """Print the change, or the current values as JSON."""
     now = service.experiment(experiment_id)
     fields = ("name", "description", "labels", "priority", "max_slots", "weight")
     done(line, experiment_id=experiment_id, **{field: getattr(now, field) for field in fields})

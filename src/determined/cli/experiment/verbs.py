@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from determined.cli._done import done, json_option, tells_json
-from determined.cli._door import platform
 from determined.cli._options import EXPERIMENT_ID, EXPERIMENT_IDS, Project, Workspace
+from determined.cli._platform import platform
 from determined.cli._tables import printable, show_json
 from determined.cli.experiment.noun import experiment
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from determined.cli._done import json_option, tells_json
-from determined.cli._door import platform
 from determined.cli._errors import ERROR, OK
 from determined.cli._log_options import log_options
 from determined.cli._options import EXPERIMENT_ID, TRIAL_ID
+from determined.cli._platform import platform
 from determined.cli._show_logs import LogRequest, show_logs
 from determined.cli._tables import show_json
 from determined.cli.experiment.listing import experiment_json

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._door import platform
 from determined.cli._group import Group
+from determined.cli._platform import platform
 
 if TYPE_CHECKING:
     from determined.platform.model_registry import ModelRegistry

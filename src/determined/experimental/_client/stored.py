@@ -16,7 +16,7 @@ Made = TypeVar("Made", bound="StoredObject")
 class StoredObject(abc.ABC):
     """A snapshot of stored values; `reload()` reads the current ones.
 
-    Two objects are equal if they stand for the same thing of the same home.
+    Two objects are equal if they represent the same record of the same home.
     """
 
     _session: Session

@@ -1,8 +1,8 @@
 """Keep one run: `python -m determined.platform.keeper RUN_FOLDER [DESCRIPTOR [NOTE [disown]]]`.
 
-DESCRIPTOR is an inherited one that holds the run's lock; without it we take the lock ourselves.
-NOTE is a line for the log. With `disown` a child of ours keeps the run, and we end at once.
-The launcher runs this file by its path, which is quicker: see `_import_only_what_is_needed`.
+DESCRIPTOR is inherited and holds the run's lock; without it we take the lock ourselves. NOTE is a
+line for the log. With `disown` a child of ours keeps the run, and this process exits at once. The
+launcher runs this file by its path, which is faster: see `_import_only_what_is_needed`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ def main(argv: list[str], execute: Callable[..., Any] = os.execvpe) -> int:
     if alive is None:
         sys.stderr.write(f"{folder.path} is already handled by another process.\n")
         return 1
-    os.set_inheritable(alive, False)  # nothing that we start may keep the run alive
+    os.set_inheritable(alive, False)  # nothing that we start may hold the lock
     if len(argv) > 1:
         _close_others(alive)
     else:
         folder.mark_started()
-    os.chdir("/")  # hold no directory that somebody may want to remove or unmount
+    os.chdir("/")  # so that no directory is in use that may be removed or unmounted
     Keeper(folder, execute, note="".join(argv[2:3])).run()
     return 0
 
 
 def _close_others(alive: int) -> None:
-    """Let go of what the launcher's process had inherited itself."""
+    """Close descriptors that the launcher had inherited itself."""
     os.closerange(3, alive)
     os.closerange(alive + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _import_only_what_is_needed() -> None:
-    """Stand in for the package's root, whose own imports take longer than all that we do."""
+    """Replace the package's root, whose imports take longer than everything we do."""
     from types import ModuleType
 
     root = ModuleType("determined")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _HOOK = "startup-hook.sh"
-# Sourced, so that what it exports reaches the entrypoint, which then takes the shell's place.
+# Sourced, so that the entrypoint, which replaces the shell, gets what it exports.
 _SOURCE_HOOK = f'set -e; . "./{_HOOK}"; set +e; exec "$@"'
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
@@ -20,7 +20,7 @@ _UNCATCHABLE = (signal.SIGKILL, signal.SIGSTOP)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends, so that none gets lost (Linux)."""
+    """Become the parent of orphaned descendants, so that none is lost (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -44,23 +44,23 @@ def start(
     output: int,
     execute: Callable[..., Any] = os.execvpe,
 ) -> int:
-    """Run a command in a session of its own and return its pid; OSError if that cannot be done.
+    """Run a command in its own session and return its pid; OSError if that fails.
 
     Its output goes straight to `output`. `execute` is called in the new process and does not
-    return. When we die it gets SIGTERM, as if asked to stop. Must be
-    called from the main thread: that signal comes when the thread ends that forked.
+    return. When we die it gets SIGTERM, as if asked to stop. Must be called from the main thread:
+    that signal is sent when the thread that forked ends.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     environment = {"PATH": os.defpath, **environment}
-    report, complain = os.pipe()  # closed by exec, so that silence means success
+    report, complain = os.pipe()  # closed by exec, so no data means success
     keeper = os.getpid()
-    # A signal for the child must not be taken by the handlers that it has from us until exec.
+    # Until exec the child has our handlers, which must not receive its signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     pid = os.fork()
     if pid == 0:
         if libc is not None:
             libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
-            if os.getppid() != keeper:  # it died before it could be said
+            if os.getppid() != keeper:  # the keeper died before that took effect
                 os._exit(127)
         _become(argv, environment, cwd, output, complain, execute)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -100,7 +100,7 @@ def _become(
 
 
 def _reset_signals() -> None:
-    """Handle all signals as usual: Python ignores some, and a new program would inherit that."""
+    """Restore default handling: Python ignores some signals, and programs inherit that."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if number not in _UNCATCHABLE and signal.getsignal(number) is not None:

@@ -3,8 +3,9 @@
     start the entrypoint -> wait: pass signals on, follow the log -> it ends
     -> end whatever it left behind -> read the rest of the log -> exit.json
 
-SIGTERM and the like are passed on; after SIGTERM the entrypoint has its grace, then everything is
-killed. SIGQUIT kills everything at once. SIGHUP is ignored: a closed terminal is no reason to stop.
+SIGTERM and similar signals are passed on; after SIGTERM the entrypoint has its grace period, then
+everything is killed. SIGQUIT kills everything at once. SIGHUP is ignored: a closed terminal is no
+reason to stop.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SHORT_OF_MEMORY = (
 
 
 class Keeper:
-    """Runs what a run folder says; the caller holds the folder's lock until we are done."""
+    """Runs what a run folder describes; the caller holds the folder's lock until we are done."""
 
     def __init__(
         self, folder: RunFolder, execute: Callable[..., Any] = os.execvpe, note: str = ""
@@ -64,7 +65,7 @@ class Keeper:
             os.set_blocking(descriptor, False)
 
     def run(self) -> RunExit:
-        """Run to the end and say how it was."""
+        """Run to the end and return how it ended."""
         _entrypoint.adopt_orphans()
         self._catch_signals()
         me = processes.identify(os.getpid())
@@ -98,14 +99,14 @@ class Keeper:
             statuses = processes.reap()
             if self._pid in statuses:
                 status = statuses[self._pid]
-                self._pid = None  # from now on the number may be somebody else's
+                self._pid = None  # from now on another process may get this pid
                 return status
             self._pass_on()
             self._end_with_bond()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._kill_everything()
             more = self._log.follow()
-            self._rest(0.0 if more else _REST_SECONDS)  # a chatty trial must not keep us busy
+            self._rest(0.0 if more else _REST_SECONDS)  # much output must not keep us busy
             self._sleep(0.0 if more else None)
 
     def _rest(self, seconds: float) -> None:
@@ -134,7 +135,7 @@ class Keeper:
                 self._pass_on_one(number)
 
     def _end_with_bond(self) -> None:
-        """Stop when the process is gone without which nobody could collect this run."""
+        """Stop when the process is gone that is needed to collect this run."""
         if isinstance(self._bond, int):
             is_over = bool(select.select([self._bond], [], [], 0)[0])
         else:
@@ -161,7 +162,7 @@ class Keeper:
             processes.send(process, signal.SIGKILL)
 
     def _end_the_rest(self) -> int:
-        # They may be saving what the entrypoint was asked to save: as long as it would have.
+        # They may be saving a checkpoint, so they get as long as the entrypoint would have.
         grace_over = max(time.monotonic() + self._spec.leftover_grace_seconds, self._kill_at or 0.0)
 
         def deadline() -> float:
@@ -194,7 +195,7 @@ class Keeper:
         )
         if code == 0:
             return end
-        from determined.platform.keeper import _last_words  # most runs end well
+        from determined.platform.keeper import _last_words  # most runs succeed, and do not need it
 
         text = _last_words.read_end(self._folder.log)
         lines, traceback = _last_words.last_lines(text), _last_words.find_traceback(text)
@@ -213,7 +214,7 @@ class Keeper:
 
     def _save(self, end: RunExit) -> RunExit:
         for _ in range(_EXIT_ATTEMPTS - 1):
-            with contextlib.suppress(OSError):  # somebody may help, and this record matters
+            with contextlib.suppress(OSError):  # space may be freed, and this record matters
                 return self._folder.save_exit(end)
             time.sleep(1.0)
         return self._folder.save_exit(end)
@@ -230,14 +231,14 @@ class Keeper:
 
 
 def _watch(identity: processes.Identity | None) -> int | processes.Identity | None:
-    """Return a descriptor that is readable once a process has ended; its identity without one."""
+    """Return a descriptor that is readable once a process has ended, or else its identity."""
     if identity is None or not hasattr(os, "pidfd_open"):
         return identity
     try:
         descriptor = os.pidfd_open(identity.pid)
     except OSError:
         return identity
-    if processes.look_up(identity) is None:  # the number may be somebody else's by now
+    if processes.look_up(identity) is None:  # another process may have its pid by now
         os.close(descriptor)
         return identity
     return descriptor

@@ -21,7 +21,7 @@ _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 )
-# Errors that only tell of another rank's.
+# Errors that only report another rank's failure.
 _ECHO = re.compile(r"determined\.(core\._group\.|errors\.DistributedError)|torch\.distributed\.")
 
 
@@ -52,10 +52,11 @@ def last_lines(text: str) -> tuple[str, ...]:
 
 
 def find_traceback(text: str) -> Traceback | None:
-    """Return the traceback that a failure began with.
+    """Return the traceback of the failure's cause.
 
-    A process dies of the last one that it prints, with those it is chained to; of several ranks
-    the one whose last came first is to blame, unless it only tells of another's.
+    A process dies of the last traceback that it prints, with those it is chained to. Of several
+    ranks, the one whose last traceback came first is to blame, unless it only reports another's
+    failure.
     """
     if "Traceback (most recent call last)" not in text:
         return None
@@ -78,7 +79,7 @@ def find_traceback(text: str) -> Traceback | None:
     lasts.update(unfinished)
     if not lasts:
         return None
-    # Lines without a rank, where others have one, are a launcher's.
+    # Where lines have ranks, those without one are the launcher's.
     rank = min(lasts, key=lambda r: (lasts[r].is_echo, r is None, lasts[r].begin))
     return Traceback(rank, "\n".join(lasts[rank].lines).rstrip())
 

@@ -1,6 +1,6 @@
-"""Follows the log of a run: says when lines came and applies the policies.
+"""Follows the log of a run: records when lines came and applies the policies.
 
-The entrypoint writes to the log itself. Nothing of it depends on this: if the keeper falls behind
+The entrypoint writes to the log directly, and does not depend on this: if the keeper falls behind
 or dies, only time stamps are missing.
 """
 
@@ -46,7 +46,7 @@ class FollowedLog:
             os.write(self.descriptor, text.encode())
 
     def follow(self) -> bool:
-        """Read some of what is new; whether there is more."""
+        """Read some of what is new; return whether there is more."""
         if self.growth is not None:
             inotify.forget(self.growth)
         for _ in range(_PIECES_AT_A_TIME):
@@ -57,7 +57,7 @@ class FollowedLog:
         return True
 
     def finish(self) -> None:
-        """Read all that is left, once nobody writes any more."""
+        """Read the rest, once nothing writes any more."""
         while self.follow():
             pass
         if self._policies.search(b"", is_last=True):
@@ -68,7 +68,7 @@ class FollowedLog:
 
     def _take(self, piece: bytes) -> None:
         record = self._stamper.stamp(piece, time.time_ns() // 1000)
-        with contextlib.suppress(OSError):  # a full disk: the run matters more than its stamps
+        with contextlib.suppress(OSError):  # a full disk: the run matters more than its time stamps
             if record is not None:
                 os.write(self._times, pack(record))
             if self._policies.search(piece):

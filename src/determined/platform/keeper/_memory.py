@@ -1,4 +1,4 @@
-"""Whether the kernel had to kill processes to have memory: only it knows who sent a SIGKILL."""
+"""Whether the kernel killed processes for lack of memory: only it knows who sent a SIGKILL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _COUNTERS = Path("/proc/vmstat")
 
 
 def count_kills() -> int:
-    """How many processes it has killed for memory since it started; 0 where it does not say."""
+    """How many processes it has killed for lack of memory since boot; 0 where that is unknown."""
     try:
         text = _COUNTERS.read_text()
     except OSError:

@@ -1,7 +1,7 @@
 """Log policies: patterns that are searched in every line of a log, whatever is printed.
 
 Each policy counts once, so a pattern that was found is not searched again. A pattern that takes
-too long on some line is given up rather than let it hold up the keeper.
+too long on some line is dropped, so that it cannot block the keeper.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from determined.platform.run_folder import CONFIGURATION_MARK, LogMatch, LogPoli
 
 _LONGEST_SEARCH_SECONDS = 2.0
 _SHOWN_CHARACTERS = 1000
-# Whatever these do could depend on where a text begins or ends, so lines are searched one by one.
+# These may depend on where a text begins or ends, so lines are searched one by one.
 _NEEDS_SINGLE_LINES = r"\\[AZ]|\(\?(?!:|P<|i\))|[*+?}]\+|\\n|\\s|\\W|\\D|\[\^"
 
 
@@ -26,7 +26,7 @@ class _TooSlowError(Exception):
 
 
 class Pattern:
-    """A regular expression that is searched in lines, in many at once where that is the same."""
+    """A regular expression that is searched in lines, many at once where that is equivalent."""
 
     def __init__(self, pattern: str) -> None:
         # What comes before or after a match makes no difference, only quadratic time.
@@ -65,7 +65,7 @@ class Policies:
         self.matches: tuple[LogMatch, ...] = ()
 
     def search(self, piece: bytes, *, is_last: bool = False) -> bool:
-        """Take the next piece of the log; whether there are new matches."""
+        """Search the next piece of the log; return whether there are new matches."""
         if not self._waiting:
             return False
         content = self._rest + piece

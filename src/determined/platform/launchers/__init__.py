@@ -1,4 +1,4 @@
 """Ways to start, find, stop and collect runs.
 
-No decisions about which run is next: that is `scheduler.py`. Read `protocol.py` first.
+`scheduler.py` decides which run is next, not these. Read `protocol.py` first.
 """

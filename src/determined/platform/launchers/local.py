@@ -22,8 +22,8 @@ from determined.platform.warm.helpers import HelperLost, Helpers, Offer
 from determined.platform.warm.program import Cold
 
 _KEEPER = Path(__file__).parents[1] / "keeper" / "__main__.py"
-_KEEPERS_LOCK = 3  # the descriptor under which a keeper finds its lock
-_NOT_A_KEEPERS = ("DET_ALLOCATION_ID", RUN_VARIABLE)  # it is part of no run itself
+_KEEPERS_LOCK = 3  # the descriptor of the lock in the keeper
+_NOT_A_KEEPERS = ("DET_ALLOCATION_ID", RUN_VARIABLE)  # it is not part of a run itself
 _POLL_SECONDS = 0.2
 _MOMENT_SECONDS = 0.5
 _UNRESPONSIVE_AFTER_SECONDS = 30.0
@@ -40,17 +40,16 @@ class LocalLauncher:
         *,
         disowns: bool = False,
     ) -> None:
-        """With `disowns`, keepers are no children of this process, which may be ended with all
-        of its children."""
+        """With `disowns`, keepers are not children of this process, which may be ended together
+        with its children."""
         self._unresponsive_after = unresponsive_after_seconds
         self._disowns = disowns
         self._children: dict[Path, int] = {}
         self._helpers = Helpers()
 
     async def start(self, run: RunFolder) -> None:
-        offer: Offer | Cold | None = await self._helpers.prepare(
-            run
-        )  # before the lock: it may take a while
+        offer: Offer | Cold | None
+        offer = await self._helpers.prepare(run)  # before the lock: it may take a while
         alive: int | None
         try:
             alive = await self._take_lock(run, give_up=lambda: run.was_started)
@@ -95,10 +94,10 @@ class LocalLauncher:
         return run.exit
 
     async def collect(self, run: RunFolder) -> None:
-        """Everything is written in place."""
+        """Nothing to do: everything is written in place."""
 
     async def tell(self, run: RunFolder) -> None:
-        """It is read in place."""
+        """Nothing to do: the control file is read in place."""
 
     async def terminate(self, run: RunFolder) -> None:
         await self._reach_keeper(run, signal.SIGTERM)
@@ -108,7 +107,7 @@ class LocalLauncher:
         try:
             return await asyncio.wait_for(self.wait(run), self._unresponsive_after)
         except asyncio.TimeoutError:
-            if not self._signal_keeper(run, signal.SIGKILL):  # nobody knows who it is
+            if not self._signal_keeper(run, signal.SIGKILL):  # its pid is not known
                 await asyncio.to_thread(_end_orphans, run)
         await self.wait(run)
         return await self.declare_dead(run, "Its keeper did not respond, so it was killed.")
@@ -133,12 +132,12 @@ class LocalLauncher:
             os.close(alive)
 
     async def close(self) -> None:
-        """There is nothing to leave."""
+        """Nothing to do: there is no connection."""
 
     async def _take_lock(self, run: RunFolder, give_up: Callable[[], bool]) -> int:
-        """Return the lock; TimeoutError if somebody keeps it.
+        """Return the lock; TimeoutError if another process holds it.
 
-        Those who only look whether it is free hold it for a moment: they are waited for.
+        A process that only checks whether it is free holds it for a moment: wait for those.
         """
         deadline = time.monotonic() + _MOMENT_SECONDS
         while (alive := run.try_lock()) is None:
@@ -148,7 +147,7 @@ class LocalLauncher:
         return alive
 
     async def _reach_keeper(self, run: RunFolder, number: int) -> None:
-        """Send a signal to the keeper, which may not have come so far as to say who it is."""
+        """Send a signal to the keeper, which may not have recorded its pid yet."""
         deadline = time.monotonic() + self._unresponsive_after
         while run.is_locked and not self._signal_keeper(run, number):
             if time.monotonic() > deadline:
@@ -161,35 +160,35 @@ class LocalLauncher:
         if process is None:
             return False
         sent = processes.send(process, number)
-        processes.send(process, signal.SIGCONT)  # in case somebody stopped it
+        processes.send(process, signal.SIGCONT)  # in case it is suspended
         return sent
 
     def _reap(self, run: RunFolder) -> None:
         pid = self._children.pop(run.path, None)
         if pid is not None:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)  # the lock was free, so it is at its end
+                os.waitpid(pid, 0)  # the lock was free, so it is about to exit
 
 
 async def _start_warm(run: RunFolder, alive: int, offer: Offer) -> tuple[Cold | None, int | None]:
-    """Have a helper fork the keeper; return why it did not, None if it did, and the run's lock."""
-    own = os.dup(alive)  # for the thread, which nobody can cancel
+    """Have a helper fork the keeper; return why it did not (None if it did) and the run's lock."""
+    own = os.dup(alive)  # for the thread, which cannot be canceled
     try:
         return await asyncio.to_thread(offer.helper.keep, offer.program, run, own), alive
     except HelperLost:
         os.close(alive)
-    # Whoever it had forked by then has the lock, or had it and left a word.
+    # A keeper that it had forked by then holds the lock, or held it and left a record.
     again = run.try_lock()
     was_kept = again is None or run.keeper is not None
     return None if was_kept else Cold("the helper is gone", lasts=False), again
 
 
 def _start_keeper(run: RunFolder, alive: int, note: str, disown: bool) -> int:
-    """Start a keeper in a session of its own, that inherits the lock, and return its pid."""
+    """Start a keeper in its own session, which inherits the lock, and return its pid."""
     arguments = [str(run.path.absolute()), str(_KEEPERS_LOCK), note]
     if disown:
         arguments.append("disown")
-    # Without the site packages it starts in a fraction of the time; elsewhere it needs psutil.
+    # Without site packages it starts much faster; on other systems it needs psutil.
     flags = ["-I", "-S"] if sys.platform == "linux" else ["-E"]
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
@@ -208,7 +207,7 @@ def _start_keeper(run: RunFolder, alive: int, note: str, disown: bool) -> int:
 
 
 def _refuse_those_of_clusters(run: RunFolder) -> None:
-    """Nobody can tell from here whether they live, so they must not start again."""
+    """It cannot be known here whether they are alive, so they must not start again."""
     if load_placement(run) is not None and run.was_started and run.exit is None:
         raise DeterminedError(
             f"{run.path} was started on a cluster, and may still run there: set DET_CLUSTER, or "

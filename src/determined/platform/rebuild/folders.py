@@ -16,7 +16,7 @@ from determined.platform.run_folder import RunExit, RunFolder
 
 @dataclass(frozen=True)
 class FoundRun:
-    """A run folder that says whose it is."""
+    """A run folder that names its trial."""
 
     folder: RunFolder
     cluster: dict[str, Any]
@@ -58,11 +58,11 @@ class FoundExperiment:
     creation: Creation | None
     trials: tuple[FoundTrial, ...]
     newest_trial: int
-    """The largest number of a trial's folder, also of those that tell nothing."""
+    """The largest number of a trial's folder, including unreadable ones."""
 
     @property
     def config(self) -> dict[str, Any] | None:
-        """The configuration; None if nothing tells it."""
+        """The configuration; None if it is unknown."""
         if self.creation is not None:
             return self.creation.config
         return self.trials[-1].last.trial["config"] if self.trials else None
@@ -94,7 +94,7 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _look_at(path: Path) -> FoundRun | None:
-    """A run folder that was finished; None for half of one, and for logs that scripts left."""
+    """A complete run folder; None for an incomplete one, and for logs that scripts left."""
     folder = RunFolder(path)
     try:
         cluster = json.loads((folder.info / "cluster.json").read_bytes())

@@ -28,28 +28,28 @@ _LOCAL = ("shared_fs", "directory")
 
 @dataclass
 class Rebuilt:
-    """What became of a store."""
+    """The result of a rebuild."""
 
     old: Path | None = None
     """Where the old one is; None if there was none."""
     damage: dict[str, str] = field(default_factory=dict)
-    """What went wrong where it was read, by table."""
+    """What went wrong while reading it, by table."""
     restored: list[str] = field(default_factory=list)
-    """What was made anew from folders."""
+    """What was restored from folders."""
     reread: int = 0
     """The trials whose journals were read again."""
     lost: list[str] = field(default_factory=list)
-    """What nothing tells of any more, in sentences."""
+    """What is lost, in sentences."""
     experiments: int = 0
 
 
 def rebuild(home: Home) -> Rebuilt:
-    """Put the store aside and make a new one from it and from the folders; runs go on meanwhile."""
+    """Move the store aside and create a new one from it and from the folders; runs continue."""
     refuse_newer(home.path)
     with _alone(home):
         result = Rebuilt(set_aside(home.path))
         draft = home.path / _DRAFT
-        shutil.rmtree(draft, ignore_errors=True)  # of an attempt that was cut short
+        shutil.rmtree(draft, ignore_errors=True)  # of an attempt that was interrupted
         writer = Writer(draft)
         try:
             _fill(home, writer, result)
@@ -128,7 +128,7 @@ def _heard(transaction: Transaction, experiment_id: int, request_id: str) -> Col
 
 
 def _look_for_files(transaction: Transaction, trial_id: int) -> None:
-    """Note which checkpoints are not there any more; object stores are left alone."""
+    """Record which checkpoints no longer exist; object stores are left alone."""
     for record in transaction.restoration.checkpoints(trial_id):
         if record.state == "DELETED" or record.storage.get("type") not in _LOCAL:
             continue
@@ -137,11 +137,11 @@ def _look_for_files(transaction: Transaction, trial_id: int) -> None:
         except CheckpointNotFound:
             transaction.set_checkpoint_files(record.uuid, "DELETED", {})
         except (DeterminedError, OSError):
-            continue  # a disk may be missing: that says nothing
+            continue  # its disk may not be mounted: that proves nothing
 
 
 def _forget_adoptions(home: Home, transaction: Transaction) -> None:
-    """Let what scripts left in the inbox be taken in anew, where the store does not know it."""
+    """Let items in the inbox be recorded again, where the store does not know them."""
     for name in item_names(home.path):
         item = InboxItem(home.inbox / name)
         if transaction.journal(str(item.journal)) is None:

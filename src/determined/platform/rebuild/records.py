@@ -70,7 +70,7 @@ class Records:
             self._record(found.id, steps, created, requests, state)
 
     def _add_with_search(self, found: FoundExperiment, config: dict[str, Any]) -> None:
-        """Its search and maybe its trials are known: only its own record was lost."""
+        """Add an experiment whose search and maybe trials are known: only its record was lost."""
         states = {trial.state for trial in self._transaction.trials(found.id)}
         state = State.PAUSED if State.PAUSED.value in states else State.ACTIVE
         if _is_over(self._restoration.steps(found.id)):
@@ -87,7 +87,7 @@ class Records:
         there: set[str],
         state: State,
     ) -> None:
-        """Keep the beginning of a search, and create the trials that never ran."""
+        """Record the first steps of a search, and create the trials that never ran."""
         for step in steps:
             actions = [search.to_json(action) for action in step.actions]
             self._transaction.record_search(experiment_id, None, step.record, actions)
@@ -169,7 +169,7 @@ def _created(steps: Iterable[SearchStep]) -> set[str]:
 
 
 def _is_over(steps: Iterable[SearchStep]) -> bool:
-    """Whether a search has come to its end, and nobody has continued it since."""
+    """Whether a search has ended, and was not continued since."""
     is_over = False
     for step in steps:
         is_over = is_over and step.event["event"]["kind"] != search.LimitsRaised.kind
@@ -190,7 +190,7 @@ def _begin_anew(config: dict[str, Any]) -> list[Step]:
 
 
 def _outcome(trial: FoundTrial) -> State:
-    """How a trial that nobody carries on has ended, as far as its last run tells."""
+    """How a trial that will not continue has ended, according to its last run."""
     end = trial.last.end
     is_done = end is not None and end.exit_code == 0 and end.stopped_by is None
     return State.COMPLETED if is_done else State.ERROR

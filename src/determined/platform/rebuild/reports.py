@@ -21,8 +21,9 @@ def read_again(
 ) -> None:
     """Write all that the runs of a trial reported.
 
-    Of a run that has not ended, only what the supervisor has read: up to where it says so, else to
-    the last validation, of the steps `heard`, that the search was told of. It reads on from there.
+    Of a run that has not ended, only what the supervisor has read: up to the recorded offset, else
+    to the last validation, of the steps `heard`, that the search was told of. The supervisor
+    continues from there.
     """
     known = {str(path): restoration.offset(str(path)) for _, f in runs for path in f.journals}
     restoration.forget_reports(trial_id)
@@ -45,12 +46,12 @@ def _read(restoration: Restoration, run: Run, path: Path, limit: int | None) -> 
                 restoration.read(str(path), run, records, reader.offset)
                 records = []
     except DeterminedError:
-        pass  # of another format: what was understood counts
+        pass  # of another format: keep what was understood
     restoration.read(str(path), run, records, reader.offset)
 
 
 def _behind_heard(path: Path, heard: Collection[int]) -> int:
-    """The offset behind the last validation that was heard; 0 if there is none."""
+    """The offset after the last validation that the search was told of; 0 if there is none."""
     reader, offset = JournalReader(path), 0
     for record in reader.records(only=[Metrics]):
         assert isinstance(record, Metrics)

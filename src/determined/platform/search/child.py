@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 _LONGEST_TAIL = 4000
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 class ChildLost(Exception):
@@ -137,7 +137,7 @@ def end_with_parent() -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         os._exit(1)
 
     threading.Thread(target=watch, name="det-parent-watch", daemon=True).start()

@@ -1,7 +1,7 @@
-"""The verbs and the questions: what every door (command line, client, dashboard) is made of.
+"""Commands and queries: the API that every client (command line, Python, dashboard) uses.
 
-A verb is a row in the store's commands and a ring at the supervisor, which is started if there is
-none. A question reads the store, and waits for nobody.
+A verb (a command) adds a row to the store's commands and wakes the supervisor, which is started if
+there is none. A query reads the store, and waits for nobody.
 
     _supervised.py  the home, its store, and commands to its supervisor
     _lookups.py     one experiment, trial, checkpoint or project

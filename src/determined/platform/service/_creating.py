@@ -15,14 +15,14 @@ from determined.errors import DeterminedError, RefusedError
 from determined.platform.service._lookups import Lookups
 from determined.platform.supervisor import presence
 
-if TYPE_CHECKING:  # most verbs need none of them, and `det` must answer at once
+if TYPE_CHECKING:  # most commands need none of them, and `det` must start fast
     from determined.config import Loaded
     from determined.platform.slots import Machine
     from determined.platform.snapshot import Snapshot
 
 
 class CreatingVerbs(Lookups):
-    """What `Service` is made of, beside the rest."""
+    """The part of `Service` that creates and continues experiments."""
 
     def take_snapshot(self, model_dir: Path | None, includes: Iterable[Path] = ()) -> Snapshot:
         """Store the code of an experiment that is to be created."""
@@ -75,7 +75,7 @@ class CreatingVerbs(Lookups):
         return int(answer["experiment_id"])
 
     def _check_cluster(self) -> None:
-        """Refuse what a supervisor at work would start elsewhere than asked."""
+        """Refuse what the running supervisor would start elsewhere than requested."""
         from determined.platform.cluster import CLUSTER_VARIABLE, find_cluster
 
         facts, settings = presence.find(self.home), find_cluster(self.home)
@@ -104,7 +104,7 @@ class CreatingVerbs(Lookups):
             raise
 
     def _was_asked(self, uuid: str) -> bool:
-        """Whether a command stands in the store that was not refused."""
+        """Whether the store has this command, and it was not refused."""
         with contextlib.suppress(DeterminedError):
             command = self.reader.command(uuid)
             return command is not None and command.is_ok is not False
@@ -127,13 +127,13 @@ class CreatingVerbs(Lookups):
         overrides: Sequence[str] = (),
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """Let a finished experiment go on.
+        """Continue a finished experiment.
 
         Args:
             experiment_id: which one.
             max_trials: try more values (random, async_halving, adaptive_asha, custom).
             max_time: train the best longer (async_halving, adaptive_asha, custom).
-            max_length: train all who finished longer (single, random, grid, custom).
+            max_length: train all that finished for longer (single, random, grid, custom).
             rerun_failed: run trials again that failed or were canceled.
             overrides: changes of a `single` experiment's configuration, as `key=value`.
             config: a configuration whose values go before those of a `single` experiment.

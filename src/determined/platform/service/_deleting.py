@@ -23,12 +23,12 @@ _POLL_SECONDS = 0.02
 
 
 class DeletingVerbs(Lookups):
-    """What `Service` is made of, beside the rest."""
+    """The part of `Service` that deletes."""
 
     def delete_experiments(self, experiment_ids: Sequence[int]) -> None:
         """Delete experiments that have ended, with metrics, logs and checkpoints: all or none.
 
-        Refused if a checkpoint is registered. What is interrupted goes on in the background.
+        Refused if a checkpoint is registered. What is interrupted continues in the background.
         """
         for number in experiment_ids:
             self.experiment(number)

@@ -1,4 +1,4 @@
-"""Questions about one thing: what does not exist is an error."""
+"""Queries for a single object: one that does not exist is an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from determined.errors import NotFoundError, RefusedError
 from determined.platform.service._supervised import SupervisedHome
 from determined.store import Checkpoint, Experiment, Trial, TrialFilter
 
-if TYPE_CHECKING:  # most questions do not need it, and `det` must answer at once
+if TYPE_CHECKING:  # most queries do not need it, and `det` must start fast
     from determined.platform.verification import Verified
 
 

@@ -1,4 +1,4 @@
-"""All verbs and questions in one place."""
+"""All commands and queries in one class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from determined.platform.service._deleting import DeletingVerbs
 
 
 class Service(CreatingVerbs, DeletingVerbs):
-    """One home, as doors see it. May be shared by threads."""
+    """One home, as clients see it. May be shared by threads."""
 
     def pause(self, experiment_id: int) -> None:
         self.experiment(experiment_id)

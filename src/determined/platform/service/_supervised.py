@@ -25,11 +25,11 @@ _LONGEST_POLL_SECONDS = 0.1
 _MOST_FAILURES = 3
 _LONGEST_CATCH_UP_SECONDS = 30.0
 _STOPPED_AFTER_SECONDS = 5.0
-_TRANSACTION_BYTES = 1 << 18  # a small one of the supervisor's, with room to spare
+_TRANSACTION_BYTES = 1 << 18  # a small transaction of the supervisor, with room to spare
 
 
 class SupervisedHome:
-    """Where questions are read from the store, and commands wait for the supervisor's answer."""
+    """Reads the store for queries; sends commands and waits for the supervisor's answer."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -39,7 +39,7 @@ class SupervisedHome:
 
     @property
     def reader(self) -> Reader:
-        """The store, for questions."""
+        """The store, for queries."""
         with self._opening:
             if self._reader is None:
                 self._reader = self._up_to_date(lambda: Reader(self.home.path))
@@ -56,7 +56,7 @@ class SupervisedHome:
             self._reader = None
 
     def ask(self, verb: str, arguments: dict[str, Any], uuid: str | None = None) -> dict[str, Any]:
-        """Leave a command and wait for its answer; the supervisor is started if need be."""
+        """Send a command and wait for its answer; start the supervisor if there is none."""
         presence.end_older(self.home)
         identifier = self._send(verb, arguments, uuid or str(uuids.uuid4()))
         pause, failures = _POLL_SECONDS, 0
@@ -95,9 +95,9 @@ class SupervisedHome:
             ) from error
 
     def wake_if_needed(self) -> None:
-        """Start a supervisor if there is unfinished work and nobody at it.
+        """Start a supervisor if there is unfinished work and none is running.
 
-        What scripts left in the inbox is worth a moment: who looks wants to see it.
+        Wait a moment for it to read the inbox: whoever asks wants to see what scripts left there.
         """
         unread = Unread(self.home)
         is_news = unread.is_any(self._known_offset)
@@ -116,7 +116,7 @@ class SupervisedHome:
         return self.reader.journal_offset(path) if self.has_store else None
 
     def _ensure_supervisor(self) -> bool:
-        """Wake the supervisor, or start one; whether the one that we started last has failed."""
+        """Wake the supervisor, or start one; return whether the one we started last has failed."""
         if presence.ring(self.home):
             return False
         last = self._started
@@ -131,7 +131,7 @@ class SupervisedHome:
         return last is not None and last.returncode not in (0, -signal.SIGTERM, -signal.SIGKILL)
 
     def _last_words(self) -> str:
-        """What a supervisor that gave up said, if it knew why."""
+        """The error that a supervisor reported before it exited, if any."""
         from determined.platform.keeper._last_words import read_end
 
         _, said, words = read_end(self.home.supervisor_log).rpartition(" ERROR root: ")
@@ -147,7 +147,7 @@ class SupervisedHome:
             reader.has_unanswered()
             or reader.count_experiments(unfinished) > 0
             or reader.has_chores()
-            or reader.has_kept_runs()  # of a paused experiment, say, that is to stop
+            or reader.has_kept_runs()  # such as one of a paused experiment that has to stop
         )
 
     def _send(self, verb: str, arguments: dict[str, Any], uuid: str) -> str:

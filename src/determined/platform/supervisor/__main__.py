@@ -1,4 +1,4 @@
-"""`python -m determined.platform.supervisor HOME`: work for a home until nothing is left to do."""
+"""`python -m determined.platform.supervisor HOME`: work until nothing is left to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IDLE_SECONDS = 300.0
 
 
 async def supervise(home: Home, presence: Presence) -> None:
-    """Work until idle; SIGTERM and SIGINT end it after the current tick, runs go on."""
+    """Work until idle; SIGTERM and SIGINT end it after the current tick. Runs continue."""
     writer = Writer(home.path)
     launcher, machine = await _open_place(home)
     for line in machine().skipped:
@@ -42,8 +42,8 @@ async def supervise(home: Home, presence: Presence) -> None:
                 loop, supervisor.wake, num_slots=len(machine().slots), cluster=_address(home)
             )
             await supervisor.work()
-            # Who rang until here has left a command before, which we see; who comes now starts
-            # another one.
+            # A client that woke us before this line had written its command, which we see below;
+            # one that comes later starts another supervisor.
             presence.hush(loop)
             if supervisor.was_told_to_stop or not writer.has_commands():
                 return
@@ -78,14 +78,14 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     presence = Presence.claim(home)
     if presence is None:
-        return 0  # another one is at work
+        return 0  # another one is running
     try:
         asyncio.run(supervise(home, presence))
     except DeterminedError as error:
         logging.error("%s", error)
         return 1
     finally:
-        presence.leave()  # the last act: until then nobody else writes
+        presence.leave()  # last: until then no other process may write
     return 0
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from determined.errors import StoreError
 from determined.platform.states import Refused
 
-# Of the machine or the store: nobody's fault, and it may pass.
+# Of the machine or the store: nothing in the tick caused them, and they may pass.
 _NOBODYS = (OSError, MemoryError, StoreError, sqlite3.OperationalError, Refused)
 
 
@@ -23,7 +23,7 @@ class BadCommand:
 
 @dataclass(frozen=True)
 class BadRun:
-    """A run whose reports cannot be taken in."""
+    """A run whose reports cannot be recorded."""
 
     trial_id: int
     run_id: int
@@ -31,14 +31,14 @@ class BadRun:
 
 @dataclass(frozen=True)
 class BadSearch:
-    """An experiment whose search cannot go on."""
+    """An experiment whose search cannot continue."""
 
     experiment_id: int
 
 
 @dataclass(frozen=True)
 class BadItem:
-    """An item of the inbox that cannot be taken in."""
+    """An item of the inbox that cannot be recorded."""
 
     name: str
 
@@ -47,7 +47,7 @@ Culprit = BadCommand | BadRun | BadSearch | BadItem
 
 
 class BlamedError(Exception):
-    """A tick failed, through a fault that belongs to one command, run, search or item."""
+    """A tick failed because of one command, run, search or item."""
 
     def __init__(self, culprit: Culprit, error: Exception) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
@@ -56,7 +56,7 @@ class BlamedError(Exception):
 
 @contextlib.contextmanager
 def blaming(culprit: Culprit) -> Iterator[None]:
-    """Put the blame for what fails in the `with` block, unless it lies further in."""
+    """Blame `culprit` for what fails in the `with` block, unless an inner block names another."""
     try:
         yield
     except (BlamedError, *_NOBODYS):

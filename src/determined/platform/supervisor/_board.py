@@ -1,4 +1,4 @@
-"""What the supervisor keeps in memory. All of it can be read from the store again."""
+"""What the supervisor holds in memory. All of it can be read from the store again."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class LiveRun:
     seconds_before: float
     """How long earlier runs of the trial took."""
     preempted: str = ""
-    """Why it has to make room for others, if it has."""
+    """Why it is preempted for others, if it is."""
     offsets: dict[str, int] = dataclasses.field(default_factory=dict)
     """How far its journals were read, by path."""
     has_reported: bool = False
-    """Whether its training code has said anything yet."""
+    """Whether its training code has reported anything yet."""
     is_watched: bool = False
-    """Whether somebody starts it, or waits for its end."""
+    """Whether a task is starting it, or waiting for its end."""
     end: RunExit | None = None
     """How its processes ended; its journals may not have been read to their end."""
     told: Control | None = None
@@ -51,11 +51,11 @@ class LiveRun:
     asked_since: float | None = None
     """When it was first asked to stop, by the monotonic clock."""
     last_measure: str = ""
-    """The strongest thing done so far to end it."""
+    """The strongest measure taken so far to end it."""
     fault: str = ""
-    """Why what it reports cannot be read, if so: it is ended, and counts as failed."""
+    """Why its reports cannot be read, if so: it is ended, and counts as failed."""
     unrecorded: list[Checkpoint] = dataclasses.field(default_factory=list)
-    """Checkpoints that it published and did not come to report, known once it has ended."""
+    """Checkpoints that it published but could not report, known once it has ended."""
 
     @classmethod
     def of(cls, run: Run, experiment_id: int, seconds_before: float) -> LiveRun:
@@ -76,18 +76,18 @@ class LiveRun:
 
 @dataclasses.dataclass
 class LiveExperiment:
-    """An experiment that is not over, its search and its trials that are not over."""
+    """An unfinished experiment, its search and its unfinished trials."""
 
     record: Experiment
     searcher: Searcher | None
-    """None when it cannot go on: then the experiment ends as soon as its runs have."""
+    """None when it cannot continue: then the experiment ends as soon as its runs have."""
     trials: dict[int, Trial]
     requests: dict[str, int]
-    """The trials of the search, also those that are over, by request id."""
+    """All trials of the search, finished ones too, by request id."""
     failure: str = ""
     """Why there is no search."""
     helper: Helper | None = None
-    """Who must be asked beside the loop; None for a search that decides at once."""
+    """What the search must ask outside the loop; None for a search that decides at once."""
     unheard: deque[tuple[int, Event]] = dataclasses.field(default_factory=deque)
     """Events that wait for the search, with their numbers in the store."""
 
@@ -100,7 +100,7 @@ class LiveExperiment:
         return State(self.record.state)
 
     def is_news(self, trial_id: int, progress: float) -> bool:
-        """Whether a trial has come far enough, since its search was last told, to tell it again."""
+        """Whether a trial's progress since its search was last told is enough to tell it again."""
         if self.searcher is None:
             return False
         request_id = self.trials[trial_id].request_id
@@ -113,7 +113,7 @@ class LiveExperiment:
         return progress > known and progress >= min(1.0, known + _SMALLEST_PROGRESS)
 
     def has_unheard_exit(self, request_id: str) -> bool:
-        """Whether a trial is over and its search, which may give it orders, does not know yet."""
+        """Whether a trial is over, but its search does not know yet and may still act on it."""
         return any(
             isinstance(event, TrialExited) and event.request_id == request_id
             for _, event in self.unheard
@@ -133,7 +133,7 @@ class Board:
         """Experiments that asked for a collection since the last one began."""
 
     def load(self, transaction: Transaction) -> None:
-        """Read everything that is not over from the store; runs that are watched stay so."""
+        """Read everything unfinished from the store; runs that are watched stay so."""
         self.version += 1
         watched = self.runs
         self.experiments = {
@@ -153,7 +153,7 @@ class Board:
         for trial_id, run in self.runs.items():
             old = watched.get(trial_id)
             if old is not None and old.run_id == run.run_id:
-                # Somebody waits for its end and writes it there; the rest is as the store says.
+                # A task that waits for its end will write to this object; the store has the rest.
                 old.preempted, old.offsets = run.preempted, {}
                 self.runs[trial_id] = old
 
@@ -168,17 +168,17 @@ class Board:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing happens unless somebody asks for it."""
+        """Whether nothing will happen without a command."""
         is_thinking = any(live.unheard for live in self.experiments.values())
         return not self.runs and not is_thinking and not any(True for _ in self.waiting())
 
 
 def load_experiment(home: Home, transaction: Transaction, record: Experiment) -> LiveExperiment:
-    """Bring an experiment back as it was, its search included."""
+    """Restore an experiment with its search."""
     searcher, helper, failure = None, None, ""
     try:
         searcher, helper = restore_search(home, transaction, record)
-    except Exception as error:  # one broken search must not keep the others from going on
+    except Exception as error:  # one broken search must not stop the others
         logger.exception("the search of experiment %s cannot be restored", record.id)
         failure = f"its search cannot be restored: {type(error).__name__}: {error}"
     trials = transaction.trials(record.id)

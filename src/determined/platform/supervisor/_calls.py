@@ -1,7 +1,8 @@
 """Run the user's command, or post to the user's URL, when an experiment has ended.
 
-That somebody is to be told is committed with the end itself, and taken back when it was done: so it
-happens at least once, whatever dies in between. The result is an event of the experiment.
+That a call is due is committed together with the end of the experiment, and cleared once it was
+made: so it is made at least once, whatever dies in between. The result is an event of the
+experiment.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SHOWN_CHARACTERS = 500
 
 
 def calls_at_end(integrations: dict[str, Any], outcome: State) -> list[str]:
-    """Which of the configured calls the end of an experiment asks for."""
+    """The configured calls that are due when an experiment has ended."""
     names = ["on_end", "on_failure"] if outcome is State.ERROR else ["on_end"]
     return [name for name in names if integrations.get(name)]
 
@@ -46,7 +47,7 @@ class _Result:
 
 
 class Calls:
-    """Makes the calls that are due, one after the other, beside the loop."""
+    """Makes the calls that are due, one after the other, outside the loop."""
 
     def __init__(self, home: Home, changed: asyncio.Event) -> None:
         self._home = home
@@ -74,13 +75,13 @@ class Calls:
         return self._task is not None or bool(self._due) or bool(self._results)
 
     def act(self) -> None:
-        """Begin with the next call."""
+        """Start the next call."""
         if self._task is None and self._due:
             work = self._see_through(*self._due.pop(0))
             self._task = asyncio.get_running_loop().create_task(work)
 
     def record(self, transaction: Transaction) -> None:
-        """Note how calls went, and that they were made."""
+        """Record that calls were made, and their results."""
         for result in self._results:
             experiment = transaction.experiment(result.experiment_id)
             left = [n for n in experiment.environment.get("calls", []) if n != result.name]
@@ -97,7 +98,7 @@ class Calls:
         self._results.clear()
 
     async def close(self) -> None:
-        """Wait for the call that is being made: it would be made again."""
+        """Wait for the current call: otherwise it would be made again."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -105,7 +106,7 @@ class Calls:
         try:
             text = await asyncio.to_thread(_call, self._home, experiment, name)
             result = _Result(experiment.id, name, True, text)
-        except Exception as error:  # it is the user's: whatever it does, we go on
+        except Exception as error:  # user code: whatever it raises, we continue
             logger.warning("integrations.%s of experiment %s: %s", name, experiment.id, error)
             result = _Result(experiment.id, name, False, f"failed: {error}"[:_SHOWN_CHARACTERS])
         self._results.append(result)
@@ -114,7 +115,7 @@ class Calls:
 
 
 def _call(home: Home, experiment: Experiment, name: str) -> str:
-    """Run the command, or post to the URL, and return what came of it."""
+    """Run the command, or post to the URL, and return the result."""
     target = experiment.config["integrations"][name]
     body = json.dumps(
         {

@@ -1,6 +1,6 @@
-"""One change at a time: in the store and on the board in the same breath.
+"""Single changes, each made in the store and on the board together.
 
-If the transaction fails, the board is read anew.
+If the transaction fails, the board is read again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from determined.store import Transaction, Trial
 
 
 class Changes:
-    """What verbs, ends of runs and searches change. `now` is the time of day."""
+    """What commands, ends of runs and searches change. `now` is the time of day."""
 
     def __init__(self, board: Board, transaction: Transaction, now: float) -> None:
         self._board = board
@@ -25,7 +25,7 @@ class Changes:
     def stop_trial(
         self, live: LiveExperiment, trial: Trial, state: State, reason: str
     ) -> list[search.Event]:
-        """Let a trial stop; one without a run is over at once. Return what the search must hear."""
+        """Stop a trial; one without a run ends at once. Return the events for the search."""
         if trial.id in self._board.runs:
             self.set_trial(live, trial.id, state=state.value, reason=reason)
             return []
@@ -84,11 +84,11 @@ class Changes:
         live.record = self._transaction.experiment(live.id)
 
     def collect_garbage(self, live: LiveExperiment) -> None:
-        """Let the checkpoints that nothing keeps be deleted."""
+        """Have the checkpoints that no rule keeps deleted."""
         self.collect_garbage_of([live.id])
 
     def collect_garbage_of(self, experiment_ids: Iterable[int]) -> None:
-        """The same of experiments that may be over."""
+        """The same for experiments that may have ended."""
         for experiment_id in experiment_ids:
             self._board.garbage.add(experiment_id)
             self._transaction.update_experiment(experiment_id, gc_is_due=True)

@@ -1,4 +1,4 @@
-"""Checkpoints in their storage: whether it can be used, and what a run left there unreported."""
+"""Checkpoints in their storage: whether it is usable, and which ones a run did not report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCAL = ("shared_fs", "directory")
 def check_storage(section: dict[str, Any]) -> None:
     """Raise unless checkpoints can be saved there.
 
-    Object stores are tried by the trial, which has the credentials.
+    Object stores are left to the trial, which has the credentials.
     """
     base = build(section).base_path if section["type"] in ("shared_fs", "directory") else None
     if base is None:
@@ -35,7 +35,7 @@ def check_storage(section: dict[str, Any]) -> None:
 
 
 def find_unrecorded(run: LiveRun, config: dict[str, Any]) -> list[journal.Checkpoint]:
-    """The whole checkpoints that a run announced and published, but was killed before reporting.
+    """The complete checkpoints that a run published, but could not report before it was killed.
 
     Only what it announced is looked for: the storage is never listed.
     """
@@ -46,13 +46,13 @@ def find_unrecorded(run: LiveRun, config: dict[str, Any]) -> list[journal.Checkp
         storage = build(config["checkpoint_storage"])
         found = (_published(storage, record) for record in announced)
         return [record for record in found if record is not None]
-    except Exception:  # the run goes on from an older one
+    except Exception:  # the run continues from an older one
         logger.exception("unreported checkpoints of %s cannot be looked up", run.allocation_id)
         return []
 
 
 def find_local_unrecorded(path: Path, section: dict[str, Any]) -> list[journal.Checkpoint]:
-    """The same for one journal and a storage of this machine, at once: no file is read twice."""
+    """The same for one journal and a local storage; fast, because no file is read to verify it."""
     announced = unreported([path]) if section.get("type") in _LOCAL else []
     if not announced:
         return []
@@ -66,7 +66,7 @@ def find_local_unrecorded(path: Path, section: dict[str, Any]) -> list[journal.C
 
 
 def unreported(paths: Iterable[Path]) -> list[journal.CheckpointAnnounced]:
-    """The checkpoints that journals announce and say no more of."""
+    """The checkpoints that journals announce, but neither report nor delete."""
     announced: dict[str, journal.CheckpointAnnounced] = {}
     for record in _about_checkpoints(paths):
         if isinstance(record, journal.CheckpointAnnounced):

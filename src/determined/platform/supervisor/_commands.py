@@ -1,4 +1,4 @@
-"""The verbs that doors may send: each a function of the decisions and its arguments."""
+"""The commands that clients may send: each a function of the decisions and its arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Verb = Callable[[Decisions, Transaction, dict[str, Any]], Answer]
 
 
 def carry_out(command: Command, decisions: Decisions, transaction: Transaction) -> None:
-    """Do what a command says and answer it, both in this transaction."""
+    """Carry out a command and answer it, both in this transaction."""
     verb = _VERBS.get(command.verb)
     try:
         if verb is None:
@@ -139,7 +139,7 @@ def _archive(decisions: Decisions, transaction: Transaction, arguments: dict[str
 
 
 def _set(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
-    """Change what people call an experiment, or how it is scheduled."""
+    """Change the descriptive fields of an experiment, or how it is scheduled."""
     allowed = {"name", "description", "notes", "labels", "priority", "max_slots", "weight"}
     changes = arguments["changes"]
     if unknown := set(changes) - allowed:
@@ -150,7 +150,7 @@ def _set(decisions: Decisions, transaction: Transaction, arguments: dict[str, An
 
 
 def _label(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
-    """Add or remove one label, whatever others do to the others."""
+    """Add or remove one label; concurrent changes of other labels are not lost."""
     record, label = transaction.experiment(arguments["experiment_id"]), arguments["label"]
     if arguments["remove"]:
         labels = [other for other in record.labels if other != label]

@@ -19,7 +19,7 @@ from determined.store import Experiment, Transaction
 def continue_experiment(
     decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Let a finished experiment go on with a new configuration and higher limits."""
+    """Continue a finished experiment with a new configuration and higher limits."""
     record = transaction.experiment(arguments["experiment_id"])
     state, config = State(record.state), arguments["config"]
     if not state.is_terminal or state is State.DELETED:
@@ -50,7 +50,7 @@ def _check(transaction: Transaction, record: Experiment, event: search.LimitsRai
                 f"experiment {record.id} ended because its search method failed, and cannot be "
                 "continued: fix the method and create a new experiment."
             )
-        return  # its method decides
+        return  # the user's method decides
     if any(isinstance(action, (search.Create, search.Resume)) for action in actions):
         return
     failed = sum(trial.status in ("errored", "canceled") for trial in searcher.desk.trials)
@@ -73,11 +73,11 @@ def _change(transaction: Transaction, record: Experiment, config: dict[str, Any]
         "state": State.ACTIVE.value,
         "reason": "",
         "progress": 0.0,
-        "started": None,  # so that a limit of time counts anew
+        "started": None,  # so that a time limit starts over
         "config": config,
         "environment": {ORIGIN: origin} | record.environment,
     }
-    if config["searcher"]["name"] == "single":  # others keep what was set since
+    if config["searcher"]["name"] == "single":  # others keep later changes
         changes |= {
             "name": config["name"],
             "description": config["description"] or "",

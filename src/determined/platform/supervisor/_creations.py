@@ -18,15 +18,16 @@ def experiment_folder(home: Home, record: Experiment) -> Path:
     folder = home.experiment(record.id)
     if not folder.exists():
         folder.parent.mkdir(exist_ok=True, mode=0o700)
-        with contextlib.suppress(FileNotFoundError):  # another run of it was quicker
+        with contextlib.suppress(FileNotFoundError):  # another run of it was faster
             (home.creations / record.environment["creation"]).rename(folder)
     return folder
 
 
 def sweep(home: Home, transaction: Transaction) -> None:
-    """Delete what was prepared for experiments that never came to be.
+    """Delete what was prepared for experiments that were never created.
 
-    A door prepares first and asks then, with the same UUID; one that died in between never asked.
+    A client first prepares, then sends its command with the same UUID. If it died in between, there
+    is no command.
     """
     if not home.creations.exists():
         return

@@ -1,7 +1,7 @@
 """What a command, a report or the end of a run changes, within one transaction.
 
-Every change goes to the store and to the board in the same breath. If the transaction fails, the
-board is read anew.
+Every change is made in the store and on the board together. If the transaction fails, the board is
+read again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from determined.store import Experiment, NewExperiment, Trial
 
 
 class Decisions(SearchSteps):
-    """The verbs of one tick. `now` is the time of day, for waits that outlive a restart."""
+    """The decisions of one tick. `now` is the time of day, for waits that outlive a restart."""
 
     @property
     def home(self) -> Home:
         return self._board.home
 
-    # Verbs on experiments
+    # Commands on experiments
 
     def create(self, new: NewExperiment) -> Experiment:
         """Add an experiment and ask its search for the first trials."""
@@ -49,7 +49,7 @@ class Decisions(SearchSteps):
         return live.record
 
     def go_on(self, experiment_id: int, event: search.LimitsRaised) -> None:
-        """Take a finished experiment up again; its search decides which trials run."""
+        """Continue a finished experiment; its search decides which trials run."""
         record = self._transaction.experiment(experiment_id)
         live = load_experiment(self._board.home, self._transaction, record)
         self._board.experiments[record.id] = live
@@ -58,7 +58,7 @@ class Decisions(SearchSteps):
 
     def pause(self, experiment_id: int, reason: str = "") -> None:
         live = self._live(experiment_id, "paused")
-        paused(live.state, _named(live.record))  # raises if it cannot be
+        paused(live.state, _named(live.record))  # raises if it cannot be paused
         self.hold(live, reason)
 
     def activate(self, experiment_id: int) -> None:
@@ -73,7 +73,7 @@ class Decisions(SearchSteps):
         self._stop_all(experiment_id, State.STOPPING_KILLED, "killed by the user")
 
     def kill_trial(self, trial_id: int) -> None:
-        """End one trial; its search hears that the user did it."""
+        """End one trial; its search is told that the user did it."""
         trial = self._transaction.trial(trial_id)
         live = self._board.experiments.get(trial.experiment_id)
         if live is not None and trial.id in live.trials:
@@ -81,7 +81,7 @@ class Decisions(SearchSteps):
             self.follow(live, self.stop_trial(live, trial, state, "killed by the user"))
 
     def end_for_time(self, live: LiveExperiment, trial_id: int | None, limit: str) -> None:
-        """End a trial, or a whole experiment, whose time is up: with a checkpoint.
+        """Stop a trial, or a whole experiment, whose time is up; trials save a checkpoint.
 
         A trial that has just ended, or that a command stops or pauses, is left alone.
         """
@@ -94,9 +94,9 @@ class Decisions(SearchSteps):
             self.follow(live, self.stop_trial(live, trial, State.STOPPING_COMPLETED, reason))
 
     def fail(self, live: LiveExperiment, reason: str) -> None:
-        """End an experiment whose search cannot go on; nobody asks the search any more."""
+        """End an experiment whose search cannot continue; the search gets no more events."""
         live.searcher = None
-        live.unheard.clear()  # nobody will hear it
+        live.unheard.clear()  # no search will process them
         if live.state is not State.STOPPING_ERROR:
             self.set_experiment(live, State.STOPPING_ERROR, reason)
             self.note(live, "failed", reason, level="error")
@@ -116,7 +116,7 @@ class Decisions(SearchSteps):
         live = self._board.experiments.get(experiment_id)
         wanted = more_severe(State(record.state), state)
         if live is None or wanted is State(record.state):
-            return  # it is over, or stops already
+            return  # it has ended, or is stopping already
         self.set_experiment(live, wanted, reason)
         events: list[search.Event] = [search.Stopping()]
         for trial in list(live.trials.values()):
@@ -130,7 +130,7 @@ class Decisions(SearchSteps):
             raise Refused(f"{_named(record)} is {record.state}: it cannot be {verb}.")
         return live
 
-    # What runs say
+    # What runs report
 
     def validated(
         self, live: LiveExperiment, trial_id: int, metrics: dict[str, Any], steps: int
@@ -140,19 +140,19 @@ class Decisions(SearchSteps):
         self.feed(live, search.ValidationCompleted(request_id, metrics, steps))
 
     def progressed(self, live: LiveExperiment, trial_id: int) -> None:
-        """A trial said how far it is: note it when it shows."""
+        """A trial reported its progress: tell the search if the difference is large enough."""
         trial = self._transaction.trial(trial_id)
         live.trials[trial_id] = trial
         if live.is_news(trial_id, trial.progress):
             self.feed(live, search.Progress(trial.request_id, trial.progress))
 
     def exits_early(self, live: LiveExperiment, trial_id: int) -> None:
-        """A trial said that it ends early: it has a moment to leave by itself."""
+        """A trial announced that it ends early: it gets a moment to exit by itself."""
         live.trials[trial_id] = self._transaction.trial(trial_id)
         self._board.version += 1
 
     def refresh(self, experiment_id: int) -> None:
-        """Read an experiment again whose fields were set."""
+        """Read an experiment again after its fields were changed."""
         live = self._board.experiments.get(experiment_id)
         if live is not None:
             live.record = self._transaction.experiment(experiment_id)
@@ -161,14 +161,14 @@ class Decisions(SearchSteps):
     # Runs
 
     def _has_come_further(self, run: LiveRun) -> bool:
-        """Whether a run saved more than it started from; the same once more is no progress."""
+        """Whether a run saved a later state than it started from; the same one is no progress."""
         latest = self._transaction.latest_checkpoint(run.trial_id)
         if latest is None or latest.run_id != run.run_id:
             return False
         return run.from_checkpoint is None or latest.steps_completed > run.steps_completed
 
     def run_ended(self, run: LiveRun, end: RunExit) -> None:
-        """All that a run had to say was read, and its processes are gone."""
+        """A run's journals were read to the end, and its processes are gone."""
         live = self._board.experiments[run.experiment_id]
         self._adopt(live, run)
         trial = self._transaction.trial(run.trial_id)
@@ -205,7 +205,7 @@ class Decisions(SearchSteps):
         self._apply(live, trial, verdict, error)
 
     def _adopt(self, live: LiveExperiment, run: LiveRun) -> None:
-        """Record the checkpoints that a run published without coming to report them."""
+        """Record the checkpoints that a run published but could not report."""
         for record in run.unrecorded:
             if self._transaction.adopt_checkpoint(run.trial_id, run.run_id, record):
                 text = f"checkpoint {record.uuid} was saved but not reported: added to the records"
@@ -235,12 +235,12 @@ class Decisions(SearchSteps):
 
 def _exit_code(end: RunExit, run: LiveRun) -> int | None:
     if run.fault:
-        return end.exit_code or 1  # whatever it says of itself
+        return end.exit_code or 1  # an exit code of 0 does not make it a success
     return None if end.is_infrastructure_fault else end.exit_code
 
 
 def is_invalid_hp(trial: Trial) -> bool:
-    """Whether a trial said that its hyperparameters cannot work."""
+    """Whether a trial reported its hyperparameters as invalid."""
     return trial.early_exit is not None and "INVALID_HP" in trial.early_exit
 
 
@@ -249,7 +249,7 @@ def _named(record: Experiment) -> str:
 
 
 def _error_of(end: RunExit, run: LiveRun) -> str:
-    """The last line of the traceback, or of what the process said last, alike for each run."""
+    """The last line of the traceback, or else of the output, normalized to be equal across runs."""
     if end.exit_code == 0:
         return ""
     lines = end.traceback.text.strip().splitlines() if end.traceback else list(end.last_lines)

@@ -1,6 +1,6 @@
-"""The verbs that delete: experiments, checkpoints and parts of them, what a policy does not keep.
+"""The commands that delete: experiments, checkpoints or parts of them, what a policy does not keep.
 
-They only note what is to go and refuse what must stay; `_deletions.py` deletes the files.
+They only mark what to delete and refuse what must stay; `_deletions.py` deletes the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DELETABLE = (State.COMPLETED, State.CANCELED, State.ERROR, State.DELETE_FAILED,
 def delete_experiments(
     decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Let experiments go, with all that belongs to them: all of those named, or none."""
+    """Delete experiments with all that belongs to them: all of those named, or none."""
     records = [transaction.experiment(number) for number in arguments["experiment_ids"]]
     for record in records:
         _check(transaction, record)
@@ -47,9 +47,9 @@ def _check(transaction: Transaction, record: Experiment) -> None:
 def delete_checkpoints(
     decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Let checkpoints go, or what patterns match of them: of all of those named, or of none.
+    """Delete checkpoints, or the files in them that patterns match: of all those named, or none.
 
-    Without patterns, their records are brought in line with the files they have.
+    An empty list of patterns deletes nothing: the records are updated to the files that exist.
     """
     globs, found = arguments["globs"], []
     for uuid in arguments["uuids"]:

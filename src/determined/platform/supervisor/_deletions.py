@@ -1,7 +1,7 @@
 """Remove files that are marked for deletion: of checkpoints, then folders of experiments.
 
-What is to go is committed before, and what went is recorded after; whatever dies in between is done
-again. Files that are gone already are no error.
+What to delete is committed before, and what was deleted is recorded after; after a crash in
+between, the deletion is repeated. Files that are gone already are no error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Result:
 
 
 class FileDeletion:
-    """Works through what is due, one part after the other, beside the loop."""
+    """Works through what is due, one part after the other, outside the loop."""
 
     def __init__(self, home: Home, changed: asyncio.Event) -> None:
         self._home = home
@@ -66,7 +66,7 @@ class FileDeletion:
                 self._emptied.append((experiment, self._folders(transaction, experiment)))
 
     def _folders(self, transaction: Transaction, experiment: Experiment) -> list[Path]:
-        """What belongs to an experiment in this home."""
+        """The folders of an experiment in this home."""
         trials = transaction.trials(experiment.id)
         found = [self._home.tensorboard / str(trial.id) for trial in trials]
         runs = [Path(folder) for folder in transaction.run_folders(experiment.id)]
@@ -86,7 +86,7 @@ class FileDeletion:
         return self._task is not None or bool(self._due or self._emptied) or self.has_results
 
     def act(self) -> None:
-        """Begin with the next part."""
+        """Start the next part."""
         if self._task is None and self._result is None and not self._is_closing and self.is_busy:
             self._task = asyncio.get_running_loop().create_task(self._see_through())
 
@@ -137,7 +137,7 @@ class FileDeletion:
         for deletion, section in due:
             if self._is_closing or time.monotonic() > deadline:
                 break
-            if section is None:  # of a run that told nobody where it saves: only our record goes
+            if section is None:  # its run did not say where it saves: only delete our record
                 result.left[deletion.uuid] = {}
                 continue
             try:
@@ -145,14 +145,14 @@ class FileDeletion:
                     storages[section] = build(json.loads(section))
                 left = storages[section].delete(deletion.uuid, deletion.globs)
                 result.left[deletion.uuid] = left
-            except Exception as error:  # that of a storage, of any kind
+            except Exception as error:  # of any kind of storage
                 logger.warning("checkpoint %s cannot be deleted", deletion.uuid, exc_info=True)
                 result.failures[deletion.uuid] = f"{type(error).__name__}: {error}"
         return result
 
 
 def fail(transaction: Transaction, experiment_id: int, failure: str) -> None:
-    """Note that an experiment could not be deleted; asking again tries again."""
+    """Record that an experiment could not be deleted; another command tries again."""
     state = State.DELETE_FAILED.value
     reason = f"could not be deleted: {failure}"
     transaction.update_experiment(experiment_id, state=state, reason=reason)

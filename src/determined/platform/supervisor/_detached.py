@@ -30,7 +30,7 @@ _OF_EXPERIMENTS = {
 
 
 def refuse_if_unmanaged(command: Command, transaction: Transaction) -> None:
-    """Refuse a verb that only the platform's own experiments know."""
+    """Refuse a command that applies only to experiments that the platform runs."""
     if command.verb == "kill_trial":
         trial = transaction.trial(command.arguments["trial_id"])
         if transaction.experiment(trial.experiment_id).unmanaged:
@@ -56,7 +56,7 @@ def begin_unmanaged(
             "external_trial_id."
         )
     latest = transaction.latest_checkpoint(trial.id)
-    # Without a checkpoint nobody knows where it goes on: its reports will tell.
+    # Without a checkpoint, only its reports will tell where it continues.
     steps = trial.total_batches if latest is None else latest.steps_completed
     uuid = None if latest is None else latest.uuid
     item = InboxItem(decisions.home.inbox / arguments["item"])

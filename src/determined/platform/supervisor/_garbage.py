@@ -1,7 +1,7 @@
 """Find checkpoints that no rule keeps, and mark them for deletion.
 
-What they are is asked of the store when it is due, so a search that was cut short starts over.
-Whoever came to need one of them meanwhile keeps it. `_deletions.py` deletes the files.
+The store is queried when a collection is due, so one that was interrupted starts over. A checkpoint
+that came into use meanwhile is kept. `_deletions.py` deletes the files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Result:
 
 
 class GarbageCollection:
-    """Works through the experiments that are due, one after the other, beside the loop."""
+    """Works through the experiments that are due, one after the other, outside the loop."""
 
     def __init__(self, board: Board, changed: asyncio.Event) -> None:
         self._board = board
@@ -41,7 +41,7 @@ class GarbageCollection:
 
     @property
     def has_results(self) -> bool:
-        """Whether garbage was found that is not noted yet."""
+        """Whether garbage was found that is not recorded yet."""
         return bool(self._results)
 
     @property
@@ -49,14 +49,14 @@ class GarbageCollection:
         return self._task is not None or bool(self._due) or bool(self._results)
 
     def act(self) -> None:
-        """Begin with the next experiment."""
+        """Start with the next experiment."""
         if self._task is None and self._due:
             experiment_id = min(self._due)
-            self._board.garbage.discard(experiment_id)  # whoever asks from now on wants another
+            self._board.garbage.discard(experiment_id)  # later requests need another collection
             self._task = asyncio.get_running_loop().create_task(self._see_through(experiment_id))
 
     def record(self, transaction: Transaction) -> None:
-        """Note what is to be deleted."""
+        """Mark what was found for deletion."""
         for result in self._results:
             experiment_id = result.experiment_id
             if experiment_id not in transaction.with_garbage():
@@ -73,7 +73,7 @@ class GarbageCollection:
         self._results.clear()
 
     async def close(self) -> None:
-        """Let the search end; what it finds is still due."""
+        """Wait for the current collection; what it finds is still due."""
         if self._task is not None:
             await asyncio.wait([self._task])
 

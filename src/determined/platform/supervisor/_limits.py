@@ -1,7 +1,7 @@
-"""How long experiments and trials have run, and which have run longer than they may.
+"""How long experiments and trials have run, and which have exceeded their limit.
 
-The time of day tells how long ago something began that a supervisor finds at its start. From then
-on passed time is added up, so that a clock that is set anew neither ends a run nor keeps it.
+For those that a supervisor finds at its start, the time of day tells how long they have run. From
+then on elapsed time is added up, so that a change of the clock neither ends a run nor extends it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Key = tuple[int, int | None]  # an experiment, or one of its trials
 
 
 class Limits:
-    """Watches over `max_wall_time` and `max_trial_wall_time`."""
+    """Enforces `max_wall_time` and `max_trial_wall_time`."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -42,7 +42,7 @@ class Limits:
         return found
 
     def _trials(self, passed: float) -> list[Overdue]:
-        """By the time of their runs, without pauses."""
+        """Count the time of their runs, without pauses."""
         found: list[Overdue] = []
         for run in self._board.runs.values():
             live = self._board.experiments[run.experiment_id]
@@ -56,7 +56,7 @@ class Limits:
         return found
 
     def _add(self, key: _Key, passed: float, began: float) -> float:
-        """The seconds of something that goes on; by the time of day when it is seen first."""
+        """The seconds something has run; computed from the time of day when it is first seen."""
         if key in self._seconds:
             self._seconds[key] += passed
         else:

@@ -1,8 +1,8 @@
-"""One tick after another: commands, journals and ends in, one transaction, then the acts.
+"""One tick after another: read commands, journals and ends; one transaction; then act.
 
-The order within a tick is fixed: what doors asked for, what runs said, which runs ended, who runs
-next. All of it is committed at once; what then happens in the world follows from it. A tick that
-fails changes nothing: the board is read from the store again.
+The order within a tick is fixed: commands of clients, reports of runs, runs that ended, which
+trials run next. All of it is committed at once; side effects follow from what is committed. A tick
+that fails changes nothing: the board is read from the store again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Supervisor:
         idle_seconds: float,
         is_in_place: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Take what there is to schedule on from `machine`, anew for every decision."""
+        """Call `machine` before every decision for what there is to schedule on."""
         self._writer = writer
         self._idle_seconds = idle_seconds
         self._is_in_place = is_in_place
@@ -79,7 +79,7 @@ class Supervisor:
         self._is_stopping = False
 
     def wake(self) -> None:
-        """Look for commands at once."""
+        """Check for commands at once."""
         self._changed.set()
 
     def stop(self) -> None:
@@ -118,7 +118,7 @@ class Supervisor:
 
     @property
     def was_told_to_stop(self) -> bool:
-        """Whether it left for another reason than that nothing was to do."""
+        """Whether it was told to stop, rather than having nothing left to do."""
         return self._is_stopping
 
     def _load(self, transaction: Transaction) -> None:
@@ -136,7 +136,7 @@ class Supervisor:
         return (before or time.monotonic()) if is_idle else None
 
     async def _wait(self, idle_since: float | None) -> None:
-        """Sleep until something happened, may have happened, or is due."""
+        """Sleep until something has happened, may have happened, or is due."""
         now, monotonic = time.time(), time.monotonic()
         seconds = [
             self._idle_seconds
@@ -144,8 +144,8 @@ class Supervisor:
             else idle_since + self._idle_seconds - monotonic
         ]
         is_soon = self._board.runs or self._unmanaged.has_backlog
-        look = self._unmanaged.look_seconds(is_at_rest=idle_since is not None)
-        seconds.append(_JOURNAL_SECONDS if is_soon else look)
+        poll = self._unmanaged.poll_seconds(is_idle=idle_since is not None)
+        seconds.append(_JOURNAL_SECONDS if is_soon else poll)
         if (start := self._scheduling.next_start) is not None:
             seconds.append(start - now)
         if (measure := self._runs.next_measure(monotonic)) is not None:
@@ -163,7 +163,7 @@ class Supervisor:
             await self._recover(error)
 
     async def _recover(self, error: Exception) -> None:
-        """Go on from the store, without what the failure is to be blamed on."""
+        """Continue from the store, without what caused the failure."""
         pause = _PAUSE_AFTER_FAILURE_SECONDS
         while not self._is_stopping:
             await asyncio.sleep(pause)
@@ -301,7 +301,7 @@ class Supervisor:
         if is_durable and any(isinstance(record, journal.Progress) for record in records):
             decisions.progressed(live, run.trial_id)
 
-    # Looking
+    # Reading
 
     def _listen(self) -> list[_Said]:
         """Read what runs have appended to their journals since the last tick."""
@@ -326,12 +326,12 @@ class Supervisor:
         return said
 
     def _has_more(self, transaction: Transaction, run: LiveRun) -> bool:
-        """Whether a run that ended left more than one tick reads.
+        """Whether a run that ended has more in its journals than one tick reads.
 
-        A torn tail does not count: its writer was killed. Bytes that no writer left do: what stood
-        there is lost, so the run has failed, whatever it says of itself.
+        A torn tail does not count: its writer was killed. Bytes that no writer left do: what was
+        there is lost, so the run has failed, whatever its exit code.
         """
-        if run.fault:  # what it says counts no more
+        if run.fault:  # its reports no longer count
             return False
         for path in _journals(run):
             reader = journal.JournalReader(Path(path), run.offsets.get(path, 0))
@@ -372,5 +372,5 @@ def _journals(run: LiveRun) -> list[str]:
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size  # noqa: PTH116  # of every live run in every tick
-    except FileNotFoundError:  # somebody tidied up
+    except FileNotFoundError:  # deleted by somebody
         return 0

@@ -1,7 +1,7 @@
 """Whether the store is as new as the folders of the home.
 
-Folders are made from what is committed. One that the store knows nothing of means that the store
-was put back from a copy, or lost its newest part: to work on would give the same ids again.
+A folder is created only after its record is committed. A folder without a record means that the
+store was restored from a copy, or lost its newest part: going on would assign the same ids again.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from determined.store import Transaction
 def move(
     decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Put an experiment into a project that exists."""
+    """Move an experiment to an existing project."""
     workspace_name, project_name = arguments["workspace"], arguments["project"]
     workspace = transaction.registry.find_workspace(workspace_name)
     if workspace is None:

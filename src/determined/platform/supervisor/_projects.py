@@ -9,7 +9,7 @@ from determined.store import Transaction
 
 
 def project_id(transaction: Transaction, config: dict[str, Any], owner: str) -> int:
-    """The project that a configuration names; it and its workspace are made if they are missing."""
+    """The project that a configuration names; it and its workspace are created if missing."""
     registry = transaction.registry
     workspace, project = config["workspace"], config["project"]
     found = registry.find_workspace(workspace) or registry.create_workspace(workspace, owner)

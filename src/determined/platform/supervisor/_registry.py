@@ -1,4 +1,4 @@
-"""The verbs on what people name: workspaces, projects, models, and the metadata of checkpoints."""
+"""Commands on what users name: workspaces, projects, models, and the metadata of checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from determined.store import Registry, Transaction
 
 Answer = dict[str, Any]
 _Arguments = dict[str, Any]
-_DEFAULT_ID = 1  # the workspace and the project of whatever names none
+_DEFAULT_ID = 1  # the workspace and the project of experiments and models that name none
 _LONGEST_NAME = 255
 
 

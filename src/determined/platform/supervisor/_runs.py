@@ -1,7 +1,7 @@
-"""Acts on runs: prepare and start them, tell them what is wanted, end them when they do not stop.
+"""Prepare and start runs, ask them to stop, and end those that do not.
 
-Each follows from what is committed and may be repeated. What a run is told stands in its control
-file; signals come only when it does not listen in time.
+Each step follows from what is committed and may be repeated. Requests are written to the run's
+control file; signals are sent only when it does not react in time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Runs:
         self._preparing: set[asyncio.Future[None]] = set()
 
     def act(self) -> None:
-        """Start what is new, tell and end what must stop."""
+        """Start new runs; notify those that must stop, and end those that do not."""
         for run in list(self._board.runs.values()):
             if not run.is_watched:
                 run.is_watched = True
@@ -73,7 +73,7 @@ class Runs:
                 self._tell(run)
 
     def next_measure(self, now: float) -> float | None:
-        """When the patience with a run that was asked to stop ends."""
+        """When the next run that was asked to stop runs out of time."""
         due = [
             run.asked_since + self._patience(run)
             for run in self._board.runs.values()
@@ -82,7 +82,7 @@ class Runs:
         return min(due, default=None)
 
     async def close(self) -> None:
-        """Stop watching; the runs go on."""
+        """Stop watching; the runs continue."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._preparing, return_exceptions=True)
@@ -90,17 +90,17 @@ class Runs:
     # Start to end
 
     async def _see_through(self, run: LiveRun) -> None:
-        """Start a run unless it was started before, wait for its end, and note how it ended."""
+        """Start a run unless it was started before, wait for its end, and record how it ended."""
         end = await self._start_if_needed(run)
         said = ""
         while end is None:
             try:
                 end = await self._launcher.wait(run.folder)
                 if end is None and not self._board.home.path.exists():
-                    await asyncio.sleep(_LOOK_AGAIN_SECONDS)  # nothing can be said of it
+                    await asyncio.sleep(_LOOK_AGAIN_SECONDS)  # nothing can be known about it
                 elif end is None:
                     end = await self._launcher.declare_dead(run.folder, "Its keeper was lost.")
-            except Exception as error:  # it may live: until that is known it must not run again
+            except Exception as error:  # it may be alive: until that is known it must not run again
                 if str(error) != said:
                     logger.exception("the end of run %s cannot be seen", run.allocation_id)
                 said = str(error)
@@ -111,7 +111,7 @@ class Runs:
         self._changed.set()
 
     async def _start_if_needed(self, run: LiveRun) -> RunExit | None:
-        """Start it; how it ended if it never began."""
+        """Start it; return how it ended if it could not start."""
         try:
             (state,) = await self._launcher.states([run.folder])
             if state is not RunState.NOT_STARTED:
@@ -141,7 +141,7 @@ class Runs:
             await self._launcher.start(run.folder)
 
     def _prepare(self, run: LiveRun, live: LiveExperiment, trial: Trial, control: Control) -> None:
-        """Make the folder of a run, from nothing however far an earlier attempt came."""
+        """Create the folder of a run, from scratch however far an earlier attempt came."""
         home, config, machine = self._board.home, live.record.config, self._machine()
         folder = experiment_folder(home, live.record)
         check_storage(config["checkpoint_storage"])
@@ -153,7 +153,7 @@ class Runs:
             working_copy(snapshot, run.folder.workdir)
         recorded = load_environment(folder)
         slots = [slot for slot in machine.slots if slot.id in run.slots]
-        # Which GPUs of a node, and which ports are free there, is known there only.
+        # Only a node knows which of its GPUs and ports are free.
         gpus = [slot.gpu for slot in slots if slot.gpu and not parts]
         info = self._info(run, live, trial, gpus, parts)
         environment = run_environment(
@@ -277,7 +277,7 @@ class Runs:
         )
 
     def _must_die(self, run: LiveRun) -> bool:
-        """Whether to end it by force: it was killed, failed, or cannot hear a request yet."""
+        """Whether to end it by force: it was killed, failed, or cannot receive a request yet."""
         trial = self._board.experiments[run.experiment_id].trials[run.trial_id]
         forced = (State.STOPPING_KILLED.value, State.STOPPING_ERROR.value)
         return bool(run.fault) or trial.state in forced or not run.has_reported
@@ -321,7 +321,7 @@ class Runs:
 
 
 def _parts(run: LiveRun, machine: Machine) -> tuple[Part, ...]:
-    """The nodes that a run's slots are on; none on this machine."""
+    """The nodes of a run's slots; empty on this machine."""
     parts = place(run.slots, machine, run.trial_id)
     there = {slot for part in parts for slot in part.slots}
     if machine.is_cluster and (not parts or not there.issuperset(run.slots)):
@@ -330,7 +330,7 @@ def _parts(run: LiveRun, machine: Machine) -> tuple[Part, ...]:
 
 
 def _elsewhere(run: LiveRun, live: LiveExperiment) -> dict[str, dict[str, Any]]:
-    """What tells a run where the checkpoint is that it starts from, if not in its own storage."""
+    """The info file that names the storage of a run's first checkpoint, if not its own storage."""
     recorded = live.record.environment
     storage = recorded.get("warm_start_storage")
     if storage is None or run.from_checkpoint != recorded["warm_start"]:

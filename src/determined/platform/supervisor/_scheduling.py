@@ -1,4 +1,4 @@
-"""Who runs next: the board as the scheduler sees it, and its decision as new runs."""
+"""Which trials run next: the board as input of the scheduler, its decision as new runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXCLUDE = "exclude_node"
 
 
 class Scheduling:
-    """Keeps, between ticks, how often waiting trials were overtaken."""
+    """Remembers between ticks how often waiting trials were overtaken."""
 
     def __init__(self, board: Board, machine: Callable[[], Machine]) -> None:
         self._board = board
@@ -30,13 +30,13 @@ class Scheduling:
         """When the first trial that waits after a failure may start again."""
 
     def is_due(self, now: float) -> bool:
-        """Whether another decision is possible than the last time."""
+        """Whether the decision may differ from the last one."""
         is_time = self.next_start is not None and may_start(self.next_start, now)
         is_other = self._machine() is not self._last_machine
         return is_time or is_other or self._version != self._board.version
 
     def run(self, transaction: Transaction, now: float) -> None:
-        """Record new runs, and which running ones have to make room."""
+        """Record new runs, and which running ones are preempted."""
         board, machine = self._board, self._machine()
         everybody = list(board.waiting())
         waiting = {
@@ -64,7 +64,7 @@ class Scheduling:
         self._last_machine = machine
 
     def forget(self) -> None:
-        """Decide anew: what was decided last was not committed."""
+        """Decide again: the last decision was not committed."""
         self._version = None
 
     def _start(
@@ -122,7 +122,7 @@ class Scheduling:
 def _slots_to_avoid(
     transaction: Transaction, home: Home, live: LiveExperiment, trial: Trial, machine: Machine
 ) -> frozenset[int]:
-    """The slots of the run before, if a log policy said that something is wrong with them.
+    """The slots of the previous run, if a log policy excluded them.
 
     On a cluster: all slots of its nodes.
     """

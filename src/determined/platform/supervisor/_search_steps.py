@@ -1,4 +1,4 @@
-"""What a search hears, what it decides, and how that is carried out."""
+"""Tell a search about events, and carry out what it decides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SearchSteps(Changes):
         self.follow(live, [event])
 
     def follow(self, live: LiveExperiment, events: Iterable[search.Event]) -> None:
-        """Tell the search, carry out what it decides, and tell it what came of that."""
+        """Pass events to the search, carry out its decisions, and repeat with what follows."""
         if live.helper is not None:
             self._leave_unheard(live, events)
             return
@@ -39,18 +39,18 @@ class SearchSteps(Changes):
         self.end_if_over(live)
 
     def _leave_unheard(self, live: LiveExperiment, events: Iterable[search.Event]) -> None:
-        """Keep events for a search that hears them beside the loop."""
+        """Store events for a search that processes them outside the loop."""
         for event in events:
             number = self._transaction.keep_unheard(live.id, {"event": search.to_json(event)})
             live.unheard.append((number, event))
 
     def decided(self, live: LiveExperiment, steps: list[Step]) -> None:
-        """A search heard, beside the loop, the first of the events that waited for it."""
+        """A search has processed, outside the loop, the first of the events stored for it."""
         if live.searcher is None:
             return  # it failed meanwhile
         for i, step in enumerate(steps, start=1):
             number, _ = live.unheard.popleft()
-            # What is now behind the search is behind its snapshot.
+            # It has processed all of these steps, so its snapshot belongs to the last one.
             is_due = i == len(steps) and (live.searcher.snapshot_is_due or live.searcher.is_over)
             self._leave_unheard(live, self._record_step(live, step, is_due, number))
         self._show_progress(live)
@@ -59,7 +59,7 @@ class SearchSteps(Changes):
     def _record_step(
         self, live: LiveExperiment, step: Step, with_snapshot: bool, number: int | None = None
     ) -> list[search.Event]:
-        """Keep what an event led to, carry it out, and return what the search must hear of it."""
+        """Record what an event led to, carry it out, and return the events for the search."""
         assert live.searcher is not None
         reasons = [getattr(action, "reason", "") for action in step.actions]
         self._transaction.record_search(
@@ -74,7 +74,7 @@ class SearchSteps(Changes):
 
     def _carry_out(self, live: LiveExperiment, action: search.Action) -> list[search.Event]:
         if live.unheard and live.has_unheard_exit(getattr(action, "request_id", "")):
-            return []  # the trial was ended while the search thought about it
+            return []  # the trial ended while the search was deciding
         if isinstance(action, search.Create):
             return self._create_trial(live, action)
         if isinstance(action, search.Shutdown):
@@ -118,7 +118,7 @@ class SearchSteps(Changes):
         live.trials[trial.id] = trial
         live.requests[trial.request_id] = trial.id
         created = search.TrialCreated(trial.request_id)
-        if live.state.is_stopping:  # since the search was asked
+        if live.state.is_stopping:  # it began to stop after the search was asked
             return [created, *self.stop_trial(live, trial, live.state, live.record.reason)]
         return [created]
 

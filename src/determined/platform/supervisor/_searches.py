@@ -1,7 +1,7 @@
-"""The search of an experiment, brought back from the store, and who helps it to decide.
+"""Restore the search of an experiment from the store, with the process that it asks, if any.
 
 A model and a user's own method take time and memory, so they run in processes of their own and
-are asked beside the loop (`_thinking.py`). All other searches decide within microseconds.
+are asked outside the loop (`_thinking.py`). All other searches decide within microseconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Helper = LateOracle | ModelProcess
 ORIGIN = "searched_with"
 """In an experiment's environment: the sections with which its search began, once it differs."""
 LOST = "search_lost"
-"""In an experiment's environment: why its search cannot go on, after a store was rebuilt."""
+"""In an experiment's environment: why its search cannot continue, after a store was rebuilt."""
 ORIGIN_SECTIONS = ("searcher", "hyperparameters", "reproducibility")
 
 
@@ -47,7 +47,7 @@ def check_search(config: dict[str, Any]) -> None:
 def restore_search(
     home: Home, transaction: Transaction, record: Experiment
 ) -> tuple[Searcher, Helper | None]:
-    """Return the search as it was, and whoever must be asked beside the loop."""
+    """Return the search as it was, and the helper that must be asked outside the loop, if any."""
     if LOST in record.environment:
         raise StoreError(record.environment[LOST])
     searcher = origin_of(record)["searcher"]
@@ -74,7 +74,7 @@ def _restored(
     transaction: Transaction, record: Experiment, oracle: LateOracle | None, model: Model | None
 ) -> Searcher:
     origin = origin_of(record)
-    # A new process of a user's method has to hear everything; others go on from a snapshot.
+    # A new process of a user's method needs all events; others continue from a snapshot.
     is_custom = origin["searcher"]["name"] == "custom"
     snapshot = None if is_custom else transaction.searcher_state(record.id)
     after = 0 if snapshot is None else int(snapshot["num_events"])
@@ -90,7 +90,7 @@ def _restored(
 
 
 class _NoModel:
-    """A model that has no answer, for a rehearsal: a random sample takes its place."""
+    """A model without answers, for a rehearsal: random samples replace them."""
 
     def propose(self, question: Question) -> Point:
         raise LookupError
@@ -103,11 +103,11 @@ def origin_of(record: Experiment) -> dict[str, Any]:
 
 
 def start_method(home: Home, record: Experiment) -> CustomProcess:
-    """Start the process of a user's method, from the experiment's code with its interpreter."""
+    """Start the process of a user's method, with the experiment's code and interpreter."""
     folder = experiment_folder(home, record)
     recorded = load_environment(folder)
     code = folder / "search" / "code"
-    shutil.rmtree(code, ignore_errors=True)  # of a process that is gone
+    shutil.rmtree(code, ignore_errors=True)  # left by an earlier process
     code.parent.mkdir(mode=0o700, exist_ok=True)
     if record.snapshot_id is None:
         code.mkdir()

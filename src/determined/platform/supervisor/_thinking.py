@@ -1,7 +1,7 @@
 """Searches that take time to decide: they process their events outside the loop.
 
 Events wait in the store until what they led to is recorded with them, so each counts once. An
-experiment's search hears them in their order, a few at a time; nobody else touches it meanwhile.
+experiment's search processes them in order, a few at a time; nothing else touches it meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Answers:
 
 
 class Thinking:
-    """Lets the searches of the board think, each in a thread. `changed` wakes the loop."""
+    """Runs such searches, each in a thread. `changed` wakes the loop."""
 
     def __init__(self, board: Board, changed: asyncio.Event) -> None:
         self._board = board
@@ -41,7 +41,7 @@ class Thinking:
         return bool(self._answers)
 
     def act(self) -> None:
-        """Let those think who have heard something new; dismiss the helpers of those who ended."""
+        """Run the searches that have new events; close the helpers of those that ended."""
         for live in self._board.experiments.values():
             if live.unheard and live.id not in self._tasks and live.id not in self._answers:
                 if live not in self._helped:
@@ -55,7 +55,7 @@ class Thinking:
         answers, self._answers = self._answers, {}
         for experiment_id, answer in answers.items():
             if self._board.experiments.get(experiment_id) is not answer.live:
-                continue  # read from the store again since: it will be asked again
+                continue  # it was reloaded from the store: it will be asked again
             decisions.decided(answer.live, answer.steps)
             with blaming(BadSearch(experiment_id)):
                 if answer.error is not None:
@@ -88,7 +88,7 @@ class Thinking:
 
 
 def _think(live: LiveExperiment) -> _Answers:
-    """Tell the search what waits; stop after a moment, so that the first decisions take effect."""
+    """Pass the waiting events; stop after a moment, so that the first decisions take effect."""
     answers = _Answers(live)
     started = time.monotonic()
     searcher = live.searcher

@@ -1,7 +1,7 @@
 """Watches the inbox: runs that the platform did not start.
 
-They need nobody. What they say is read whenever a supervisor is there, and a run whose process is
-gone is told by its lock on this machine, by its silence on others.
+They do not need a supervisor. Their reports are read whenever one is running. That a process is
+gone is known by its lock on this machine, and by its silence on others.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from determined.store import Transaction
 
 logger = logging.getLogger("determined.supervisor")
 
-_LOOK_SECONDS = 1.0
-_LOOK_AT_REST_SECONDS = 5.0  # for what the system does not tell: a home that many machines share
+_POLL_SECONDS = 1.0
+_IDLE_POLL_SECONDS = 5.0  # inotify does not see what other machines add
 _SILENT_SECONDS = 300.0
 _FORSAKEN_SECONDS = 3600.0
 
@@ -54,7 +54,7 @@ class Unmanaged:
         """Whether there is more to read than was read last time."""
 
     def watch(self, changed: asyncio.Event) -> None:
-        """Be woken when somebody comes; until `close`."""
+        """Set `changed` when an item arrives, until `close`."""
         with contextlib.suppress(OSError):
             self._home.inbox.mkdir(mode=0o700, exist_ok=True)
         self._watch = inotify.watch(self._home.inbox, inotify.MOVED_HERE)
@@ -72,20 +72,20 @@ class Unmanaged:
             os.close(self._watch)
             self._watch = None
 
-    def look_seconds(self, *, is_at_rest: bool) -> float:
-        """How long nobody needs to look: who is here already does not tell when it writes."""
-        is_told = is_at_rest and self._watch is not None and not self._known
-        return _LOOK_AT_REST_SECONDS if is_told else _LOOK_SECONDS
+    def poll_seconds(self, *, is_idle: bool) -> float:
+        """How long to wait between polls: known items do not notify us when they grow."""
+        is_notified = is_idle and self._watch is not None and not self._known
+        return _IDLE_POLL_SECONDS if is_notified else _POLL_SECONDS
 
     def forget(self) -> None:
-        """Look at everything anew: what was decided may not have been committed."""
+        """Check everything again: what was decided may not have been committed."""
         self._known.clear()
         self._news.clear()
         for decided in (self._finished, self._orphans, self._adopted):
             decided.clear()
 
     def look(self) -> bool:
-        """Whether there is anything new to take in."""
+        """Whether there is anything new to record."""
         now = time.time()
         self._news = {}
         names = item_names(self._home.path)
@@ -98,7 +98,7 @@ class Unmanaged:
         return bool(self._news)
 
     def record(self, transaction: Transaction) -> None:
-        """Take in what is new. A run that continues another comes after it."""
+        """Record what is new. A run that continues another comes after it."""
         runs = UnmanagedRuns(self._home, transaction)
         waiting, at_last = dict(self._news), False
         while waiting:
@@ -110,7 +110,7 @@ class Unmanaged:
             is_stuck = len(later) == len(waiting)
             waiting = later
             if is_stuck and runs.backlog:
-                break  # what they wait for may be in what is not read yet
+                break  # what they wait for may be in a journal not read to its end
             at_last = is_stuck
         self.has_backlog = bool(runs.backlog)
         for name in (*runs.backlog, *waiting):
@@ -120,7 +120,7 @@ class Unmanaged:
         self._adopted += runs.adopted
 
     def act(self) -> None:
-        """Put away what is over; all of it is committed."""
+        """Move finished items out of the inbox; all of it is committed."""
         self._known.update(self._news)
         self._news = {}
         for item in self._adopted:
@@ -135,14 +135,14 @@ class Unmanaged:
             done.clear()
 
     def reject(self, name: str) -> None:
-        """Leave an item aside that cannot be taken in, for people to look at."""
+        """Set an item aside that cannot be recorded, for people to look at."""
         path = self._home.inbox / name
         logger.error("%s cannot be read; it is now %s.unreadable", path, name)
         with contextlib.suppress(OSError):
             path.rename(path.with_name(f"{name}.unreadable"))
 
     def sweep(self, transaction: Transaction) -> None:
-        """Remove what processes began that were killed at once, and forget what is not there."""
+        """Remove unfinished items of killed processes, and end the runs of missing ones."""
         UnmanagedRuns(self._home, transaction).close_missing()
         if not self._home.inbox.is_dir():
             return
@@ -163,22 +163,22 @@ class Unmanaged:
             except JournalError as error:
                 if not isinstance(error.__cause__, OSError):
                     raise
-                logger.warning("%s", error)  # of another user, say: the others go on
+                logger.warning("%s", error)  # such as another user's: read the others
                 return True
 
 
 def _look_at(item: InboxItem, now: float) -> _Sight:
-    """What an item looks like; the lock first: who is gone by then has said all there is."""
+    """The state of an item. The lock is checked first: a process gone by then writes no more."""
     is_held = item.is_held
     try:
         status = item.journal.stat()
     except OSError:
-        return _Sight(0, False, True)  # put away in part
+        return _Sight(0, False, True)  # already moved in part
     return _Sight(status.st_size, is_held, now - status.st_mtime > _SILENT_SECONDS)
 
 
 def _put_away(item: InboxItem, folder: Path) -> None:
-    """Keep the log where logs of runs are; nobody needs the rest. Safe to repeat."""
+    """Move the log to the other runs' and delete the rest. Safe to repeat."""
     for path in (item.journal, item.path / "control", item.path / "adopted"):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)

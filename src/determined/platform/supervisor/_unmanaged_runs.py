@@ -1,7 +1,7 @@
 """What journals of the inbox change, within one transaction: new runs, their reports, their ends.
 
-All that is known stands in the store and in the item, so that it does not matter how often any of
-this is begun: the position in a journal and what was read up to there are committed together.
+Its only state is the store and the item, so any of this may be repeated: the position in a journal
+and what was read up to there are committed together.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class UnmanagedRuns:
         self._home = home
         self._transaction = transaction
         self.finished: list[tuple[InboxItem, Path]] = []
-        """Items that nobody needs in the inbox any more, and where they belong."""
+        """Items that are no longer needed in the inbox, and where they belong."""
         self.orphans: list[InboxItem] = []
-        """Items that belong to nobody: their experiments were deleted, or they never began."""
+        """Items without a run: their experiments were deleted, or they never began."""
         self.adopted: list[InboxItem] = []
         """Items that have a run."""
         self.backlog: set[str] = set()
@@ -53,9 +53,9 @@ class UnmanagedRuns:
         self._budget = _MOST_BYTES_OF_ALL
 
     def take(self, item: InboxItem, *, is_held: bool, is_silent: bool, at_last: bool) -> bool:
-        """Take in what is new of an item; False if others should come first.
+        """Record what is new of an item; False if others should come first.
 
-        `at_last` says that no other will tell of the checkpoint that it continues.
+        `at_last` says that no other item can report the checkpoint that it continues.
         """
         if self._budget <= 0:
             self.backlog.add(item.path.name)
@@ -103,7 +103,7 @@ class UnmanagedRuns:
         return run
 
     def free(self, trial: Trial) -> bool:
-        """See that the last run of a trial is over and read; False if its process lives."""
+        """Ensure that the last run of a trial is over and read; False if its process is alive."""
         if trial.run_id == 0:
             return True
         run = self._transaction.run(trial.id, trial.run_id)
@@ -121,7 +121,7 @@ class UnmanagedRuns:
         return True
 
     def close_missing(self) -> None:
-        """End the runs whose folders somebody deleted: nobody will hear of them any more."""
+        """End the runs whose folders were deleted: no more reports can come."""
         for run in self._transaction.unfinished_runs():
             path = Path(run.folder)
             if path.is_relative_to(self._home.inbox) and not path.exists():
@@ -148,13 +148,13 @@ class UnmanagedRuns:
         return run
 
     def _continued(self, introduction: Introduction) -> tuple[int | None, Trial | None]:
-        """The experiment whose checkpoint a run goes on from, and its trial if it is that run."""
+        """The experiment whose checkpoint a run continues, and the trial if it is the same run."""
         if introduction.continues is None:
             return None, None
         checkpoint = self._transaction.checkpoint(introduction.continues)
         if checkpoint is not None and checkpoint.trial_id is not None:
             found: Trial | None = self._transaction.trial(checkpoint.trial_id)
-        else:  # published, but its process was killed before it could say so
+        else:  # published, but its process was killed before it could report it
             found = self._transaction.find_tracked_trial(introduction.run_id)
         if found is None:
             return None, None
@@ -200,7 +200,7 @@ class UnmanagedRuns:
         return 0 if position is None else position.offset
 
     def _read(self, item: InboxItem, run: Run, limit: int | None) -> tuple[bool, Ended | None]:
-        """Take in what a journal says next; whether that is anything, and the end if it is told."""
+        """Record what is next in a journal; return whether any, and the end if reported."""
         start = self._offset(item)
         reader = JournalReader(item.journal, start)
         records = list(reader.records(limit))
@@ -218,9 +218,9 @@ class UnmanagedRuns:
         return next(reader.records(), None) is not None
 
     def _skip_damage(self, item: InboxItem, run: Run) -> bool:
-        """Go on behind bytes that cannot be read; False if nothing whole is behind them.
+        """Skip bytes that cannot be read; False if no complete record follows them.
 
-        A process that was killed may leave a torn record as its last.
+        A process that was killed may leave a torn record at the end.
         """
         reader, path = JournalReader(item.journal, self._offset(item)), str(item.journal)
         damage = reader.diagnose()
@@ -245,7 +245,7 @@ class UnmanagedRuns:
     # Ends
 
     def _finish(self, item: InboxItem, run: Run, state: State, reason: str, moment: float) -> None:
-        """Nothing more will come of a run."""
+        """Close a run that will report nothing more."""
         config = self._experiment_of(run).config
         for record in find_local_unrecorded(item.journal, config["checkpoint_storage"]):
             self._transaction.adopt_checkpoint(run.trial_id, run.run_id, record)
@@ -265,7 +265,7 @@ class UnmanagedRuns:
             self._settle(trial.experiment_id)
 
     def _lose(self, item: InboxItem, run: Run) -> None:
-        """A process on another machine is silent: it may be gone, or cut off for a while."""
+        """A process on another machine is silent: it may be gone, or temporarily cut off."""
         last = _last_sign(item)
         if run.ended is None:
             self._close(run, State.ERROR, _LOST, last)
@@ -273,7 +273,7 @@ class UnmanagedRuns:
             self._finish(item, run, State.ERROR, _LOST, last)
 
     def _reopen(self, run: Run) -> None:
-        """It lives after all: a laptop slept, or a network was down."""
+        """It is alive after all: a laptop slept, or a network was down."""
         trial = self._transaction.trial(run.trial_id)
         if trial.run_id == run.run_id:
             self._transaction.update_run(trial.id, run.run_id, ended=None, reason="")
@@ -281,7 +281,7 @@ class UnmanagedRuns:
             self._settle(trial.experiment_id)
 
     def _settle(self, experiment_id: int) -> None:
-        """Let an experiment say what its trials come to."""
+        """Derive the state of an experiment from those of its trials."""
         trials = self._transaction.trials(experiment_id)
         state = state_of(trial.state for trial in trials)
         changes: dict[str, Any] = {"state": state.value, "reason": ""}
@@ -302,25 +302,25 @@ class UnmanagedRuns:
 
 
 def introduction_of(item: InboxItem) -> Introduction | None:
-    """Who an item is of; None if it does not say (yet)."""
+    """Which run an item belongs to; None if it does not say (yet)."""
     first = next(JournalReader(item.journal).records(), None)
     return first if isinstance(first, Introduction) else None
 
 
 def _refuse_corrupt(item: InboxItem) -> None:
-    """Raise JournalError if somebody else wrote there: it is not ours to delete."""
+    """Raise JournalError if something else wrote there: it is not ours to delete."""
     if not item.is_adopted and JournalReader(item.journal).diagnose() is Damage.CORRUPT:
         raise JournalError(f"{item.journal} is corrupt at its beginning")
 
 
 def _is_ours(item: InboxItem) -> bool:
-    """Whether the lock of an item tells if its process lives: it is one of this machine."""
+    """Whether its lock tells if an item's process is alive: it runs on this machine."""
     introduction = introduction_of(item)
     return introduction is None or introduction.boot_id == boot_id() != ""
 
 
 def _last_sign(item: InboxItem) -> float:
-    """When a process last said something, by the clock of the disk."""
+    """When a process last wrote, by the clock of the file system."""
     try:
         return item.journal.stat().st_mtime
     except OSError:

@@ -23,7 +23,7 @@ from determined.errors import DeterminedError
 from determined.platform.home import Home
 
 if TYPE_CHECKING:
-    import asyncio  # doors, which are to answer at once, need no loop
+    import asyncio  # clients must start fast, and need no loop
 
 _MOMENT_SECONDS = 0.02
 _PATIENCE_SECONDS = 60.0
@@ -31,7 +31,7 @@ _PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Facts:
-    """What a supervisor says of itself."""
+    """What a supervisor publishes about itself."""
 
     pid: int
     version: str
@@ -53,8 +53,8 @@ class Presence:
     def claim(cls, home: Home, patience_seconds: float = _PATIENCE_SECONDS) -> Presence | None:
         """Become the supervisor of a home; None if there is one.
 
-        One that does not listen is on its way out, or just coming; and those who only look hold the
-        lock for a moment, too. They are waited for.
+        One that does not listen is exiting or just starting, and `find` holds the lock for a
+        moment, too: wait for them.
         """
         deadline = time.monotonic() + patience_seconds
         while (presence := cls._try(home)) is None:
@@ -72,7 +72,7 @@ class Presence:
         except BlockingIOError:
             os.close(lock)
             return None
-        os.ftruncate(lock, 0)  # what stands there is of one that was killed
+        os.ftruncate(lock, 0)  # what is there was left by one that was killed
         return cls(home, lock)
 
     def listen(
@@ -82,10 +82,10 @@ class Presence:
         num_slots: int,
         cluster: str = "",
     ) -> None:
-        """Call `wake` whenever somebody rings, and say who is here."""
+        """Call `wake` whenever a client rings, and publish the facts."""
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self._home.wake, 0o600)
-        # Open for writing as well: else the pipe would end with each door that leaves.
+        # Open for writing as well: otherwise the pipe would end whenever a client closes it.
         self._pipe = os.open(self._home.wake, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         loop.add_reader(self._pipe, self._rung, wake)
         facts = Facts(os.getpid(), __version__, str(self._home.path), num_slots, cluster)
@@ -107,20 +107,20 @@ class Presence:
             return False
 
     def hush(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hear no more rings: who rings from now on starts another one, which waits for us."""
+        """Stop listening: a client that rings from now on starts another, which waits for us."""
         if self._pipe is not None:
             loop.remove_reader(self._pipe)
             os.close(self._pipe)
             self._pipe = None
 
     def leave(self) -> None:
-        """Let another one in."""
+        """Release the lock for the next one."""
         os.ftruncate(self._lock, 0)
         os.close(self._lock)
 
 
 def find(home: Home) -> Facts | None:
-    """The supervisor at work; None if there is none, or it is just starting."""
+    """The running supervisor; None if there is none, or it is just starting."""
     try:
         lock = os.open(home.supervisor_lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -147,7 +147,7 @@ def ring(home: Home) -> bool:
     try:
         if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
             return False
-        with contextlib.suppress(BlockingIOError):  # it has been rung often enough
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of rings
             os.write(pipe, b".")
         return True
     finally:
@@ -155,7 +155,7 @@ def ring(home: Home) -> bool:
 
 
 def start(home: Home) -> subprocess.Popen[bytes]:
-    """Start a supervisor that outlives this process; it leaves at once if there is one."""
+    """Start a supervisor that outlives this process; it exits at once if there is one already."""
     from determined.platform.environment import inherited
 
     home.make()
@@ -173,13 +173,13 @@ def start(home: Home) -> subprocess.Popen[bytes]:
         )
     finally:
         os.close(log)
-    # It outlives us; but if it ends first, somebody has to take note.
+    # It outlives us; but if it ends first, it must be waited for.
     threading.Thread(target=supervisor.wait, name="supervisor", daemon=True).start()
     return supervisor
 
 
 def refuse_stopped(home: Home) -> None:
-    """Raise DeterminedError if a signal keeps the supervisor from working: nobody would notice."""
+    """Raise DeterminedError if the supervisor is suspended: nobody would notice otherwise."""
     from determined.platform import processes
 
     facts = find(home)
@@ -192,7 +192,7 @@ def refuse_stopped(home: Home) -> None:
 
 
 def end_older(home: Home) -> bool:
-    """End the supervisor at work if it is of an older version than we are: runs go on."""
+    """End the running supervisor if its version is older than ours; runs continue."""
     facts = find(home)
     return facts is not None and _numbers(facts.version) < _numbers(__version__) and stop(home)
 
@@ -204,13 +204,13 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def stop(home: Home, timeout_seconds: float = 30.0) -> bool:
-    """Ask the supervisor to leave and wait for it; False if there is none. Runs go on."""
+    """Ask the supervisor to exit and wait for it; False if there is none. Runs continue."""
     facts = find(home)
     if facts is None:
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(facts.pid, signal.SIGTERM)
-        os.kill(facts.pid, signal.SIGCONT)  # in case somebody stopped it
+        os.kill(facts.pid, signal.SIGCONT)  # in case it is suspended
     deadline = time.monotonic() + timeout_seconds
     while find(home) == facts and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,12 +1,11 @@
-"""The helper: import torch (or not: `light`), then fork a keeper for each run that is asked for.
+"""The helper: import torch (or not: `light`), then fork a keeper for each run that is requested.
 
     python .../warm/__main__.py DESCRIPTOR IDLE_SECONDS torch|light ROOM
     python .../warm/__main__.py terminal DESCRIPTOR IDLE_SECONDS CIRCUMSTANCES ROOM
 
-DESCRIPTOR is a socket to the process that asks, or with `terminal` the one to listen on. ROOM is as
-long as the commands that forked processes will show instead of this one. Run by path, so that the
-programs of trials, which run in forks of this very file, have one frame of ours below them and no
-more.
+DESCRIPTOR is a socket to the client, or with `terminal` the one to listen on. ROOM is as long as
+the commands that forked processes will show instead of this one. Run by path, so that the programs
+of trials, which run in forks of this very file, have only one frame of ours below them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def _c_function(library: ctypes.CDLL, name: str, result: type, *arguments: type)
 if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # our own folder
-    atexit.register(lambda: ending.forget_what_was_loaded())  # the first one is called last
+    atexit.register(lambda: ending.forget_what_was_loaded())  # registered first, so called last
     from determined.platform.warm import ending, helper, newborn, ranks, terminal
 
     try:
@@ -57,7 +56,7 @@ if __name__ == "__main__":
             sys.excepthook(type(error), error.with_traceback(theirs), theirs)
             failed, sys.last_type = True, type(error)
     else:
-        # The function that the interpreter runs scripts with: it prints tracebacks, and knows
+        # The function that the interpreter runs scripts with: it prints tracebacks, and handles
         # SystemExit and KeyboardInterrupt.
         name = os.fsencode(Path.cwd() / born.program.target)
         opened = _c_function(ctypes.CDLL(None), "fopen", ctypes.c_void_p)(name, b"rb")  # type: ignore[operator]
@@ -65,7 +64,7 @@ if __name__ == "__main__":
         run = _c_function(ctypes.pythonapi, "PyRun_SimpleFileExFlags", ctypes.c_int, *arguments)
         failed = run(opened, name, 1, None)  # type: ignore[operator]
     if failed and getattr(sys, "last_type", None) is KeyboardInterrupt:
-        # It has been shown. Once more for the interpreter, which then ends by SIGINT itself.
+        # It has been printed. Raise it for the interpreter, which then ends by SIGINT itself.
         sys.excepthook = lambda *error: None
         raise KeyboardInterrupt
     if failed:

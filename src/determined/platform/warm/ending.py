@@ -1,10 +1,10 @@
-"""Let a warm program end without tearing down what it shares with its helper.
+"""Let a warm program exit without tearing down what it shares with its helper.
 
-A new interpreter takes all of torch apart before it ends: every module's names, every operator's
-kernels, every interned string. A forked process would have to copy each of those pages first, which
-takes several times as long as the training of a tiny trial, and nobody can see what comes of it. So
-what the helper loaded stays as it is until the process is gone. Everything that the program itself
-brought ends as ever: its threads, exit handlers, modules and their objects, output buffers.
+An interpreter normally tears down all of torch before it exits: every module's names, every
+operator's kernels, every interned string. A forked process would have to copy each of those pages
+first, which takes several times as long as the training of a tiny trial and has no visible effect.
+So what the helper loaded stays as it is until the process is gone. Everything that the program
+itself added ends as usual: its threads, exit handlers, modules and their objects, output buffers.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def keep_what_is_loaded() -> None:
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         alive = finalizer.peek()
         if alive is not None and alive[1].__module__ == "torch.library":
-            finalizer.atexit = False  # it would take the operators' kernels back one by one
+            finalizer.atexit = False  # it would deregister the operators' kernels one by one
 
 
 def skip_destructors() -> None:
-    """Call in the newborn: end at once when all that is registered from now on has been called."""
+    """Call after the fork: exit at once when all handlers registered from now on have run."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):  # glibc
         libc.on_exit(libc._exit, None)  # called with the exit status
@@ -40,9 +40,9 @@ def skip_destructors() -> None:
 
 
 def forget_what_was_loaded() -> None:
-    """The last exit handler of a program: leave to the interpreter only what the program brought.
+    """The last exit handler of a program: leave only what the program added to tear down.
 
-    Not with a process group open: it ends with the module that holds it.
+    Not with a process group open: that ends with the module that holds it.
     """
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():

@@ -1,6 +1,6 @@
 """What a helper does: load, then fork. It never has a second thread, and never computes.
 
-A fork copies one thread only: locks that another one held would be held for ever, and the workers
+A fork copies one thread only: locks that another one held would never be released, and the workers
 of a parallel operation would be missing. So a helper with a second thread refuses to serve.
 """
 
@@ -40,10 +40,10 @@ _PROGRAMS = (
 
 
 def main(argv: list[str]) -> None:
-    """Serve on an inherited socket until the other side is gone, or asks for nothing for long."""
+    """Serve on an inherited socket until the other side is gone, or sends nothing for long."""
     connection = socket.socket(fileno=int(argv[0]))
     os.set_inheritable(connection.fileno(), False)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are collected by the kernel
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps children
     idle_seconds = float(argv[1])
     unfit = load(with_torch=argv[2] == WITH_TORCH)
     files = Files()
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
 
 
 def load(*, with_torch: bool) -> str | None:
-    """Import everything; why this process can serve nobody, None if it can."""
+    """Import everything; return why this process cannot serve, None if it can."""
     programs = _PROGRAMS if with_torch else ()
     for name in (*(_WITH_TORCH if with_torch else _WITHOUT_TORCH), *programs):
         try:
@@ -76,7 +76,7 @@ def load(*, with_torch: bool) -> str | None:
         return "a GPU is in use once torch is imported"
     ending.keep_what_is_loaded()
     gc.collect()
-    gc.freeze()  # what is never looked at is never copied
+    gc.freeze()  # pages that the collector never touches are never copied
     return None
 
 
@@ -96,7 +96,7 @@ class Files:
         self._states = {path: _state(path) for path in paths if path and path.startswith("/")}
 
     def find_changed(self) -> str | None:
-        """Return the first that is not what it was."""
+        """Return the first that has changed."""
         states = self._states.items()
         return next((path for path, state in states if _state(path) != state), None)
 
@@ -119,7 +119,7 @@ def _serve(
     else:
         pid = os.fork()
         if pid == 0:
-            connection.detach()  # closed with all others; the number may be used again
+            connection.detach()  # closed with all others; its number may be reused
             _keep(program, request["folder"], descriptors[0])
         messages.send(connection, {"pid": pid})
     for descriptor in descriptors:
@@ -135,7 +135,7 @@ def _refuse(program: Program, cwd: Path, files: Files) -> dict[str, Any] | None:
 
 
 def _keep(program: Program, folder: str, alive: int) -> NoReturn:
-    """Be the keeper of a run, as one that the launcher starts; its child becomes the program."""
+    """Be the keeper of a run, like one that the launcher starts; its child becomes the program."""
     try:
         os.setsid()
         newborn.reset_signals()

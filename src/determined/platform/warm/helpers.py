@@ -1,4 +1,4 @@
-"""The helpers of one supervisor: started on demand, asked for keepers, replaced when stale."""
+"""The helpers of one supervisor: started on demand, fork keepers, replaced when stale."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Key(NamedTuple):
 
 
 class HelperLost(Exception):
-    """A helper is gone, and its last answer with it."""
+    """A helper is gone, before it answered."""
 
 
 class Offer(NamedTuple):
@@ -68,7 +68,7 @@ class Helpers:
     """One helper for each interpreter, import-time environment, and with torch or without it.
 
     There are at most a few. One without torch loads as fast as the program itself would, and forks
-    in a fraction of the time.
+    much faster.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Helpers:
         return Offer(helper, program)
 
     def end(self) -> None:
-        """End all of them; what they forked goes on."""
+        """End all of them; what they forked continues."""
         for helper in self._helpers.values():
             helper.end()
 
@@ -119,7 +119,7 @@ class Helpers:
 
 
 class Helper:
-    """One helper process, from the side of who asks."""
+    """One helper process, from the client's side."""
 
     def __init__(self, key: Key) -> None:
         self._connection, theirs = socket.socketpair()
@@ -148,7 +148,7 @@ class Helper:
         return self._process.poll() is not None
 
     def load(self) -> str | None:
-        """Wait until it is loaded; why it can serve nobody, None if it can."""
+        """Wait until it is loaded; return why it cannot serve, None if it can."""
         with self._asking:
             if self._is_loaded:
                 return None
@@ -157,7 +157,7 @@ class Helper:
             return unfit
 
     def keep(self, program: Program, run: RunFolder, alive: int) -> Cold | None:
-        """Have a keeper forked for a run, that gets the run's lock; why it was not, None if it was.
+        """Have a keeper forked, which gets the run's lock; return why it was not, None if it was.
 
         HelperLost if that cannot be known: then this helper has been ended. Closes `alive`.
         """
@@ -182,7 +182,7 @@ class Helper:
             return Cold(answer["cold"]) if "cold" in answer else None
 
     def end(self) -> None:
-        """End it for certain; the keepers that it forked go on."""
+        """Kill it; the keepers that it forked continue."""
         with contextlib.suppress(OSError):
             self._process.kill()
         self._process.wait()
@@ -217,17 +217,17 @@ def plan(run: RunFolder, environment: Mapping[str, str]) -> Program | Cold:
 
 
 def helper_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a helper starts with, which leave room for those of programs."""
-    # With the NVML check, torch can ask whether there are GPUs without taking hold of one.
+    """Return the variables that a helper starts with; they reserve room for those of programs."""
+    # With the NVML check, torch can find out whether there are GPUs without opening one.
     own = {"OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
     return {**variables, **own, "DET_ROOM": _ENVIRONMENT_ROOM}
 
 
 def _mentions_torch(program: Program, folder: Path) -> bool:
-    """Whether a program will want torch: loading it takes seconds, and makes every fork slower."""
+    """Whether a program may import torch: loading it takes seconds, and makes every fork slower."""
     if program.is_module and program.target.startswith(("torch.", "determined.")):
         return True
-    script = [] if program.is_module else [folder / program.target]  # it says so most often
+    script = [] if program.is_module else [folder / program.target]  # most likely, so first
     scripts = itertools.islice(folder.rglob("*.py"), _MOST_FILES_READ)
     everything = itertools.chain(script, scripts)
     return any(b"torch" in script.read_bytes() for script in everything if script.is_file())

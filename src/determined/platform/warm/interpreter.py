@@ -12,9 +12,9 @@ from determined.platform.warm.program import Program
 
 
 def locate(program: Program, environment: Mapping[str, str]) -> Program | None:
-    """Return a program with the path of its interpreter; None if it is another one than ours.
+    """Return a program with the path of its interpreter; None if that is not ours.
 
-    In its folder ours may go by several names: python, python3, python3.12.
+    Ours may have several names in its folder: python, python3, python3.12.
     """
     found = shutil.which(program.words[0], path=environment.get("PATH", os.defpath))
     if found is None:

@@ -1,4 +1,4 @@
-"""Messages between a helper and those that it serves: JSON, and open files."""
+"""Messages between a helper and its clients: JSON, and open files."""
 
 from __future__ import annotations
 

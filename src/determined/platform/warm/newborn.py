@@ -1,9 +1,9 @@
 """Turn a forked process into what a new interpreter would be.
 
-`be_born` sets right all that a program can see of its process: what a new interpreter reads from
-its command line and its environment, what it draws at random, what the kernel tells others about
-it. What it cannot set right (options, variables that were read at import) is the same already, or
-the program starts cold: see `program.py`.
+`be_born` resets all that a program can see of its process: what a new interpreter reads from its
+command line and its environment, what it draws at random, what the kernel shows others about it.
+What it cannot reset (options, variables that were read at import) is the same already, or the
+program starts cold: see `program.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNCATCHABLE = (signal.SIGKILL, signal.SIGSTOP)
 
 
 class Reborn(BaseException):
-    """Leaves all our frames behind: the program begins where this is caught, at the bottom."""
+    """Unwinds all our frames: the program starts where this is caught, at the bottom."""
 
     def __init__(self, program: Program, environment: Mapping[str, str]) -> None:
         super().__init__()
@@ -73,13 +73,13 @@ def reset_signals() -> None:
 def show_command(words: Iterable[str], environment: Mapping[str, str]) -> None:
     """Let `ps` and /proc show a command and its variables, by which processes are found.
 
-    The kernel reads them from where it put those of the helper, which has made room for others.
+    The kernel reads them from where it put those of the helper, which has reserved enough room.
     """
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     arg_start, arg_end, env_start, env_end = map(int, fields[45:49])
     title = " ".join(words).encode(errors="surrogateescape").replace(b"\0", b" ")
     room = arg_end - arg_start
-    # A last byte that is not null says that all of it is one text, which ends at the first null.
+    # If the last byte is not null, the kernel takes it all as one text up to the first null.
     ctypes.memmove(arg_start, title[: room - 2].ljust(room - 1, b"\0") + b".", room)
     room, content = env_end - env_start, bytearray()
     for name, value in sorted(environment.items(), key=lambda item: len(item[1])):
@@ -118,7 +118,7 @@ def _open_streams() -> None:
 
 
 def _hand_on(old: TextIO, new: TextIO | None) -> None:
-    """Give log handlers that hold an old stream the new one."""
+    """Give the new stream to log handlers that hold an old one."""
     for reference in logging._handlerList:  # type: ignore[attr-defined]
         handler = reference()
         if new is not None and getattr(handler, "stream", None) is old:
@@ -147,7 +147,7 @@ def search_folder(program: Program) -> str:
 
 
 def clash(program: Program, cwd: Path) -> Cold | None:
-    """Return why a program's own modules keep it from starting here."""
+    """Return why a program's own modules prevent it from starting here."""
     folder = cwd if program.is_module else (cwd / program.target).resolve().parent
     loaded = {name.partition(".")[0] for name in sys.modules}
     return shadowed(list(_modules(folder)), loaded)
@@ -186,7 +186,7 @@ def _set_identity() -> None:
 
 
 def _set_threads(environment: Mapping[str, str]) -> None:
-    """Let OpenBLAS have the threads that it has by these variables: the helper's has one."""
+    """Give OpenBLAS as many threads as these variables say: in the helper it has one."""
     for library, suffix in find_openblas():
         names = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
         values = (environment.get(name, "").partition(",")[0].strip() for name in names)
@@ -197,7 +197,7 @@ def _set_threads(environment: Mapping[str, str]) -> None:
 
 
 def find_openblas() -> list[tuple[ctypes.CDLL, tuple[str, str]]]:
-    """Return the OpenBLAS libraries that are loaded, with what their names begin and end with."""
+    """Return the OpenBLAS libraries that are loaded, with the prefix and suffix of their names."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {line.partition("/")[2] for line in lines if "openblas" in line.rpartition("/")[2]}
     found = []
@@ -223,5 +223,5 @@ def execute(
 ) -> NoReturn:
     """Be the program, in place of `os.execvpe`, in a process that was forked from a helper."""
     if not program.is_module and not os.path.isfile(program.target):  # noqa: PTH113
-        os.execvpe(name, argv, environment)  # the interpreter has words for this
+        os.execvpe(name, argv, environment)  # it reports this error itself
     raise Reborn(program, environment)

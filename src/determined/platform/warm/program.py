@@ -1,8 +1,8 @@
 """Which Python program a command runs, and whether it may start warm. Pure.
 
 A warm process has read its environment, its options and its modules before it knows what it will
-run. So it can only stand in for a command that would have started with the same ones; everything
-else is a reason, in words for the user, to start cold.
+run. So it can only replace a command that would have started with the same ones; everything else is
+a reason, in words for the user, to start cold.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 WITH_TORCH, WITHOUT_TORCH = "torch", "light"
 
 _SHELL_CHARACTERS = frozenset("$`|&;<>()*?[]{}~#!\\\n")
-# Read when they are used, not when Python or torch is imported: what a run is told about itself,
-# what its launcher adds, and what belongs to the terminal.
+# Read on use, not when Python or torch is imported: what a run is told about itself, what its
+# launcher adds, and what belongs to the terminal.
 _READ_LATE_PREFIXES = ("DET_", "SSH_", "TMUX", "TORCHELASTIC_", "XDG_SESSION_")
 _READ_LATE = frozenset(
     """
@@ -37,7 +37,7 @@ class Program(NamedTuple):
     is_module: bool
     arguments: tuple[str, ...]
     through_shell: bool = False
-    executable: str = ""  # the path of the first word, once it was looked up
+    executable: str = ""  # the path of the first word, once looked up
 
     @property
     def interpreter(self) -> str:
@@ -45,14 +45,14 @@ class Program(NamedTuple):
 
 
 class Cold(NamedTuple):
-    """Why something starts cold. What lasts is worth a line in the log."""
+    """Why something starts cold. A reason that lasts is worth a line in the log."""
 
     reason: str
     lasts: bool = True
 
 
 def find_program(argv: Sequence[str]) -> Program | Cold:
-    """Return the program of a command, as an experiment's entrypoint gives it."""
+    """Return the program of a command, as given by an experiment's entrypoint."""
     words, through_shell = list(argv), False
     if len(argv) == 3 and tuple(argv[:2]) == ("sh", "-c"):
         if not _SHELL_CHARACTERS.isdisjoint(argv[2]):
@@ -81,7 +81,7 @@ def obstacle(
     is_own_interpreter: bool = True,
     has_startup_hook: bool = False,
 ) -> Cold | None:
-    """Return what keeps a program from being started warm."""
+    """Return what prevents a program from starting warm."""
     if not is_wanted:
         return Cold("environment.warm_start is false", lasts=False)
     if has_startup_hook:
@@ -99,8 +99,7 @@ def obstacle(
 def import_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that Python, torch or a library may read while it is imported.
 
-    All but the ones that are known to be read later: a variable that we do not know is taken
-    seriously.
+    All except those that are known to be read later: an unknown variable counts.
     """
     return {
         name: value
@@ -110,7 +109,7 @@ def import_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def shadowed(names: Collection[str], loaded: Collection[str]) -> Cold | None:
-    """Return why code that brings modules of these names cannot start with others loaded."""
+    """Return why code with modules of these names cannot start with other ones loaded."""
     clashes = sorted(set(names).intersection(loaded))
     if not clashes:
         return None

@@ -7,8 +7,8 @@ forks what the processes of this launch ask for.
     keeper --- launcher --- nursery --- torchrun --- wrap_rank (cold: it imports next to nothing)
                                    \\--- worker <--asks for it, passes its signals on--/
 
-Who asked gets the exit status over its connection. When it is gone, the nursery sends the child
-the signal that it would have got as a child of its own.
+The process that asked gets the exit status over its connection. When it is gone, the nursery sends
+the child the signal that a real child would have got.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ANSWER_SECONDS = 20.0
 
 
 class _Child(NamedTuple):
-    """A child, who asked for it, and the signal that it gets when that one is gone."""
+    """A child, the connection that asked for it, and the signal for when that is gone."""
 
     pid: int
     asker: socket.socket | None
@@ -69,7 +69,7 @@ def fork_nursery(environment: Mapping[str, str]) -> dict[str, str]:
     if pid:
         listener.close()
         return {VARIABLE: f"{pid} {name}"}
-    os.closerange(3, listener.fileno())  # what a launcher does not keep open, as it is started
+    os.closerange(3, listener.fileno())  # a newly started process would not have them
     os.closerange(listener.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
@@ -82,7 +82,9 @@ class _Nursery:
     def __init__(self, listener: socket.socket, environment: Mapping[str, str]) -> None:
         self._listener = listener
         self._environment = environment
-        self._children: dict[int, _Child] = {}  # by the descriptor that tells of their ends
+        self._children: dict[
+            int, _Child
+        ] = {}  # by the descriptor that becomes readable at their end
         self._is_orphan = False
         self._wake_up, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -92,7 +94,7 @@ class _Nursery:
             signal.signal(number, signal.SIG_IGN)
 
     def serve(self, *, is_orphan: bool) -> NoReturn:
-        """Fork what is asked for, until the launcher is gone and all children have ended."""
+        """Fork on request, until the launcher is gone and all children have ended."""
         self._is_orphan = is_orphan
         while not self._is_orphan or self._children:
             sources: list[Any] = [self._listener, self._wake_up, *self._children]
@@ -144,7 +146,7 @@ class _Nursery:
         if pid == 0:
             askers = [child.asker for child in self._children.values() if child.asker]
             for each in (self._listener, connection, *askers):
-                each.detach()  # closed with all others; the numbers may be used again
+                each.detach()  # closed with all others; their numbers may be reused
             _be_child(program, request, descriptors)
         self._children[os.pidfd_open(pid)] = _Child(pid, connection, request["orphan_signal"])
         messages.send(connection, {"pid": pid})
@@ -183,11 +185,11 @@ def _be_child(program: Program, request: dict[str, Any], descriptors: list[int])
         os._exit(127)
 
 
-# Those who ask
+# Clients
 
 
 class Forked:
-    """A process that a nursery forked, as far as `subprocess.Popen` is needed."""
+    """A process that a nursery forked, with the part of `subprocess.Popen` that is needed."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid
@@ -201,7 +203,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def wait(self) -> int:
-        """Return the exit status; as after SIGKILL if the nursery was lost, which kills it."""
+        """Return the exit status; that of SIGKILL if the nursery, and so the process, was lost."""
         try:
             status: int = messages.receive(self._connection)[0]["status"]
         except (OSError, EOFError):
@@ -215,7 +217,7 @@ def fork(
     descriptors: Sequence[int],
     orphan_signal: int,
 ) -> Forked | None:
-    """Have a command forked in a session of its own; None where that cannot be done."""
+    """Have a command forked in its own session; None where that is not possible."""
     nursery = os.environ.get(VARIABLE)
     found = find_program(command)
     program = locate(found, environment) if isinstance(found, Program) else None
@@ -240,7 +242,7 @@ def fork(
 
 
 def end_nursery() -> None:
-    """End the nursery of this launch, which is our child, when nothing will be asked any more."""
+    """End the nursery of this launch, our child, when there will be no more requests."""
     nursery = os.environ.get(VARIABLE, "").partition(" ")[0]
     if nursery:
         pid = int(nursery)

@@ -1,9 +1,9 @@
 """Warm starts in a terminal: `det run`.
 
-One helper per terminal session, that listens under a name of that session. It belongs to the
-session, so the programs that it forks can join the process group of who asked: Ctrl-C, Ctrl-Z and
+One helper per terminal session, which listens under a name of that session. It belongs to the
+session, so the programs that it forks can join the process group of the client: Ctrl-C, Ctrl-Z and
 the terminal itself reach them as they reach any command of the shell. A guard between the helper
-and the program tells how it ended, and ends it when who asked is gone.
+and the program reports how it ended, and ends it when the client is gone.
 
     det run --asks--> helper --forks--> guard --forks--> program
        ^--------------------exit status----'
@@ -42,7 +42,7 @@ from determined.platform.warm.program import (
 
 _IDLE_VARIABLE = "DET_WARM_IDLE_SECONDS"
 _IDLE_SECONDS = 600.0
-_LOOK_SECONDS = 5.0
+_POLL_SECONDS = 5.0
 _ANSWER_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -50,7 +50,7 @@ _FOR_THE_PROGRAM = (signal.SIGINT, signal.SIGQUIT)  # the terminal sends them to
 
 
 def run(words: Sequence[str]) -> int:
-    """Run `python WORDS...` here, warm if that can be, else in place of this process.
+    """Run `python WORDS...` here, warm if possible, else in place of this process.
 
     Returns the exit status of a warm one, -n after signal n.
     """
@@ -70,7 +70,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _run_warm(program: Program) -> int | Cold:
-    """Run a program through the helper of this session; starts one if there is none to use."""
+    """Run a program through the helper of this session; start one if there is none."""
     try:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(_ANSWER_SECONDS)
@@ -129,7 +129,7 @@ def _start_helper() -> None:
     try:
         listener.bind(_address())
     except OSError:
-        return  # one is there, or just ending
+        return  # one is there, or just exiting
     listener.listen(8)
     idle_seconds = os.environ.get(_IDLE_VARIABLE, str(_IDLE_SECONDS))
     descriptor = listener.fileno()
@@ -144,7 +144,7 @@ def _start_helper() -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         pass_fds=[descriptor],
-        preexec_fn=os.setpgrp,  # of our session, but no part of this job
+        preexec_fn=os.setpgrp,  # in our session, but not part of this job
     )
 
 
@@ -159,7 +159,7 @@ def _peer(connection: socket.socket) -> int:
 
 
 def _circumstances() -> str:
-    """Sum up what a forked program has from its helper and could not change."""
+    """Summarize what a forked program inherits from its helper and could not change."""
     names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
     content = [
         sys.executable,
@@ -179,7 +179,7 @@ def _circumstances() -> str:
 
 
 def serve(argv: list[str]) -> None:
-    """Serve a terminal session until it is over, or nobody has asked for long."""
+    """Serve a terminal session until it is over, or there was no request for long."""
     from determined.platform.warm.helper import Files, load
 
     listener = socket.socket(fileno=int(argv[0]))
@@ -189,8 +189,8 @@ def serve(argv: list[str]) -> None:
         return
     files, idle, session = Files(), 0.0, os.getsid(0)
     while idle < float(argv[1]):
-        if not select.select([listener], [], [], _LOOK_SECONDS)[0]:
-            idle += _LOOK_SECONDS
+        if not select.select([listener], [], [], _POLL_SECONDS)[0]:
+            idle += _POLL_SECONDS
             if not Path(f"/proc/{session}").exists():
                 return
             continue
@@ -202,7 +202,7 @@ def serve(argv: list[str]) -> None:
                 request, descriptors = messages.receive(connection)
                 is_other = request["circumstances"] != argv[2]
                 if is_other or files.find_changed() is not None:
-                    listener.close()  # before the answer, after which another one takes the name
+                    listener.close()  # before the answer: after it another helper may take the name
                     messages.send(connection, {"stale": True})
                     return
                 if os.fork() == 0:
@@ -214,7 +214,7 @@ def serve(argv: list[str]) -> None:
 
 
 def _guard(connection: socket.socket, request: dict[str, Any], descriptors: list[int]) -> NoReturn:
-    """Fork the program, wait for its end and tell; end it when nobody waits for that."""
+    """Fork the program, wait for its end and report it; end it when the client is gone."""
     from determined.platform.warm import newborn
 
     try:
@@ -233,7 +233,7 @@ def _guard(connection: socket.socket, request: dict[str, Any], descriptors: list
             _be_program(program, request, descriptors)
         messages.send(connection, {"pid": pid})
         for descriptor in (0, 1, 2, *descriptors):
-            os.close(descriptor)  # who reads a pipe of the program must see its end
+            os.close(descriptor)  # a reader of the program's pipe must see its end
         process = os.pidfd_open(pid)
         sources: list[Any] = [process, connection]
         if process not in select.select(sources, [], [])[0]:

@@ -71,7 +71,7 @@ def read_counters(path: pathlib.Path) -> dict[str, int] | None:
 
 
 def _check_flat(content: bytes) -> None:
-    """Refuse tuples and the like: nested often enough, a key of them takes for ever to hash."""
+    """Refuse tuples and the like: nested deeply enough, such a key takes forever to hash."""
     for opcode, _, _ in pickletools.genops(content):
         if {"tuple", "list", "set", "frozenset"} & {kind.name for kind in opcode.stack_after}:
             raise pickle.UnpicklingError("it contains more than numbers by name")
@@ -185,7 +185,7 @@ def _refusal(file: pathlib.Path | io.BytesIO, error: Exception) -> str:
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # torch explains its own switches first and comes to the point last.
+    # torch explains its own options first, and the problem last.
     details = [line for line in lines if "WeightsUnpickler error:" in line]
     return (details or lines or [type(error).__name__])[0][:300]
 

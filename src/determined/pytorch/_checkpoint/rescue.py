@@ -76,7 +76,7 @@ class Rescue:
 
     def _save(self, error: Exception) -> None:
         batches = self._state.batches_trained
-        if self._context.distributed.size > 1:  # which nobody may wait for, nor make wait
+        if self._context.distributed.size > 1:  # a collective could wait forever
             if not isinstance(error, DistributedError) and self.safe_at != batches:
                 logger.warning(
                     f"Not saved: {counted(batches - self.safe_at, 'batch')} since the last "
@@ -111,7 +111,7 @@ class Rescue:
         return all(bool(torch.isfinite(weight).all()) for weight in weights)
 
     def _go_back(self) -> str | None:
-        """Return to the end of the last finished batch; return what stands in the way, if any."""
+        """Return to the end of the last finished batch; return what prevents it, if anything."""
         moment = self.moment
         random_states, lost = moment.random_states()
         set_rng_state(random_states)

@@ -33,7 +33,7 @@ from determined.storage._durable import checkpoint_errors
 
 logger = logging.getLogger("determined.pytorch")
 
-# A callback that fills in one of these must see the files before training goes on.
+# A callback that overrides one of these must see the files before training continues.
 _HOOKS_ON_FILES = ("on_checkpoint_end", "on_checkpoint_write_end", "on_checkpoint_upload_end")
 
 

@@ -156,7 +156,7 @@ def write_side_files(
     run: RunRecord,
     load_data: Mapping[str, Any],
 ) -> None:
-    """Write the small files beside the tensors."""
+    """Write the small files next to the tensors."""
     (path / COUNTERS).write_bytes(pickle.dumps(dataclasses.asdict(state)))
     (path / LOAD_DATA).write_text(_to_json(load_data))
     (path / RUN).write_text(

@@ -89,7 +89,7 @@ def check_evaluates(trial: PyTorchTrial, neither: bool = False) -> None:
 
 
 def warn_of_no_validation(context: PyTorchTrialContext, plan: FitPlan) -> None:
-    """Say what of `fit` comes to nothing, since there is nothing to validate on."""
+    """Warn which arguments of `fit` have no effect without validation data."""
     if context.distributed.rank != 0:
         return
     never = FitPlan(plan.max_length)

@@ -289,7 +289,7 @@ def _loss_of_worker(error: Exception, loader: Any) -> str | None:
     has_workers = bool(getattr(loader, "num_workers", 0))
     is_broken = isinstance(error, (EOFError, ConnectionError, FileNotFoundError, RuntimeError))
     if has_workers and is_broken and _is_raised_in(error, _HANDING_OVER):
-        # Not its text: who reads "connection reset" would look for another rank.
+        # Without its text: "connection reset" would make users look for another rank.
         return f"it died while handing over a batch ({type(error).__name__})."
     return None
 

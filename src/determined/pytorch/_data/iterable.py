@@ -150,7 +150,7 @@ class Stream(IterableDataset[Shipped]):
         if past_target < 0 and past_target % _PROGRESS == 0 and self._turn == 0:
             logger.info("%d batches to go.", -past_target)
         try:
-            # Collated under the same generators: the next batch sets them anew for all copies.
+            # Collated with the same generators: the next batch seeds them again for all copies.
             with self._seeded(number):
                 samples = self._read(iterator, number)
                 if samples is _END or not is_mine:

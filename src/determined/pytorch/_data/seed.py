@@ -144,7 +144,7 @@ def forked_rng(seed: int) -> Iterator[None]:
 def apart_from_training(seed: int) -> Iterator[None]:
     """Run the block under generators seeded with `seed`, those of this rank's device included.
 
-    Training's own go on behind it as if the block had not been there.
+    Training's own continue after it as if the block had not run.
     """
     outer = rng_state()
     seed_cpu(seed)

@@ -123,7 +123,7 @@ class TimeProfile:
         return call
 
     def timed_in_background(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Return `function` with its time added up where it runs beside training."""
+        """Return `function` with its time added up when it runs in the background."""
 
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             if threading.get_ident() == self._thread:  # a save that training waits for

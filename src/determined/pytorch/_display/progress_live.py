@@ -1,4 +1,4 @@
-"""The live display, drawn with rich from a thread of its own."""
+"""The live display, drawn with rich from its own thread."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Redirection:
             ours.print_posted()
 
     def undo(self) -> None:
-        """Give the streams back. Whoever still holds one of ours goes on writing, to the real."""
+        """Restore the streams. Code that still holds one of ours writes to the real one."""
         for name, (stream, ours) in self._streams.items():
             if getattr(sys, name) is ours:
                 setattr(sys, name, stream)

@@ -92,7 +92,7 @@ class _Collected:
         self._dtype: torch.dtype | None = None
 
     def append(self, value: Any) -> None:
-        # The CPU never lags behind, so a number of its own can be read at once; no tensor stays.
+        # The CPU is never behind, so its numbers can be read at once; no tensor is kept.
         if type(value) is torch.Tensor and value.is_cpu and value.dim() == 0:
             dtype = value.dtype
             if dtype is not self._dtype:
@@ -232,7 +232,7 @@ def _mean_value(of_ranks: list[Any]) -> Any:
     known = [value for value in of_ranks if value is not None]
     try:
         return np.asarray(np.mean(np.stack(known), axis=0))[()] if known else None
-    except (TypeError, ValueError):  # strings, ragged arrays: the first rank's stands for all
+    except (TypeError, ValueError):  # strings, ragged arrays: use the first rank's value
         return known[0]
 
 

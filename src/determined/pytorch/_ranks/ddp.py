@@ -35,7 +35,7 @@ class _DDP(DistributedDataParallel):
         return self.module[index]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        # A validation may run on one rank alone, or for longer on some: nobody may wait.
+        # A validation may run on one rank only, or for longer on some: no rank may wait.
         if self._is_validating:
             return self.module(*args, **kwargs)
         self.__dict__["_is_called"] = True  # a Module's own way to set attributes is slow

@@ -198,7 +198,7 @@ def accumulated_gradients(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def restore_accumulated_gradients(model: nn.Module, gradients: Mapping[str, torch.Tensor]) -> None:
-    """Put back what `accumulated_gradients` returned; the window goes on adding to it."""
+    """Restore what `accumulated_gradients` returned; the window continues adding to it."""
     for name, parameter in _parts(model):
         if name in gradients:
             device = parameter.sharded_param.to_local().device

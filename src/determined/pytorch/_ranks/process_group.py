@@ -91,7 +91,7 @@ def _start_group(stack: contextlib.ExitStack, ranks: DistributedContext) -> None
     attempt = ranks.broadcast(secrets.token_hex(8))
     folder = os.environ.get("DET_LAUNCH_DIR")
     store: Store
-    if folder and ranks.cross_size == 1:  # nobody else can read it, whereas a port is open to all
+    if folder and ranks.cross_size == 1:  # private, whereas any user can connect to a port
         store = FileStore(str(Path(folder, f"meeting-{attempt}")), ranks.size)
         store.set_timeout(timeout)
     else:

@@ -93,7 +93,7 @@ def ending_together(
 
 
 def start_watchdog(stack: contextlib.ExitStack, core_context: Context) -> Watchdog:
-    """Have a report written when training hangs, beside the checkpoints; `stack` ends it."""
+    """Have a report written next to the checkpoints when training hangs; `stack` ends it."""
     distributed = core_context.distributed
     base = core_context.checkpoint.storage_base or core_context.train._tensorboard_root()
     now = datetime.datetime.now().strftime("%Y-%m-%dT%H-%M-%S")

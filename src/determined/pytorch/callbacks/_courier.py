@@ -81,7 +81,7 @@ class Courier(Generic[T]):
     def _run(self) -> None:
         try:
             self._receiver.open()
-        except BaseException as e:  # in a thread of its own, nobody else would take it
+        except BaseException as e:  # in its own thread, nothing else would catch it
             self._cut_off(f"it could not be opened: {_text(e)}")
             return
         failures = 0

@@ -140,7 +140,7 @@ class _Run:
     # Working.
 
     def go(self) -> bool:
-        """Process what is left; return whether that came to the end."""
+        """Process what is left; return whether all was processed."""
         batches = self._batches()
         for batch_idx in range(self._start.steps_completed, self._iterations):
             self._process(next(batches, _NOTHING), batch_idx)

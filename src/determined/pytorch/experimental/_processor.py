@@ -120,7 +120,7 @@ class TorchBatchProcessor(metaclass=abc.ABCMeta):
 
 
 def _keep_files(storage: StorageManager, folder: pathlib.Path, name: str) -> None:
-    """Add the files of a folder to `name` in the storage, beside the checkpoints."""
+    """Add the files of a folder to `name` in the storage, next to the checkpoints."""
     base = storage.base_path
     if base is None:
         storage.put(folder, name)  # objects appear atomically

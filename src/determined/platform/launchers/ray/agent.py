@@ -1,8 +1,8 @@
-"""On a node: starts keepers there and hands out what their runs write.
+"""On a node: starts keepers there and returns what their runs write.
 
-One per node and home, as an actor that the cluster starts again if it dies. Keepers do not depend
-on it: it disowns them, so that no end of this process ends them, and finds them by their folders.
-They end with the node's raylet, which the cluster is told of: from then on a run may be elsewhere.
+One per node and home, as an actor that Ray restarts if it dies. Keepers do not depend on it: it
+disowns them, so they survive the end of this process, and it finds them by their folders. They
+end with the node's raylet: from then on the node counts as dead, and its runs may be elsewhere.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from determined.platform.slots import count_cores, free_ports, port_variables
 from determined.platform.snapshot import Snapshot, working_copy
 
 FOLDER_VARIABLE = "DET_NODE_DIR"
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _PROBE_SECONDS = 120.0
 _KEPT_SECONDS = 7 * 86400.0
 _LEAST_FREE_BYTES = 1 << 20
 
 
 class NodeFacts(NamedTuple):
-    """What an agent says of its node."""
+    """What an agent reports about its node."""
 
     version: str
     host: str
@@ -57,7 +57,7 @@ class NodeFacts(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What has become of a run's part: what is new of its files, and its end once it is known."""
+    """News of a run's part: what is new in its files, and how it ended once that is known."""
 
     news: News
     state: RunState
@@ -65,7 +65,7 @@ class Report(NamedTuple):
 
 
 class Agent:
-    """The local launcher of a node, at the other end of a call."""
+    """The local launcher of a node, called remotely."""
 
     def __init__(self, home: str, node: str) -> None:
         self._root = _make_root(home, node)
@@ -86,7 +86,7 @@ class Agent:
     # Before a start
 
     async def versions(self, interpreter: str) -> dict[str, str]:
-        """The packages that matter, as the interpreter of an experiment finds them here."""
+        """The versions of relevant packages, as the experiment's interpreter finds them here."""
         own = interpreter_on(interpreter, sys.executable)
         return expected_versions(await asyncio.to_thread(list_packages, own))
 
@@ -125,12 +125,12 @@ class Agent:
         stage = Path(tempfile.mkdtemp(dir=target.parent))
         try:
             extract_archive(io.BytesIO(archive), stage / "tree")
-            with contextlib.suppress(OSError):  # somebody was quicker
+            with contextlib.suppress(OSError):  # another call was faster
                 stage.rename(target)
         finally:
             shutil.rmtree(stage, ignore_errors=True)
 
-    # The launcher's verbs
+    # The launcher's methods
 
     async def start(self, order: Order) -> None:
         run = self._run(order.key)
@@ -152,11 +152,11 @@ class Agent:
     async def state(self, key: str) -> RunState:
         run = self._run(key)
         if not run.was_started:
-            return RunState.LOST  # whoever wanted to start it was lost on the way
+            return RunState.LOST  # the call that should start it was lost
         return (await self._launcher.states([run]))[0]
 
     async def read(self, key: str, have: Mapping[str, int], patience_seconds: float) -> Report:
-        """Say what is new of a run, as soon as something is."""
+        """Return what is new in a run, as soon as something is."""
         run = self._run(key)
         deadline = time.monotonic() + patience_seconds
         while True:
@@ -166,7 +166,7 @@ class Agent:
             if news.pieces or news.replaced or is_over or time.monotonic() >= deadline:
                 end = run.exit if is_over else None
                 return Report(news._replace(is_all=is_over), state, end)
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def tell(self, key: str, control: bytes) -> None:
         run = self._run(key)
@@ -182,14 +182,14 @@ class Agent:
         await self._launcher.kill(self._run(key))
 
     async def declare_dead(self, key: str, why: str) -> RunExit:
-        """Close a run; a start that is still on its way here finds that there was one."""
+        """Close a run; a start call that arrives later finds it started."""
         run = self._run(key)
         try:
             run.path.mkdir(mode=0o700, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 run.mark_started()
             return await self._launcher.declare_dead(run, why)
-        except OSError as error:  # no room for the record: the one at home will do
+        except OSError as error:  # no space for the record: the one in the home is enough
             words = f"{why} {self._root}: {error.strerror}."
             return RunExit(128 + signal.SIGKILL, LOST, words, ended_at=time.time())
 
@@ -205,7 +205,7 @@ class Agent:
         return RunFolder(self._root / "runs" / key)
 
     def _forget_old(self) -> None:
-        """Remove runs that nobody came for."""
+        """Remove runs that were never collected."""
         before = time.time() - _KEPT_SECONDS
         for path in (self._root / "runs").iterdir():
             if path.stat().st_mtime < before and not RunFolder(path).is_locked:
@@ -213,7 +213,7 @@ class Agent:
 
 
 def _make_root(home: str, node: str) -> Path:
-    """A folder of this node's disk, for its owner only."""
+    """A folder on this node's disk, for its owner only."""
     default = Path(tempfile.gettempdir()) / f"determined-{os.getuid()}"
     base = Path(os.environ.get(FOLDER_VARIABLE) or default)
     base.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""The cluster that runs of a home go to: which nodes live, and an agent on each of them.
+"""The cluster that runs the trials of a home: its live nodes, and an agent on each of them.
 
-Findings that this rests on (Ray 2.60; `docs/architecture.md` tells more):
+It relies on the following of Ray 2.60 (`docs/architecture.md` has more):
 - A detached actor and a detached placement group outlive the driver and are found by name.
 - An actor that is bound to a node and may restart is back a few seconds after its process is
   killed; calls raise ActorUnavailableError until then, other errors once the node is dead.
@@ -49,12 +49,12 @@ except ImportError as missing:
 
 logger = logging.getLogger("determined.supervisor")
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 _RETRY_SECONDS = 0.3
 _DESCRIBE_SECONDS = 60.0
 _MEET_AGAIN_SECONDS = 30.0
 _RESERVE_SECONDS = 20
-_MOST_CALLS = 100_000  # at once, of an agent: one waits for news of each run
+_MOST_CALLS = 100_000  # concurrent calls of an agent: one per run waits for news
 _LABEL = "ray.io/node-id"
 _POOL_LABEL = "pool"
 
@@ -64,7 +64,7 @@ class NodeGone(DeterminedError):
 
 
 async def open_cluster(home: Home, settings: ClusterSettings) -> Cluster:
-    """Connect and find the nodes; a cluster that does not answer is waited for."""
+    """Connect and find the nodes; if the cluster does not answer, keep trying."""
     table = load_nodes(home.cluster) or NodeTable(settings.address)
     cluster = Cluster(home, settings, replace(table, address=settings.address))
     await cluster.open()
@@ -111,7 +111,7 @@ class Cluster:
                     ray.kill(agent)
 
     async def open(self) -> None:
-        """Connect and meet the nodes; if there is no way to the cluster, note why."""
+        """Connect and find the nodes; if the cluster cannot be reached, record why."""
         try:
             await self._connection.open()
         except DeterminedError as error:
@@ -127,14 +127,14 @@ class Cluster:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
             try:
                 await (self.refresh() if self._is_open.is_set() else self.open())
-            except Exception:  # the head may be away for a while: what is known stays
+            except Exception:  # the head may be away for a while: keep what is known
                 logger.exception("the cluster's state cannot be read")
 
     async def refresh(self) -> None:
-        """Look which nodes live, and meet those that are new."""
+        """Find the live nodes, and start agents on new ones."""
         async with self._refreshing:
             nodes = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
             living = {node["NodeID"]: node for node in nodes}
@@ -156,7 +156,7 @@ class Cluster:
             await self._show(self._table.updated(found))
 
     async def _show(self, table: NodeTable) -> None:
-        """Schedule on what is known now, and let doors see it."""
+        """Schedule on the nodes known now, and publish them for clients."""
         shown = load_nodes(self._home.cluster)
         if shown is None or replace(shown, seen=table.seen) != table:
             self._table = table
@@ -212,13 +212,13 @@ class Cluster:
         return [node for node, known in facts if isinstance(known, NodeFacts) and known.full]
 
     async def _look_again(self, node: str) -> None:
-        """Ask a node how it is; one that does not answer is as before."""
+        """Ask a node for its facts; if it does not answer, keep the old ones."""
         if agent := self._agents.get(node):
             with contextlib.suppress(RayError, asyncio.TimeoutError):
                 self._facts[node] = await asyncio.wait_for(_ask(agent), _DESCRIBE_SECONDS)
 
     async def require_room(self, node: str) -> None:
-        """Leave a node out while its disk is full; RunNotPlaced if it is."""
+        """Exclude a node while its disk is full; RunNotPlaced if it is."""
         try:
             self._facts[node] = await self.call(node, "describe")
         except NodeGone as error:
@@ -228,7 +228,7 @@ class Cluster:
             raise RunNotPlaced(f"The disk of node {node} has no room left.")
 
     async def _meet(self, node: str) -> None:
-        """Find the agent of a node, or start one, and let it introduce itself."""
+        """Find the agent of a node, or start one, and ask for its facts."""
         try:
             agent, facts = await asyncio.wait_for(self._introduce(node), _DESCRIBE_SECONDS)
         except Exception as error:
@@ -243,7 +243,7 @@ class Cluster:
     async def _introduce(self, node: str) -> tuple[Any, NodeFacts]:
         agent = self._find_agent(node)
         facts = await _ask(agent)
-        if facts.version != __version__:  # the package may have been brought up to date since
+        if facts.version != __version__:  # the package may have been updated since
             ray.kill(agent, no_restart=False)
             await asyncio.sleep(_RETRY_SECONDS)
             facts = await _patiently(agent)
@@ -266,7 +266,7 @@ class Cluster:
         )
 
     async def call(self, node: str, verb: str, *arguments: Any) -> Any:
-        """Call an agent, again if it was away; NodeGone once its node is. Verbs may be repeated."""
+        """Call an agent; retry while it restarts; NodeGone once its node is. Repeating is safe."""
         await self._is_open.wait()
         return await self._call(node, verb, *arguments)
 
@@ -279,7 +279,7 @@ class Cluster:
             except (RayActorError, ActorUnschedulableError):
                 await asyncio.sleep(_RETRY_SECONDS)
                 await self.refresh()
-                if node in self._agents:  # somebody ended it, and not the node
+                if node in self._agents:  # the agent was ended, but not the node
                     self._agents[node] = self._find_agent(node)
         raise NodeGone(f"Node {node} has left the cluster.")
 
@@ -290,7 +290,7 @@ class Cluster:
         return f"determined-{self._table.home}-"
 
     async def reserve(self, key: str, bundles: Mapping[str, Mapping[str, float]]) -> None:
-        """Have the cluster set resources of nodes aside for a run; RunNotPlaced if it has none."""
+        """Have the cluster reserve resources of nodes for a run; RunNotPlaced if it has none."""
         await self.release(key)
         await asyncio.to_thread(self._reserve, key, bundles)
 
@@ -327,7 +327,7 @@ class Cluster:
         return found
 
     async def release(self, key: str) -> None:
-        """Give back what is set aside for a run."""
+        """Release what is reserved for a run."""
         with contextlib.suppress(ValueError):
             ray.util.remove_placement_group(await asyncio.to_thread(self._group, key))
 
@@ -336,7 +336,7 @@ class Cluster:
         return group
 
     async def release_unused(self) -> None:
-        """Give back what was set aside for runs that no node knows: their starter died before."""
+        """Release what is reserved for runs that no node knows: their supervisor died."""
         known = {key for node in self._agents for key in await self._call(node, "keys")}
         for group in (await asyncio.to_thread(ray.util.placement_group_table)).values():
             key = group["name"].removeprefix(self._prefix)

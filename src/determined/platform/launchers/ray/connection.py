@@ -1,7 +1,7 @@
-"""The way to the cluster: this process becomes its driver, or says why it cannot.
+"""The connection to the cluster: this process becomes its driver, or reports why it cannot.
 
-Ray itself tries for minutes to reach an address at which nobody listens, and cannot be
-interrupted: so look first whether somebody does, and do not wait for the rest.
+Ray tries for minutes to reach an address that nothing listens on, and cannot be interrupted. So
+check first that something listens, and connect in the background.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _NOT_LET_IN = (
 
 
 class Connection:
-    """At most one attempt at a time: whoever gave up waiting for it finds it again."""
+    """At most one attempt at a time: a caller that gave up waiting can wait for it again."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
         self._attempt: Future[None] | None = None
 
     async def open(self) -> None:
-        """Become a driver of the cluster; DeterminedError if that takes too long or cannot be."""
+        """Become a driver of the cluster; DeterminedError if that fails or takes too long."""
         if self._attempt is None:
             self._attempt = _in_background(self._connect)
         attempt = self._attempt
@@ -72,7 +72,7 @@ class Connection:
 
 
 def _find_listener(address: str) -> None:
-    """Raise OSError if nobody listens at an address."""
+    """Raise OSError if nothing listens at an address."""
     host, _, port = address.removeprefix(_CLIENT).rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), _LISTENS_SECONDS).close()
 

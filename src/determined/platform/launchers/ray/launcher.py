@@ -1,8 +1,8 @@
 """The launcher: it calls agents on the nodes, and copies what runs write home in pieces.
 
-At home a run has the same folder as on this machine, so that everybody else reads it as ever. How
-far it has come stands in its files alone: whoever takes over goes on from there. The last thing
-that comes home is `exit.json`.
+In the home a run has the same folder as a local one, so all other code reads it as usual. The
+files themselves show how much was copied: the next supervisor continues from there. `exit.json` is
+written last.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OTHERS_GRACE_SECONDS = 10.0
 
 
 class RayLauncher:
-    """Runs of a cluster; those that were started on this machine before are served, too."""
+    """Runs of a cluster; also serves those that were started on this machine before."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -80,11 +80,11 @@ class RayLauncher:
             try:
                 await self._cluster.call(part.node, "start", order)
             except RunStartedBefore:
-                continue  # by this call, whose answer was lost: nobody else may
+                continue  # by this call, whose response was lost: no other process may
             except NodeGone:
-                return  # lost, as everybody will see
+                return  # its state will be LOST
         if run.control.exists():
-            await self.tell(run)  # what it was told meanwhile found no folder there
+            await self.tell(run)  # requests of the meantime found no folder there
 
     async def states(self, runs: Iterable[RunFolder]) -> list[RunState]:
         return list(await asyncio.gather(*(self._state(run) for run in runs)))
@@ -138,7 +138,7 @@ class RayLauncher:
     async def _follow(
         self, run: RunFolder, placement: Placement, index: int, log: MergedLog | None
     ) -> RunExit | None:
-        """Bring home all that a part writes; return its end, None if it is lost."""
+        """Copy home all that a part writes; return how it ended, None if it is lost."""
         while True:
             try:
                 report = await self._read(run, placement, index, _PATIENCE_SECONDS)
@@ -155,7 +155,7 @@ class RayLauncher:
         placement: Placement,
         tasks: list[asyncio.Task[RunExit | None]],
     ) -> list[RunExit | None]:
-        """Wait for all parts; when one has failed or is lost, the others have little time left."""
+        """Wait for all parts; when one has failed or is lost, end the others after a while."""
         waiting: set[asyncio.Task[RunExit | None]] = set(tasks)
         measures: list[tuple[float, str]] = []
         while waiting:
@@ -214,13 +214,13 @@ class RayLauncher:
         return await self._finish(run, placement, ends, self._merged_log(run, placement))
 
     async def close(self) -> None:
-        """Leave the cluster; runs go on."""
+        """Leave the cluster; runs continue."""
         await self._cluster.close()
 
     # What a start needs
 
     async def _check(self, run: RunFolder, placement: Placement) -> list[str]:
-        """Refuse nodes that cannot do the run, each asked once; return how others differ."""
+        """Refuse nodes that cannot run it, asking each once; return differences to note."""
         storage = dict(placement.storage)
         notes = []
         for part in placement.parts:
@@ -253,7 +253,7 @@ class RayLauncher:
     async def _orders(
         self, run: RunFolder, placement: Placement, notes: Sequence[str]
     ) -> list[Any]:
-        """What each node is to start; its code is there by then. Notes are for the log."""
+        """What each node is to start, after copying the code there. Notes are for the log."""
         ports = await self._cluster.call(placement.parts[0].node, "ports")
         orders = []
         for index, part in enumerate(placement.parts):
@@ -272,10 +272,12 @@ class RayLauncher:
             return
         if placement.code not in self._archives:
             archive = await asyncio.to_thread(_archive, placement)
-            self._archives = {placement.code: ray.put(archive)}  # the last one is wanted again
+            self._archives = {
+                placement.code: ray.put(archive)
+            }  # only the last one: it will be needed again
         await self._cluster.call(node, "add_code", placement.code, self._archives[placement.code])
 
-    # What comes home
+    # Copying home
 
     async def _read(
         self, run: RunFolder, placement: Placement, index: int, patience: float
@@ -289,7 +291,7 @@ class RayLauncher:
         return report
 
     def _merged_log(self, run: RunFolder, placement: Placement) -> MergedLog | None:
-        """The log of a run of several nodes; one for all who wait for the run."""
+        """The log of a run on several nodes; one object for all callers that wait for the run."""
         count = len(placement.parts)
         if count > 1 and run.path not in self._logs:
             parts = [_home_of(run, placement, index) / "log" for index in range(count)]
@@ -299,7 +301,7 @@ class RayLauncher:
     async def _finish(
         self, run: RunFolder, placement: Placement, ends: list[RunExit], log: MergedLog | None
     ) -> RunExit:
-        """Give back what the run had, then say how it ended: after that nobody looks again."""
+        """Release the run's resources, then record how it ended: it is not checked again."""
         if run.exit is not None:
             return run.exit
         if log is not None:
@@ -313,7 +315,7 @@ class RayLauncher:
         return end
 
     async def _to_all(self, run: RunFolder, placement: Placement, verb: str, *args: Any) -> None:
-        """Call the agents of all nodes of a run that are left."""
+        """Call the agents of all nodes of a run that are still there."""
 
         async def one(node: str) -> None:
             try:
@@ -342,7 +344,7 @@ _WORST_FIRST: Iterable[RunState] = (
 
 
 def together(ends: list[RunExit], log: Path) -> RunExit:
-    """How a run of several nodes ended: lost if a part is, else as the part that failed first."""
+    """How a run on several nodes ended: lost if a part is, else like the part that failed first."""
     if len(ends) == 1:
         return ends[0]
     ranked = sorted(
@@ -369,7 +371,7 @@ def together(ends: list[RunExit], log: Path) -> RunExit:
 
 
 def compare(where: str, versions: Mapping[str, str], expects: Mapping[str, str]) -> list[str]:
-    """Refuse another version of this library; others are named, for results may differ."""
+    """Refuse another version of this library; note those of other packages: results may differ."""
     notes = []
     for name, expected in expects.items():
         found = versions.get(name, "no version")
@@ -395,7 +397,7 @@ def _archive(placement: Placement) -> bytes:
 
 
 def _home_of(run: RunFolder, placement: Placement, index: int) -> Path:
-    """Where the files of a part come home to: of several, each has its own place."""
+    """The folder in the home that a part is copied to; several parts have one each."""
     if len(placement.parts) == 1:
         return run.path
     folder = run.path / "nodes" / str(index)

@@ -1,11 +1,11 @@
-"""One log of the logs of several nodes, line by line as they come.
+"""Merge the logs of several nodes into one, line by line as they arrive.
 
     log           the lines of all parts
-    log.times     when they came home
+    log.times     when they arrived
     log.merged    a record for each piece: of which part, how many bytes
 
-A piece is added to the log first, its record second: after a crash what has no record is cut off
-and added again, so no line is lost or doubled.
+A piece is added to the log first, its record second: after a crash, what has no record is cut off
+and added again, so no line is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MergedLog:
                 self._stamper.stamp(piece, 0)
 
     def merge(self, *, is_last: bool = False) -> None:
-        """Add the lines that have come; with `is_last`, also those without an end."""
+        """Add the lines that have arrived; with `is_last`, also one without a newline."""
         for number, path in enumerate(self._parts):
             while piece := self._next(number, path, is_last):
                 self._add(number, piece)

@@ -1,7 +1,7 @@
 """The files of a run: read in pieces on its node, put together at home.
 
-What only grows is sent from where it ended last, so a piece that comes twice changes nothing and
-none is missing. Small files that are replaced as a whole are sent when their content is another.
+Files that only grow are sent from where the copy ends, so a piece that arrives twice changes
+nothing and none is missing. Small files that are replaced as a whole are sent when they change.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class News(NamedTuple):
 
 
 def known(folder: Path, journals: Path, tensorboard: Path | None) -> dict[str, int]:
-    """What has come so far, where `apply` puts it: sizes, and a check sum of what is replaced."""
+    """What `apply` has stored so far: sizes, and checksums of files that are replaced."""
     found = {
         name: path.stat().st_size
         for name, path in [*_growing(folder, tensorboard), *_growing(journals, None)]
@@ -50,9 +50,9 @@ def known(folder: Path, journals: Path, tensorboard: Path | None) -> dict[str, i
 
 
 def read_news(folder: Path, have: Mapping[str, int], most_bytes: int = _MOST_BYTES) -> News:
-    """Read what somebody with `have` lacks, up to a limit. `is_all` if the limit was not met."""
+    """Read what is missing in `have`, up to a limit. `is_all` if the limit was not reached."""
     pieces, left = [], most_bytes
-    # Stamps of a log come after its lines, and must not run ahead of them at home.
+    # Time stamps follow the lines of a log, and must not be ahead of them in the copy.
     for name, path in sorted(_growing(folder, folder / TENSORBOARD), key=lambda p: p[0] != "log"):
         offset = have.get(name, 0)
         if left and path.stat().st_size > offset:
@@ -71,9 +71,9 @@ def read_news(folder: Path, have: Mapping[str, int], most_bytes: int = _MOST_BYT
 
 
 def apply(news: News, folder: Path, journals: Path, tensorboard: Path | None) -> None:
-    """Add what has come to the files of `folder`; journals and event files have their own places.
+    """Add what has arrived to the files of `folder`; journals and event files go elsewhere.
 
-    Must not be interrupted by another one for the same run.
+    Must not run concurrently for the same run.
     """
     for piece in news.pieces:
         if piece.name.startswith(f"{TENSORBOARD}/"):
@@ -98,7 +98,7 @@ def _is_of_part(name: str) -> bool:
 def _append(path: Path, piece: Piece) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "ab") as file:
-        skipped = file.tell() - piece.offset  # it came before
+        skipped = file.tell() - piece.offset  # already here
         if 0 <= skipped < len(piece.content):
             file.write(piece.content[skipped:])
 

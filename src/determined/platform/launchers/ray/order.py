@@ -36,7 +36,7 @@ def order_for(
     devices: Sequence[str],
     notes: Sequence[str] = (),
 ) -> Order:
-    """What the node of part `index` is to start; `devices` are the GPUs that it has there.
+    """What the node of part `index` is to start; `devices` are its GPUs there.
 
     The log begins with `notes`.
     """
@@ -62,7 +62,7 @@ def order_for(
 
 
 def settled(order: Order, run: RunFolder, node_interpreter: str) -> Order:
-    """The order with the paths of the node that it has reached."""
+    """The order with the paths of the node that received it."""
     environment = dict(order.environment)
     environment |= {
         name: str(getattr(run, attribute))
@@ -71,7 +71,7 @@ def settled(order: Order, run: RunFolder, node_interpreter: str) -> Order:
     }
     if TENSORBOARD_VARIABLE in environment:
         environment[TENSORBOARD_VARIABLE] = str(run.path / TENSORBOARD)
-    environment.pop(_OF_HOME, None)  # there is none here, and nobody may make one
+    environment.pop(_OF_HOME, None)  # there is none here, and none may be created
     mine = interpreter_on(order.interpreter, node_interpreter)
     argv = tuple(mine if word == order.interpreter else word for word in order.spec.argv)
     if mine != order.interpreter and "PATH" in environment:

@@ -1,7 +1,7 @@
-"""`python -m ...storage_probe`: say whether checkpoints can be saved from here.
+"""`python -m ...storage_probe`: report whether checkpoints can be saved from here.
 
-The section `checkpoint_storage` comes on standard input, what is wrong goes to standard output. Run
-with the environment of the trial, which has the credentials.
+The section `checkpoint_storage` is read from standard input, a problem is printed to standard
+output. Run with the environment of the trial, which has the credentials.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDERS = ("shared_fs", "directory")
 
 
 def problem_with_folder(section: dict[str, Any], marker: str) -> str:
-    """What keeps a node from the folder that the supervisor has left a file in; "" if nothing."""
+    """Why a node cannot use the folder that the supervisor left a file in; "" if it can."""
     base = build(section).base_path
     assert base is not None
     if not (base / marker).exists():
@@ -36,7 +36,7 @@ def problem_with_folder(section: dict[str, Any], marker: str) -> str:
 
 
 def leave_marker(section: dict[str, Any], name: str) -> Path | None:
-    """Put a file into a folder of checkpoints, for nodes to look for; None for object stores."""
+    """Put a file into the checkpoint folder for nodes to find; None for object stores."""
     if section.get("type") not in FOLDERS:
         return None
     base = build(section).base_path

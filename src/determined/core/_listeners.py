@@ -26,13 +26,15 @@ Add = Callable[[int, Connection], None]
 
 
 @dataclass(frozen=True)
-class Door:
-    listener: socket.socket
+class Listener:
+    """A listening socket, and the key that members must know."""
+
+    sock: socket.socket
     key: bytes
 
 
 class Patience:
-    """How long to wait for other ranks, and when to say so."""
+    """How long to wait for other ranks, and when to log that we wait."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self.timeout_seconds = timeout_seconds
@@ -45,7 +47,7 @@ class Patience:
         return time.monotonic() >= self._deadline
 
     def remind(self, text: str) -> None:
-        """Log what is waited for, now and then."""
+        """Log what is waited for, at intervals."""
         if time.monotonic() >= self._remind_at:
             logger.warning("%s", text)
             self._remind_at = time.monotonic() + _REMIND_SECONDS
@@ -61,7 +63,7 @@ def listen(host: str, ports: Sequence[int]) -> socket.socket:
         ) from None
     family, ip = address[0], str(address[4][0])
     anywhere = "::" if family == socket.AF_INET6 else ""
-    # Our own name may stand for loopback in /etc/hosts, and an address for a gateway before us.
+    # /etc/hosts may map our own name to loopback, and an address may be a gateway's.
     choices = [anywhere] if is_loopback(ip) and not is_loopback(host) else [ip, anywhere]
     for choice in choices:
         for port in ports:
@@ -87,16 +89,16 @@ def listen(host: str, ports: Sequence[int]) -> socket.socket:
 
 
 def admit(
-    doors: Sequence[Door],
+    listeners: Sequence[Listener],
     add: Add,
     missing: Callable[[], list[int]],
     patience: Patience,
     advice: str,
     give_up: Callable[[], None] = lambda: None,
 ) -> None:
-    """Accept members until none is missing. Strangers are rejected, and delay nobody.
+    """Accept members until none is missing. Strangers are rejected without delaying anyone.
 
-    `give_up` is called now and then while nobody has connected, and may raise.
+    `give_up` is called repeatedly while nobody has connected, and may raise.
     """
     refused: list[RefusedError] = []
 
@@ -115,8 +117,8 @@ def admit(
 
     everybody = missing()
     with selectors.DefaultSelector() as selector:
-        for door in doors:
-            selector.register(door.listener, selectors.EVENT_READ, door.key)
+        for listener in listeners:
+            selector.register(listener.sock, selectors.EVENT_READ, listener.key)
         while absent := missing():
             if refused:
                 raise DistributedError(
@@ -133,7 +135,7 @@ def admit(
                 )
             patience.remind(f"rank 0 is still waiting for rank {names}. {advice}")
             for ready, _ in selector.select(timeout=0.05):
-                with contextlib.suppress(OSError):  # it did not wait
+                with contextlib.suppress(OSError):  # it has disconnected already
                     sock, _ = ready.fileobj.accept()  # type: ignore[union-attr]  # a socket
                     threading.Thread(target=greet, args=(sock, ready.data), daemon=True).start()
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from determined.dashboard import door as doors
+from determined.dashboard import access as access_module
 from determined.dashboard import impatience
+from determined.dashboard.access import CSRF_HEADER, Access
 from determined.dashboard.app import endpoints
-from determined.dashboard.door import CSRF_HEADER, Door
-from determined.dashboard.serve import address, bind, is_loopback, make_door
+from determined.dashboard.serve import address, bind, is_loopback, make_access
 from determined.dashboard.token import FILE_NAME, derive, load_token
 from determined.errors import DeterminedError
 from determined.platform.home import Home
@@ -58,11 +58,11 @@ def test_the_token_gives_a_cookie_and_leaves_the_address(shown: Served) -> None:
     shown.stranger.cookies.clear()
 
 
-def test_a_ticket_opens_the_door_once(shown: Served) -> None:
-    ticket = shown.door.draw_ticket()
-    assert shown.stranger.get("/", params={"token": ticket}).status_code == 303
+def test_a_one_time_token_works_once(shown: Served) -> None:
+    token = shown.access.make_one_time_token()
+    assert shown.stranger.get("/", params={"token": token}).status_code == 303
     shown.stranger.cookies.clear()
-    assert shown.stranger.get("/", params={"token": ticket}).status_code == 401
+    assert shown.stranger.get("/", params={"token": token}).status_code == 401
 
 
 def test_a_link_from_another_site_leads_on_by_a_page(shown: Served) -> None:
@@ -140,7 +140,7 @@ def test_only_names_of_this_machine_are_answered(shown: Served, host: str, is_kn
 
 
 def test_a_request_without_a_host_is_refused(shown: Served) -> None:
-    cookie = f"Cookie: {shown.door.cookie_name}={shown.door.cookie}"
+    cookie = f"Cookie: {shown.access.cookie_name}={shown.access.cookie}"
     answer = shown.raw(f"GET /api/session HTTP/1.0\r\n{cookie}\r\n\r\n".encode())
     assert b" 403 " in answer.split(b"\r\n")[0]
 
@@ -184,10 +184,10 @@ def test_a_foreign_page_cannot_read_the_api(shown: Served) -> None:
 
 def test_the_proof_for_verbs_gives_neither_cookie_nor_token_away(shown: Served) -> None:
     session = shown.json("/api/session")
-    assert session["csrf"] == shown.door.csrf
+    assert session["csrf"] == shown.access.csrf
     assert TOKEN not in json.dumps(session)
-    assert shown.door.cookie not in json.dumps(session)
-    assert len({TOKEN, shown.door.cookie, shown.door.csrf}) == 3
+    assert shown.access.cookie not in json.dumps(session)
+    assert len({TOKEN, shown.access.cookie, shown.access.csrf}) == 3
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,11 @@ def test_every_answer_carries_the_policy(shown: Served, path: str) -> None:
         "/static/" + "a/" * 3000 + "x.js",
         "/../../../etc/passwd",
         "/%c0%ae%c0%ae/",
-        "/api/../static/../../door.py",
+        "/api/../static/../../access.py",
     ],
 )
 def test_no_path_leads_out(shown: Served, path: str) -> None:
-    cookie = f"{shown.door.cookie_name}={shown.door.cookie}"
+    cookie = f"{shown.access.cookie_name}={shown.access.cookie}"
     head = (
         f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
     )
@@ -260,7 +260,7 @@ def test_links_in_code_and_checkpoints_are_not_followed(shown: Served, tmp_path:
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "TRACE", "BREW", "CONNECT", "get"])
 def test_other_methods_are_refused(shown: Served, method: str) -> None:
-    cookie = f"{shown.door.cookie_name}={shown.door.cookie}"
+    cookie = f"{shown.access.cookie_name}={shown.access.cookie}"
     head = f"{method} /api/session HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n"
     answer = shown.raw(f"{head}Connection: close\r\n\r\n".encode())
     assert re.match(rb"HTTP/1.1 4\d\d ", answer), answer[:100]
@@ -279,7 +279,7 @@ def test_large_requests_are_refused(shown: Served) -> None:
     just_too_long = shown.client.get(f"/api/experiments?search={'a' * 15_000}")
     assert just_too_long.status_code in (400, 414, 422)
     body = shown.client.patch(
-        "/api/experiments/1", content=b"x" * (doors.LARGEST_BODY + 1), headers=shown.verbs
+        "/api/experiments/1", content=b"x" * (access_module.LARGEST_BODY + 1), headers=shown.verbs
     )
     assert body.status_code == 413
     headers = shown.client.get("/api/session", headers={"X-Large": "a" * 100_000})
@@ -378,18 +378,18 @@ def test_a_slow_head_is_given_up(shown: Served, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_slow_body_is_given_up(shown: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "BODY_SECONDS", 0.2)
-    cookie = f"{shown.door.cookie_name}={shown.door.cookie}"
+    monkeypatch.setattr(access_module, "BODY_SECONDS", 0.2)
+    cookie = f"{shown.access.cookie_name}={shown.access.cookie}"
     head = (
         f"PATCH /api/experiments/1 HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n"
-        f"{CSRF_HEADER}: {shown.door.csrf}\r\nContent-Length: 100\r\nConnection: close\r\n\r\n"
+        f"{CSRF_HEADER}: {shown.access.csrf}\r\nContent-Length: 100\r\nConnection: close\r\n\r\n"
     )
     assert b" 408 " in shown.raw(head.encode() + b"{", seconds=30).split(b"\r\n")[0]
 
 
 def test_a_client_that_does_not_read_holds_nobody_up(shown: Served) -> None:
 
-    cookie = f"{shown.door.cookie_name}={shown.door.cookie}"
+    cookie = f"{shown.access.cookie_name}={shown.access.cookie}"
     lazy = []
     for _ in range(20):
         connection = socket.create_connection(("127.0.0.1", shown.port), timeout=30)
@@ -429,20 +429,20 @@ def test_a_damaged_token_is_drawn_anew(tmp_path: Path, content: str) -> None:
 
 
 def test_homes_have_cookies_of_their_own(tmp_path: Path) -> None:
-    doors = [make_door(Home(tmp_path / name), "127.0.0.1") for name in "ab"]
-    assert doors[0].cookie_name != doors[1].cookie_name
-    assert doors[0].cookie != doors[1].cookie
+    accesses = [make_access(Home(tmp_path / name), "127.0.0.1") for name in "ab"]
+    assert accesses[0].cookie_name != accesses[1].cookie_name
+    assert accesses[0].cookie != accesses[1].cookie
 
 
 def test_derived_secrets_differ_by_purpose() -> None:
     assert derive("a", "cookie") != derive("a", "verbs")
     assert derive("a", "cookie") != derive("b", "cookie")
-    assert "token" not in repr(Door("a-secret-token-of-a-home")).replace("Door(", "")
+    assert "token" not in repr(Access("a-secret-token-of-a-home"))
 
 
 def test_other_hosts_know_the_names_of_this_machine(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    assert make_door(home, "0.0.0.0").names > make_door(home, "127.0.0.1").names
+    assert make_access(home, "0.0.0.0").names > make_access(home, "127.0.0.1").names
     assert not is_loopback("0.0.0.0")
     assert is_loopback("127.0.0.2")
     assert address("0.0.0.0", 80, "t") == "http://127.0.0.1:80/?token=t"

@@ -84,7 +84,7 @@ _HEADERS = {
 
 
 @dataclass(frozen=True)
-class Door:
+class Access:
     """Decides which requests are let in.
 
     Attributes:
@@ -96,13 +96,13 @@ class Door:
     token: str = field(repr=False)
     names: frozenset[str] = frozenset({"localhost"})
     label: str = ""
-    _tickets: set[str] = field(default_factory=set, repr=False)
+    _one_time_tokens: set[str] = field(default_factory=set, repr=False)
 
-    def draw_ticket(self) -> str:
+    def make_one_time_token(self) -> str:
         """A one-time token: other users can see the command line that started a browser."""
-        ticket = secrets.token_urlsafe(32)
-        self._tickets.add(ticket)
-        return ticket
+        token = secrets.token_urlsafe(32)
+        self._one_time_tokens.add(token)
+        return token
 
     @property
     def cookie_name(self) -> str:
@@ -140,9 +140,9 @@ class Door:
         return found is not None and is_same(found.value, self.cookie)
 
     def knows_token(self, token: str) -> bool:
-        """Whether a token is ours, or is an unused ticket."""
-        if token in self._tickets:
-            self._tickets.remove(token)
+        """Whether a token is ours, or is an unused one-time token."""
+        if token in self._one_time_tokens:
+            self._one_time_tokens.remove(token)
             return True
         return is_same(token, self.token)
 
@@ -239,9 +239,9 @@ def _stranger(path: str, head: str = _NO_TOKEN) -> Response:
 class Guard:
     """Wraps an application: every request is checked, every response gets its headers."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
-        self._door = door
+        self._access = access
         self._pace = Pace()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -253,11 +253,11 @@ class Guard:
             return
         headers = Headers(scope=scope)
         answer = None
-        if self._door.knows_host(headers.get("host")) and len(scope["query_string"]) <= (
+        if self._access.knows_host(headers.get("host")) and len(scope["query_string"]) <= (
             LONGEST_QUERY
         ):
-            answer = self._door.welcome(scope, headers)
-        answer = answer or self._door.refusal(scope, headers) or _too_large(headers)
+            answer = self._access.welcome(scope, headers)
+        answer = answer or self._access.refusal(scope, headers) or _too_large(headers)
         if answer is not None:
             if answer.status_code >= 400:
                 await asyncio.sleep(self._pace.next_delay())
