@@ -24,7 +24,7 @@ def test_the_digest_is_that_of_the_file(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:  # small blocks, so that many meetings are tried
         patch.setattr(_durable, "_BLOCK_BYTES", 1024)
-        patch.setattr(_durable, "_LARGE_BYTES", 2048)
+        patch.setattr(_durable, "_LARGE_BYTES", 512)
         patch.setattr(_durable, "_WRITE_BYTES", 256)
         _write_and_compare(tmp_path_factory.mktemp("digest") / "file", sizes)
 

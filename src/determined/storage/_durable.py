@@ -9,13 +9,14 @@ import io
 import mmap
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
-from determined._sync import sync
+from determined._sync import begin_writeback, sync
 from determined.errors import CheckpointError
 from determined.storage._crash_points import reach
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES = 4 << 20
+_MOST_BLOCKS = 8
 _LARGE_BYTES = 1 << 20
 _PARALLEL_FILES = 8
 
@@ -104,10 +106,14 @@ class _Block:
     def is_full(self) -> bool:
         return self.filled == _BLOCK_BYTES
 
+    @property
+    def is_free(self) -> bool:
+        return self.hashed is None or self.hashed.done()
+
     def fill(self, data: memoryview) -> int:
-        """Copy as much of `data` as fits, and return how much that was."""
+        """Take as much of `data` as fits, and say how much that was."""
         count = min(len(data), _BLOCK_BYTES - self.filled)
-        self._memory[self.filled : self.filled + count] = data[:count]
+        _copy(self._memory[self.filled : self.filled + count], data[:count])
         self.filled += count
         return count
 
@@ -118,12 +124,21 @@ class _Block:
         self.hashed, self.filled = None, 0
 
 
+def _copy(target: memoryview, source: memoryview) -> None:
+    """Copy bytes; many of them without keeping other threads from running."""
+    if len(source) < _LARGE_BYTES:
+        target[:] = source
+        return
+    import numpy as np  # whoever has large pieces has loaded it anyway
+
+    np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
+
+
 class HashingFile(io.BufferedIOBase, BinaryIO):
     """A new file to write into; knows its size and SHA-256 once it is closed, and is then on disk.
 
-    A helper thread hashes while this one writes, so hashing costs no extra time. Small pieces go
-    through two blocks in turn; a large one is hashed and written in place, because copying it
-    would keep other threads from running. Leaving a `with` block by an exception closes the file
+    A helper thread hashes while this one writes, and the disk begins to write at once, so that
+    neither costs much time of its own. Leaving a `with` block by an exception closes the file
     without waiting for the disk.
     """
 
@@ -131,7 +146,8 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         self._path = Path(path)
         self._hash = hashlib.sha256()
         self._size = 0
-        self._block, self._next_block = _Block(), _Block()
+        self._block = _Block()
+        self._others: deque[_Block] = deque()  # in the order in which they are hashed
         self._hasher: ThreadPoolExecutor | None = None
         self._digest: FileDigest | None = None
         self._failure: CheckpointError | None = None
@@ -169,37 +185,33 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         view = memoryview(data)
         if view.nbytes:  # an empty view cannot be cast
             view = view.cast("B")
-        if view.nbytes >= _LARGE_BYTES:
-            self.flush()
-            self._write_and_hash(view)
-            return view.nbytes
         done = 0
         while done < view.nbytes:
             done += self._block.fill(view[done:])
             if self._block.is_full:
-                self.flush()
+                self._write_block(view.nbytes - done)
         return done
 
     def flush(self) -> None:
-        """Write and hash what the current block holds, and continue with the other one."""
+        """Write and hash what the current block holds."""
+        if self._block.filled:
+            self._write_block()
+
+    def _write_block(self, more: int = 0) -> None:
+        """Write and hash the current block, and continue with another one; `more` is to come."""
         block = self._block
-        if not block.filled:
-            return
         if self._hasher is None and not block.is_full:
             self._hash.update(block.content)
         else:
             block.hashed = self._begin_hash(block.content)
-        self._write_all(block.content)
-        self._block, self._next_block = self._next_block, block
+        begin = self._size
+        self._write_all(block.content, more)
+        if block.is_full:
+            begin_writeback(self._descriptor, begin, block.filled)
+        self._others.append(block)
+        is_new = not self._others[0].is_free and len(self._others) < _MOST_BLOCKS
+        self._block = _Block() if is_new else self._others.popleft()
         self._block.clear()
-
-    def _write_and_hash(self, content: memoryview) -> None:
-        hashed = self._begin_hash(content)
-        try:
-            self._write_all(content)
-        finally:  # the memory is the caller's again
-            if hashed is not None:
-                hashed.result()
 
     def _begin_hash(self, content: memoryview) -> Future[None] | None:
         """Hash in the helper thread, after everything submitted before."""
@@ -212,11 +224,11 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
             self._hash.update(content)
             return None
 
-    def _write_all(self, content: memoryview) -> None:
+    def _write_all(self, content: memoryview, more: int) -> None:
         done = 0
         try:
             while done < len(content):
-                with checkpoint_errors("write to", self._path, len(content) - done):
+                with checkpoint_errors("write to", self._path, len(content) - done + more):
                     # Larger pieces make Linux look for larger pages, which can take longer than
                     # all the rest.
                     written = os.write(self._descriptor, content[done : done + _WRITE_BYTES])
