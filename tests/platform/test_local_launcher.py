@@ -146,6 +146,31 @@ def test_a_killed_keeper_on_a_full_disk_is_declared_dead(tmp_path: Path) -> None
         assert not (run.path / "room").exists()
 
 
+_DELETES_ITS_FOLDER = "import os, shutil, time\nshutil.rmtree(os.environ['DET_RUN_DIR'])\n"
+
+
+def test_a_run_that_deletes_its_folder_at_once_is_waited_for(tmp_path: Path) -> None:
+    launcher = LocalLauncher()
+    run = make_run(tmp_path / "run", script=_DELETES_ITS_FOLDER + "time.sleep(1)")
+    start(launcher, run)
+    eventually(lambda: not run.alive.exists())
+    end = wait(launcher, run)
+    assert end is not None
+    assert end.exit_code == 0
+    assert not processes.with_variable("DET_RUN_DIR", str(run.path))
+
+
+def test_a_run_without_a_folder_can_be_killed(tmp_path: Path) -> None:
+    launcher = LocalLauncher()
+    run = make_run(tmp_path / "run", script=_DELETES_ITS_FOLDER + "time.sleep(600)")
+    start(launcher, run)
+    eventually(lambda: not run.alive.exists())
+    end = asyncio.run(launcher.kill(run))
+    assert end is not None
+    assert end.exit_code != 0
+    assert not processes.with_variable("DET_RUN_DIR", str(run.path))
+
+
 def test_a_rank_ends_itself_when_its_keeper_is_gone(tmp_path: Path) -> None:
     """One that the keeper's death does not reach: it ignores SIGTERM, in a session of its own."""
     launcher = LocalLauncher()

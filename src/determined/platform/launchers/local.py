@@ -26,6 +26,7 @@ _KEEPERS_LOCK = 3  # the descriptor of the lock in the keeper
 _NOT_A_KEEPERS = ("DET_ALLOCATION_ID", RUN_VARIABLE)  # it is not part of a run itself
 _POLL_SECONDS = 0.2
 _MOMENT_SECONDS = 0.5
+_KEEPERS_END_SECONDS = 2.0
 _UNRESPONSIVE_AFTER_SECONDS = 30.0
 _ORPHAN_GRACE_SECONDS = 10.0
 _MOST_ERRORS_BYTES = 1 << 20
@@ -90,6 +91,8 @@ class LocalLauncher:
                 await _readable(descriptor)
             finally:
                 os.close(descriptor)
+        if not run.alive.exists():
+            await _wait_without_folder(run)
         self._reap(run)
         return run.exit
 
@@ -104,6 +107,8 @@ class LocalLauncher:
 
     async def kill(self, run: RunFolder) -> RunExit | None:
         await self._reach_keeper(run, signal.SIGQUIT)
+        if not run.alive.exists():
+            await asyncio.to_thread(_end_orphans, run)
         try:
             return await asyncio.wait_for(self.wait(run), self._unresponsive_after)
         except asyncio.TimeoutError:
@@ -242,6 +247,16 @@ def _open_process(identity: processes.Identity) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+async def _wait_without_folder(run: RunFolder) -> None:
+    """Wait for the end of a run that deleted its folder: its keeper records it in a new one."""
+    folder = str(run.path.absolute())
+    deadline = time.monotonic() + _KEEPERS_END_SECONDS
+    while run.exit is None and time.monotonic() < deadline:
+        await asyncio.sleep(_POLL_SECONDS)
+        if await asyncio.to_thread(processes.with_variable, RUN_VARIABLE, folder):
+            deadline = time.monotonic() + _KEEPERS_END_SECONDS
 
 
 async def _readable(descriptor: int) -> None:
