@@ -30,7 +30,8 @@ with pytorch.init(seed=1, hparams={{"global_batch_size": 8}}, {arguments}) as co
     trainer.fit(max_length=pytorch.Batch(3), checkpoint_policy="none")
     word = "distributed" if type(trial.model).__name__ == "_DDP" else "alone"
     # In one piece each: launchers run Python unbuffered, and the lines of two ranks would mix.
-    print(f"rank {{context.distributed.rank}} {{word}} {{trial.digests[-1]}}\\n", end="", flush=True)
+    rank = context.distributed.rank
+    print(f"rank {{rank}} {{word}} {{trial.digests[-1]}}\\n", end="", flush=True)
     print(f"saved {{trainer.latest_checkpoint}}\\n", end="", flush=True)
 print(f"group {{dist.is_initialized()}}\\n", end="", flush=True)
 """
