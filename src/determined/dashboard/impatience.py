@@ -16,12 +16,15 @@ class ImpatientProtocol(H11Protocol):
     """HTTP over one connection."""
 
     _hurry: asyncio.TimerHandle | None = None
+    _is_malformed = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_malformed:  # read all the same: unread data would cut the answer off
+            return
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:  # the headers of a request are still incomplete
             self._wait()
@@ -30,7 +33,7 @@ class ImpatientProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP, but not at once: no browser sends it, and floods do."""
-        self.flow.pause_reading()
+        self._is_malformed = True
         self.loop.call_later(MALFORMED_SECONDS, self._reject, msg)
 
     def _reject(self, msg: str) -> None:
