@@ -94,7 +94,7 @@ def test_nodes_without_the_same_package_are_named_and_not_used(
         waiting = lab.create("pass", resources={"resource_pool": "older"})
         assert lab.wait(lab.create("pass")).state == "COMPLETED"
         listed = json.loads(run_det("slot", "list", "--json").stdout)
-        assert [line.partition("is left out: ")[2] for line in sorted(listed["left_out"])] == [
+        assert [line.partition("is not used: ")[2] for line in sorted(listed["left_out"])] == [
             f"it has determined-pytorch 0.0.1, the supervisor {__version__}: install the same "
             "version there.",
             "its Python has no determined-pytorch: install the same version there.",
