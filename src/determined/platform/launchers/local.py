@@ -14,10 +14,10 @@ from pathlib import Path
 from determined._plain_file import open_plain
 from determined.errors import DeterminedError
 from determined.platform import processes
-from determined.platform.keeper import _last_words
+from determined.platform.launchers.ends import lost
 from determined.platform.launchers.protocol import RunStartedBefore, RunState, RunStillLive
 from determined.platform.placement import load_placement
-from determined.platform.run_folder import LOST, RUN_VARIABLE, RunExit, RunFolder
+from determined.platform.run_folder import RUN_VARIABLE, RunExit, RunFolder
 from determined.platform.warm.helpers import HelperLost, Helpers, Offer
 from determined.platform.warm.program import Cold
 
@@ -278,16 +278,9 @@ def _end_orphans(run: RunFolder) -> int:
 
 
 def _lost(run: RunFolder, why: str) -> RunExit:
+    """With what its keeper wrote before it was gone."""
     with contextlib.suppress(OSError):
         with open_plain(run.keeper_errors) as file:
             words = file.read(_MOST_ERRORS_BYTES).decode(errors="replace").strip()
         why = f"{why} Its keeper wrote: {words[-2000:]}" if words else why
-    text = _last_words.read_end(run.log)
-    return RunExit(
-        exit_code=128 + signal.SIGKILL,
-        reason=LOST,
-        message=why,
-        ended_at=time.time(),
-        last_lines=_last_words.last_lines(text),
-        matches=run.matches,
-    )
+    return lost(run, why)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import signal
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ import ray
 
 from determined.errors import DeterminedError
 from determined.platform.code_archive import write_archive
-from determined.platform.keeper import _last_words
+from determined.platform.launchers.ends import lost, together
 from determined.platform.launchers.local import LocalLauncher
 from determined.platform.launchers.protocol import (
     RunNotPlaced,
@@ -33,7 +32,7 @@ from determined.platform.launchers.ray.cluster import Cluster, NodeGone
 from determined.platform.launchers.ray.merged_log import MergedLog
 from determined.platform.launchers.ray.order import TENSORBOARD_VARIABLE, order_for
 from determined.platform.placement import Placement, load_placement
-from determined.platform.run_folder import LOST, RunExit, RunFolder
+from determined.platform.run_folder import RunExit, RunFolder
 from determined.platform.snapshot import load_snapshot
 
 logger = logging.getLogger("determined.supervisor")
@@ -206,7 +205,7 @@ class RayLauncher:
             try:
                 ends.append(await self._cluster.call(part.node, "declare_dead", key, why))
             except NodeGone:
-                ends.append(_lost(run, f"{why} Its node {part.host} has left the cluster."))
+                ends.append(lost(run, f"{why} Its node {part.host} has left the cluster."))
         try:
             await self.collect(run)
         except NodeGone:
@@ -343,33 +342,6 @@ _WORST_FIRST: Iterable[RunState] = (
 )
 
 
-def together(ends: list[RunExit], log: Path) -> RunExit:
-    """How a run on several nodes ended: lost if a part is, else like the part that failed first."""
-    if len(ends) == 1:
-        return ends[0]
-    ranked = sorted(
-        ends,
-        key=lambda end: (
-            not end.is_infrastructure_fault,
-            not end.exit_code,
-            end.stopped_by is not None,
-            end.ended_at or 0.0,
-        ),
-    )
-    first = ranked[0]
-    if first.exit_code:
-        text = _last_words.read_end(log)
-        first = first._replace(
-            traceback=_last_words.find_traceback(text), last_lines=_last_words.last_lines(text)
-        )
-    return first._replace(
-        started_at=min((end.started_at for end in ends if end.started_at), default=None),
-        ended_at=max((end.ended_at for end in ends if end.ended_at), default=None),
-        matches=tuple(dict.fromkeys(match for end in ends for match in end.matches)),
-        leftover_processes=sum(end.leftover_processes for end in ends),
-    )
-
-
 def compare(where: str, versions: Mapping[str, str], expects: Mapping[str, str]) -> list[str]:
     """Refuse another version of this library; note those of other packages: results may differ."""
     notes = []
@@ -408,14 +380,3 @@ def _home_of(run: RunFolder, placement: Placement, index: int) -> Path:
 def _tensorboard(run: RunFolder) -> Path | None:
     named = run.environment.get(TENSORBOARD_VARIABLE)
     return None if named is None else Path(named)
-
-
-def _lost(run: RunFolder, why: str) -> RunExit:
-    return RunExit(
-        exit_code=128 + signal.SIGKILL,
-        reason=LOST,
-        message=why,
-        ended_at=time.time(),
-        last_lines=_last_words.last_lines(_last_words.read_end(run.log)),
-        matches=run.matches,
-    )
