@@ -45,6 +45,7 @@ def _simple_reduce_metrics(
         return np.max(metrics)
     if reducer == Reducer.MIN:
         return np.min(metrics)
+    # Not a gap: the type that the original raises for what is no Reducer.
     raise NotImplementedError(f"No such reducer: {reducer!r}.")
 
 
