@@ -159,6 +159,15 @@ def test_what_no_journal_wrote_is_corrupt(tmp_path: Path, foreign: bytes) -> Non
     assert reader.is_spoilt() is (len(foreign) >= 4)
 
 
+def test_zeros_instead_of_the_rest_of_the_head_are_torn(tmp_path: Path) -> None:
+    data = write(tmp_path / "j", some_records(3))
+    for cut in range(20):
+        (tmp_path / "zeros").write_bytes(data[:cut] + bytes(len(data) - cut))
+        reader = JournalReader(tmp_path / "zeros")
+        assert list(reader.records()) == []
+        assert reader.diagnose() is Damage.TORN, cut
+
+
 def test_zeros_at_the_end_are_a_torn_tail(tmp_path: Path) -> None:
     records = some_records(3)
     data = write(tmp_path / "j", records)

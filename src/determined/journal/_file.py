@@ -211,7 +211,7 @@ class JournalReader:
         if window.size < _FILE_HEAD.size:
             return False
         magic, version = _FILE_HEAD.unpack(window.bytes(0, _FILE_HEAD.size))
-        if magic != _MAGIC:
+        if magic != _MAGIC or version == 0:  # there is no format 0: the rest did not reach the disk
             return False
         if version != _VERSION:
             raise JournalError(
