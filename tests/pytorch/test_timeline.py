@@ -290,7 +290,8 @@ def test_models_are_put_into_train_and_eval_mode() -> None:
     class Trial(LineTrial):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
             modes.append(("train", self.model.training))
-            self.model.eval()  # undone at the next segment, not before
+            if batch_idx == 1:
+                self.model.eval()  # what user code sets is kept, whatever is reported
             return super().train_batch(batch, epoch_idx, batch_idx)
 
         def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
@@ -300,7 +301,7 @@ def test_models_are_put_into_train_and_eval_mode() -> None:
     train(Trial, max_length=Batch(3), reporting_period=Batch(2))
     assert modes == [
         ("train", True),
-        ("train", False),
         ("train", True),
+        ("train", False),
         *[("eval", False)] * 3,
     ]

@@ -22,6 +22,7 @@ from determined.pytorch._metrics.batch_metrics import (
     _prepare_metrics_reducers,
     _reduce_metrics,
 )
+from determined.pytorch._modes import in_evaluation
 from determined.pytorch._ranks.ddp import validating
 from determined.pytorch._ranks.fsdp import is_sharded, reshard
 from determined.pytorch._ranks.lockstep import in_step, kept_as_they_are
@@ -75,9 +76,7 @@ class Evaluation:
         """Validate between the hooks for it, with the models in evaluation mode."""
         context = self._context
         context.reset_reducers()
-        for model in context.models:
-            model.eval()
-        with torch.no_grad(), validating(context.models):
+        with in_evaluation(context.models), torch.no_grad(), validating(context.models):
             self._hooks.call("on_validation_start")
             metrics = self._measure(stop_asked)
             if self._hooks.of("on_validation_end"):

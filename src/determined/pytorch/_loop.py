@@ -28,6 +28,7 @@ from determined.pytorch._evaluate import (
     uses_evaluate_batch,
 )
 from determined.pytorch._metrics.batch_metrics import BatchMetrics, average_over_ranks, averages
+from determined.pytorch._modes import begin_training, end_training
 from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._opening import open_run
 from determined.pytorch._plan import FitPlan
@@ -74,6 +75,7 @@ class TrainLoop:
         checkpoints = self._checkpoints
         ending = ending_together(self._context.distributed, checkpoints.is_writing)
         with contextlib.ExitStack() as stack, ending:
+            begin_training(self._context.models)  # before a checkpoint restores its modes
             self._open(stack)
             run = self._run
             if self._plan.sanity_validation:
@@ -109,8 +111,6 @@ class TrainLoop:
         batch_end = hooks.of("on_training_batch_end")
         moment = self._checkpoints.rescue.moment
         self._reporter.begin_segment()
-        for model in context.models:
-            model.train()
         context.reset_reducers()
         self._metrics = BatchMetrics()
         moment.begin_segment()
@@ -315,6 +315,7 @@ class TrainLoop:
         }
 
     def _open(self, stack: contextlib.ExitStack) -> None:
+        stack.callback(end_training, self._context.models)
         self._run = open_run(stack, self._fit, self._reporter, self._checkpoints)
         if self._profile is not None:
             stack.callback(self._profile.stop)
