@@ -17,6 +17,7 @@ from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.optimizers import optimizer_name
 from determined.pytorch._checkpoint.resume import SavedRun, find_saved_run
 from determined.pytorch._checkpoint.state import RunRecord
+from determined.pytorch._checks.steps_by_hand import HandSteps
 from determined.pytorch._checks.trial import check_evaluates, warn_of_no_validation
 from determined.pytorch._checks.updates import UpdateCheck, warn_of_windows
 from determined.pytorch._context.context import PyTorchTrialContext
@@ -88,6 +89,7 @@ def open_run(
         set_rng_state(place.rng_state)
     updates = UpdateCheck(context, state.batches_trained)
     stack.callback(updates.close)
+    stack.callback(HandSteps(context, fit.trial).close)
     run = Run(
         plan=plan,
         state=state,
