@@ -37,7 +37,8 @@ def test_a_named_home_is_made_but_not_the_folder_it_lies_in(
     [
         ("", {}),
         ("# nothing", {}),
-        ("tracking: off", {"tracking": False}),
+        ("tracking: false", {"tracking": False}),
+        ("tracking: off", {"tracking": "off"}),
         ("a: {b: 1}", {"a": {"b": 1}}),
     ],
 )

@@ -28,15 +28,12 @@ def make_home(home: Path) -> None:
 def home_settings(home: Path) -> dict[str, Any]:
     """What `platform.yaml` of a home says; {} if there is none, ValueError if it cannot be read."""
     try:
-        text = (home / SETTINGS_FILE).read_text(encoding="utf-8")
+        data = (home / SETTINGS_FILE).read_bytes()
     except FileNotFoundError:
         return {}
-    import yaml
+    from determined.config._yaml import read_value
 
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{home / SETTINGS_FILE} is not YAML: {error}") from error
+    content = read_value(data, str(home / SETTINGS_FILE))
     if content is None:
         return {}
     if not isinstance(content, dict):

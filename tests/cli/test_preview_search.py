@@ -66,3 +66,14 @@ def test_what_is_wrong_is_told_without_a_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in answer.stderr
     answer = run_det("experiment", "continue", "3", "--max-trials", "0", environment=home)
     assert answer.returncode == 2
+
+
+@pytest.mark.parametrize("command", [("preview-search",), ("experiment", "validate")])
+def test_values_as_bounds_of_a_log_range_are_told(command: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    entry = "lr: {type: log, minval: 0.0001, maxval: 0.1}"
+    path.write_text(f"entrypoint: python3 t.py\n{_RANDOM}hyperparameters: {{{entry}}}\n")
+    answer = run_det(*command, str(path))
+    assert answer.returncode == 0
+    assert "hyperparameters.lr: samples from 1 to 1.259" in answer.stderr
+    assert "write `minval: -4, maxval: -1`" in answer.stderr

@@ -57,6 +57,9 @@ def test_yaml_that_cannot_be_read_says_where(tmp_path: Path) -> None:
     file.write_text("a: [1, 2]")
     with file.open() as stream:
         assert util.safe_load_yaml_with_exceptions(stream) == {"a": [1, 2]}
+    text = "a: 1e-3\nb: yes\nc: 017\nd: 60_000\n"
+    expected = {"a": 1e-3, "b": "yes", "c": 17, "d": 60000}
+    assert util.safe_load_yaml_with_exceptions(text) == expected
     file.write_text("a: [1, 2")
     with file.open() as stream, pytest.raises(ValueError, match=r"config\.yaml is not YAML"):
         util.safe_load_yaml_with_exceptions(stream)

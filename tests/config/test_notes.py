@@ -8,6 +8,7 @@ import pytest
 
 from determined.config import Completion, load
 from determined.errors import ConfigurationError
+from tests.support.messages import documented
 
 _STORAGE = {"type": "directory", "container_path": "/c"}
 _SCRIPT = "entrypoint: python3 train.py\n"
@@ -180,7 +181,7 @@ def test_trial_class_in_a_block_of_text_is_one() -> None:
 
 @pytest.mark.parametrize(
     ("text", "meant"),
-    [("1_024", "1024"), ("yes", "true"), ("Off", "false"), ("-1_0.5", "-10.5")],
+    [("yes", "true"), ("Off", "false")],
 )
 def test_hyperparameter_that_older_yaml_reads_otherwise_is_told(text: str, meant: str) -> None:
     told, effective = loaded(_SCRIPT + _SINGLE + f"hyperparameters: {{a: [{text}, '{text}']}}")
@@ -189,6 +190,16 @@ def test_hyperparameter_that_older_yaml_reads_otherwise_is_told(text: str, meant
     assert note == (
         f"3:23: note: hyperparameters.a[0]: in YAML 1.2 this is text; write {meant}, or quote it"
     )
+
+
+def test_numbers_with_underscores_are_numbers_everywhere() -> None:
+    text = "searcher: {name: random, metric: loss, max_trials: 1_000}\nrecords_per_epoch: 60_000\n"
+    told, effective = loaded(_SCRIPT + text + "hyperparameters: {a: [60_000, 0b11, 1_0e-2]}")
+    assert effective["searcher"]["max_trials"] == 1000
+    assert effective["hyperparameters"]["a"] == [60000, 3, 0.1]
+    assert told == [
+        "3:1: note: records_per_epoch: no effect: an epoch is one pass over the data loader"
+    ]
 
 
 @pytest.mark.parametrize("launcher", ["horovod", "deepspeed", "tensorflow"])
@@ -207,3 +218,63 @@ def test_the_old_launcher_of_trial_classes_shows_the_new_one() -> None:
         "1:13: note: entrypoint: old form; trials train with torch.distributed; write "
         "determined.launch.torch_distributed"
     )
+
+
+def ranges(entry: str) -> list[str]:
+    text = "searcher: {name: random, metric: loss, max_trials: 9}\n"
+    return notes(_SCRIPT + text + f"hyperparameters: {{group: {{lr: {entry}}}}}")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ("minval: 0.0001, maxval: 0.1", "from 1 to 1.259|minval: -4, maxval: -1"),
+        ("minval: 1e-5, maxval: 1", "from 1 to 10|minval: -5, maxval: 0"),
+        ("minval: 0.001, maxval: 10.0", "from 1.002 to 1e+10|minval: -3, maxval: 1"),
+        ("minval: 16, maxval: 256", "from 1e+16 to 1e+256|minval: 1.20412, maxval: 2.40824"),
+        ("minval: 0.25, maxval: 64, base: 2", "from 1.189 to 1.845e+19|minval: -2, maxval: 6"),
+    ],
+)
+def test_values_as_bounds_of_a_log_range_are_told_with_the_exponents(
+    bounds: str, words: str
+) -> None:
+    (note,) = ranges(f"{{type: log, {bounds}}}")
+    assert note.startswith("3:27: note: hyperparameters.group.lr: samples ")
+    for part in words.split("|"):
+        assert part in note
+    if "0.0001" in bounds:
+        documented("a `log` hyperparameter has values as bounds", note.partition("note: ")[2])
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "{type: log, minval: -4, maxval: -1}",
+        "{type: log, minval: 0, maxval: 1}",
+        "{type: log, minval: 0.5, maxval: 1.5}",
+        "{type: log, minval: 0.5, maxval: 4}",
+        "{type: log, minval: 2, maxval: 10, base: 2}",
+        "{type: log, minval: 4, maxval: 10}",
+        "{type: double, minval: 0.0001, maxval: 0.1}",
+        "{type: const, val: 1}",
+    ],
+)
+def test_bounds_that_are_exponents_are_fine(entry: str) -> None:
+    assert ranges(entry) == []
+
+
+@pytest.mark.parametrize(
+    "metric", ["accuracy", "val_acc", "validation_f1", "valAccuracy", "top1", "AUC"]
+)
+def test_a_metric_that_should_grow_is_told_to_be_minimized(metric: str) -> None:
+    (note,) = notes(_SCRIPT + f"searcher: {{name: single, metric: {metric}}}")
+    assert note.startswith(f"2:26: note: searcher.metric: {metric} is minimized")
+    assert note.endswith("add `smaller_is_better: false`")
+    for given in ("true", "false"):
+        text = f"searcher: {{name: single, metric: {metric}, smaller_is_better: {given}}}"
+        assert notes(_SCRIPT + text) == []
+
+
+@pytest.mark.parametrize("metric", ["loss", "error", "f1_loss", "perplexity", "mapping", "accrued"])
+def test_a_metric_that_should_shrink_is_fine(metric: str) -> None:
+    assert notes(_SCRIPT + f"searcher: {{name: single, metric: {metric}}}") == []

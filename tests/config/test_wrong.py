@@ -10,6 +10,7 @@ import pytest
 from determined import config
 from determined.errors import ConfigurationError, InvalidConfigurationException
 from tests.config.wrong import AFTER_THE_SEARCHER, SEARCHERS, WHOLE_FILES
+from tests.support.messages import documented
 
 _ENTRYPOINT = "entrypoint: python3 train.py\n"
 _SEARCHER = "searcher: {name: single, metric: loss}\n"
@@ -142,3 +143,21 @@ def test_missing_file_and_folder_are_told(tmp_path: Path) -> None:
             config.load_file(path)
     with pytest.raises(ConfigurationError, match="cannot be read"):
         config.load_file("nul\0byte.yaml")
+
+
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [
+        ("float", "double"),
+        ("uniform", "double"),
+        ("loguniform", "log"),
+        ("choice", "categorical"),
+        ("randint", "int"),
+    ],
+)
+def test_types_of_other_libraries_are_told_with_ours(kind: str, instead: str) -> None:
+    entry = f"{{type: {kind}, minval: 0, maxval: 1}}"
+    (error,) = errors(_ENTRYPOINT + _SEARCHER + f"hyperparameters: {{lr: {entry}}}\n")
+    assert f"expected const, int, double, log or categorical, got '{kind}'" in error
+    assert f"(write `type: {instead}`" in error
+    documented(f"a hyperparameter of `type: {kind}`", error.partition(": ")[2])

@@ -48,8 +48,21 @@ def value(text: str) -> Any:
         ("on", "on"),
         ("Off", "Off"),
         ("y", "y"),
-        ("1_000", "1_000"),
-        ("0b11", "0b11"),
+        ("1_000", 1000),
+        ("60_000", 60000),
+        ("1_", 1),
+        ("-1_0.5", -10.5),
+        ("1_0e-2", 0.1),
+        ("1_0.2_5", 10.25),
+        ("0b11", 3),
+        ("-0b1_1", -3),
+        ("0x_ff", 255),
+        ("-0x1F", -31),
+        ("+0o1_7", 15),
+        ("0b12", "0b12"),
+        ("0b", "0b"),
+        ("_1", "_1"),
+        ("1e1_0", "1e1_0"),
         ("12:30:45", "12:30:45"),
         ("2024-01-31", "2024-01-31"),
         ("1e", "1e"),
@@ -143,3 +156,15 @@ def test_what_is_written_is_read_back(data: Any) -> None:
     document = _yaml.read(text, "c.yaml")
     assert document.problems == []
     assert document.value == {"data": data}
+
+
+@given(st.integers(), st.sampled_from([2, 8, 10, 16]), st.sampled_from(["", "_", "__"]))
+def test_every_form_of_an_integer_is_read(number: int, base: int, between: str) -> None:
+    prefix, form = {2: ("0b", "b"), 8: ("0o", "o"), 10: ("", "d"), 16: ("0x", "x")}[base]
+    sign = "-" if number < 0 else ""
+    assert value(sign + prefix + between.join(format(abs(number), form))) == number
+
+
+def test_other_files_have_keys_with_types() -> None:
+    text = "3: a\ntrue: b\n1.5: c\n'2': d\nx: {null: 1e-3}\n"
+    assert _yaml.read_value(text, "f") == {3: "a", True: "b", 1.5: "c", "2": "d", "x": {None: 1e-3}}

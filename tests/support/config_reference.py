@@ -41,8 +41,9 @@ resources:
 `det experiment validate CONFIG` checks a file and prints it with all defaults filled in. It reports all problems
 at once, each with its line. `det experiment schema` prints a [JSON Schema](experiment.schema.json) for editors.
 
-**Syntax.** YAML 1.2: `1e-4` is a number, `yes` and `on` are text. Duplicate keys, tags and multiple documents are
-rejected. Null means the default, as if the key were absent. Unknown keys are errors.
+**Syntax.** YAML 1.2: `1e-4` is a number, `yes` and `on` are text. Numbers may have underscores (`60_000`), integers may
+be binary, octal or hexadecimal (`0b11`, `0o17`, `0xff`). Duplicate keys, tags and multiple documents are rejected.
+Null means the default, as if the key were absent. Unknown keys are errors.
 
 **Precedence.** `--config key=value` overrides the file (`searcher.max_trials=5`; a value that starts with `[`, `{` or
 a quote is YAML, otherwise commas make a list). A template, the platform's `checkpoint_storage` and the defaults below

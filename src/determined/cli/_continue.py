@@ -62,13 +62,13 @@ def continue_command(
 
 
 def _read(config_file: str) -> dict[str, Any]:
-    import yaml
+    from determined.config._yaml import read_value
 
     with click.open_file(config_file, "rb") as file:
         try:
-            content = yaml.safe_load(file)
-        except yaml.YAMLError as error:
-            raise click.ClickException(f"{config_file} is not YAML: {error}") from None
+            content = read_value(file.read(), config_file)
+        except ValueError as error:
+            raise click.ClickException(str(error)) from None
     if not isinstance(content, dict):
         raise click.ClickException(f"{config_file}: expected a mapping of keys to values.")
     return content

@@ -35,6 +35,9 @@ def preview_search(config_file: str, overrides: tuple[str, ...], as_json: bool) 
         loaded = load(text, "standard input", overrides, completion)
     else:
         loaded = load_file(config_file, overrides, completion)
+    for note in loaded.notes:
+        if note.path[:1] in (("searcher",), ("hyperparameters",)):
+            click.echo(note.render(), err=True)
     searcher = loaded.effective["searcher"]
     seed = loaded.effective["reproducibility"]["experiment_seed"]
     length, unit = _length(searcher.get("max_length"), searcher.get("time_metric"))

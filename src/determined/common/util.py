@@ -28,14 +28,15 @@ def sizeof_fmt(val: int | float) -> str:
 
 
 def safe_load_yaml_with_exceptions(yaml_file: str | bytes | IO[Any]) -> Any:
-    """Read YAML that holds plain values only; ValueError says where it is not YAML."""
-    import yaml
+    """Read YAML that holds plain values only, as configurations are read.
 
-    try:
-        return yaml.safe_load(yaml_file)
-    except yaml.YAMLError as error:
-        where = getattr(yaml_file, "name", "the text")
-        raise ValueError(f"{where} is not YAML: {error}") from error
+    Raises:
+        ValueError: It is not YAML; says where.
+    """
+    from determined.config._yaml import read_value
+
+    data = yaml_file if isinstance(yaml_file, (str, bytes)) else yaml_file.read()
+    return read_value(data, str(getattr(yaml_file, "name", "the text")))
 
 
 def debug_mode() -> bool:

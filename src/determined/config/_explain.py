@@ -33,12 +33,26 @@ _UNKNOWN = "unknown key"
 _KNOWN_MISTAKES = {
     ("resources", "slots"): "must not be set; write `slots_per_trial`",
 }
+_DIRECTION = "write `smaller_is_better: false` to maximize the metric, `true` to minimize it"
 _STEPS = "a step was 100 batches; write `max_length: {batches: n}`"
 _OLD_NAMES: dict[Path, str] = {
     ("batches_per_step",): "it is now called scheduling_unit",
     ("searcher", "max_steps"): _STEPS,
     ("searcher", "target_trial_steps"): _STEPS,
     ("searcher", "step_budget"): "write `max_trials: n`",
+    ("searcher", "direction"): _DIRECTION,
+    ("searcher", "maximize"): _DIRECTION,
+    ("searcher", "minimize"): _DIRECTION,
+}
+_DOUBLE = "write `type: double` with minval and maxval"
+_INT = "write `type: int` with minval and maxval"
+_LOG = "write `type: log`; its minval and maxval are exponents of 10, such as -4 and -1"
+_CATEGORICAL = "write `type: categorical` with vals, a list"
+_TYPES_ELSEWHERE = {
+    **dict.fromkeys(("float", "uniform", "number", "real", "quniform"), _DOUBLE),
+    **dict.fromkeys(("integer", "randint", "int_uniform", "q_uniform_int"), _INT),
+    **dict.fromkeys(("loguniform", "log_uniform", "log_uniform_values", "logfloat"), _LOG),
+    **dict.fromkeys(("choice", "choices", "values", "bool", "boolean"), _CATEGORICAL),
 }
 _OLD_STORAGES = {"hdfs": "it was removed; mount it and use shared_fs"}
 
@@ -177,15 +191,17 @@ def _unknown_kind(path: Path, value: Any) -> Problem | None:
     hint = f"did you mean {near}?" if (near := nearest(str(given), known)) else None
     if path[0] == "checkpoint_storage":
         hint = _OLD_STORAGES.get(str(given), hint)
+    if path[0] == "hyperparameters":
+        hint = _TYPES_ELSEWHERE.get(str(given), hint)
     if path[0] == "hyperparameters" and hint is None:
         hint = "a group cannot have a hyperparameter called `type`"
     return Problem(f"expected {listed(known)}, got {shown(given)}", path=here, hint=hint)
 
 
 def _hint(kind: str, value: Any, error: ErrorDetails) -> str | None:
-    if kind in ("bool_type", "int_type", "float_type") and isinstance(value, str):
+    if kind == "bool_type" and isinstance(value, str):
         meant = in_older_yaml(value)
-        if meant is not None and isinstance(meant, bool) == (kind == "bool_type"):
+        if meant is not None:
             return f"in YAML 1.2 this is text; write {shown(meant)}"
     if kind == "bool_type" and value in ("true", "false"):
         return "it is text; remove the quotes"
@@ -196,6 +212,8 @@ def _hint(kind: str, value: Any, error: ErrorDetails) -> str | None:
         (name, content), *_ = value.items()
         if "environment_variables" in error["loc"] and not isinstance(content, (dict, list)):
             return f'write "{name}=..."'
+    if kind == "literal_error" and value in ("max", "min") and error["loc"][-1] == "mode":
+        return _DIRECTION
     if kind == "literal_error" and isinstance(value, str):
         known = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
         near = nearest(value, known)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +29,11 @@ _HARNESS_ONLY: dict[Path, str] = {
     ("optimizations", "average_aggregated_gradients"): "the divided loss to backward",
     ("optimizations", "gradient_compression"): "the model through a DDP communication hook",
 }
+_LARGER_IS_BETTER = re.compile(
+    "acc|accuracy|auc|auroc|auprc|m?ap|f1|fscore|precision|recall|sensitivity|specificity|m?iou|"
+    "dice|bleu|rouge|meteor|r2|kappa|mcc|top[15]|ndcg|mrr|psnr|ssim|reward|return"
+)
+_ENORMOUS = 1e15  # beyond what anybody samples on purpose
 _OTHER_LAUNCHERS = ("horovod", "deepspeed", "tensorflow")
 _RANGES = ("int", "double", "log", "categorical")
 _LENGTHS = ("min_validation_period", "min_checkpoint_period")
@@ -57,8 +64,49 @@ def notes(config: dict[str, Any]) -> Iterator[Problem]:
             yield _note(f"no effect: {reason}", path)
     yield from _launcher(config.get("entrypoint"))
     searcher = config.get("searcher")
-    if isinstance(searcher, dict) and searcher.get("name") == "single":
-        yield from _drawn(config.get("hyperparameters"), ("hyperparameters",))
+    if isinstance(searcher, dict):
+        yield from _direction(searcher)
+    is_single = isinstance(searcher, dict) and searcher.get("name") == "single"
+    for path, entry in _ranges(config.get("hyperparameters"), ("hyperparameters",)):
+        if is_single:
+            yield _note("`single` draws one value from this range", path)
+        if entry["type"] == "log":
+            yield from _exponents(entry, path)
+
+
+def _direction(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Point out a metric whose name says that more is better, where less is by default."""
+    metric = searcher.get("metric")
+    if not isinstance(metric, str) or searcher.get("smaller_is_better") is not None:
+        return
+    words = re.findall("[a-z]+[0-9]*", re.sub("([a-z])([A-Z])", r"\1_\2", metric).lower())
+    if any(map(_LARGER_IS_BETTER.fullmatch, words)) and not {"loss", "error"} & set(words):
+        text = f"{metric} is minimized, the default; to maximize it, add `smaller_is_better: false`"
+        yield _note(text, ("searcher", "metric"))
+
+
+def _exponents(entry: dict[str, Any], path: Path) -> Iterator[Problem]:
+    """Point out bounds that look like values: those of other libraries are, these are exponents."""
+    try:
+        low, high, base = (
+            float(entry["minval"]),
+            float(entry["maxval"]),
+            float(entry.get("base") or 10),
+        )
+        smallest, largest = base**low, base**high
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return  # an error, which is told as one
+    if not 0 < low < high < math.inf or base <= 1:
+        return
+    looks_like_fractions = high >= 10 * low and (low < 0.1 or high <= 1)
+    if looks_like_fractions or largest > _ENORMOUS:
+        exponents = [f"{math.log(x, base):.6g}" for x in (low, high)]
+        yield _note(
+            f"samples from {smallest:.4g} to {largest:.4g}, because minval and maxval are "
+            f"exponents of {base:g}; to sample from {low:g} to {high:g}, write `minval: "
+            f"{exponents[0]}, maxval: {exponents[1]}`",
+            path,
+        )
 
 
 def _launcher(entrypoint: Any) -> Iterator[Problem]:
@@ -92,13 +140,13 @@ def _is_set(config: Any, path: Path) -> bool:
     return bool(value)
 
 
-def _drawn(entry: Any, path: Path) -> Iterator[Problem]:
-    """Point out ranges under `single`: its only trial gets values sampled from them."""
+def _ranges(entry: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the hyperparameters that are sampled, also those in groups."""
     if not isinstance(entry, dict):
         return
     if len(path) > 1 and "type" in entry:
         if entry["type"] in _RANGES:
-            yield _note("`single` draws one value from this range", path)
+            yield path, entry
         return
     for name, value in entry.items():
-        yield from _drawn(value, (*path, name))
+        yield from _ranges(value, (*path, name))

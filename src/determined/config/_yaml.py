@@ -1,5 +1,8 @@
 """Read YAML 1.2 text as plain values, with the place of every key and value.
 
+Numbers may have underscores and integers may be binary, octal or hexadecimal, as in the reader of
+the original.
+
 It uses the parser's events rather than composed nodes: one pass, no recursion in C that deep
 nesting could overflow, and the size of an alias is counted before it is expanded.
 """
@@ -21,15 +24,17 @@ MAX_VALUES = 100_000
 _PREFIX = "tag:yaml.org,2002:"
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
-_INT = re.compile(r"[-+]?[0-9]+")
-_OCTAL = re.compile(r"0o[0-7]+")
-_HEX = re.compile(r"0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_INT = re.compile(r"[-+]?[0-9][0-9_]*")
+_OTHER_BASES = {
+    2: re.compile(r"[-+]?0b_*[01][01_]*"),
+    8: re.compile(r"[-+]?0o_*[0-7][0-7_]*"),
+    16: re.compile(r"[-+]?0x_*[0-9a-fA-F][0-9a-fA-F_]*"),
+}
+_FLOAT = re.compile(r"[-+]?(\.[0-9][0-9_]*|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?")
 _INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
 _NAN = re.compile(r"\.(nan|NaN|NAN)")
 _MERGE = "<<"
 _OLDER_BOOL = {"yes": True, "on": True, "y": True, "no": False, "off": False, "n": False}
-_OLDER_NUMBER = re.compile(r"[-+]?[0-9]+(_[0-9]+)+(\.[0-9]+)?")
 
 
 class Marks(NamedTuple):
@@ -53,33 +58,43 @@ def plain_scalar(text: str) -> Any:
         return None
     if _BOOL.fullmatch(text):
         return text[0] in "tT"
+    digits = text.replace("_", "")
     if _INT.fullmatch(text):
-        return int(text)
-    if _OCTAL.fullmatch(text):
-        return int(text[2:], 8)
-    if _HEX.fullmatch(text):
-        return int(text[2:], 16)
+        return int(digits)
+    for base, number in _OTHER_BASES.items():
+        if number.fullmatch(text):
+            return int(digits, base)
     if _FLOAT.fullmatch(text):
-        return float(text)
+        return float(digits)
     if _INFINITY.fullmatch(text):
         return float(text.replace(".", "").lower())
     return float("nan") if _NAN.fullmatch(text) else text
 
 
-def in_older_yaml(text: str) -> bool | int | float | None:
-    """Return what text meant under YAML 1.1, if it was a boolean or a number."""
-    if _OLDER_NUMBER.fullmatch(text):
-        number: int | float = plain_scalar(text.replace("_", ""))
-        return number
+def in_older_yaml(text: str) -> bool | None:
+    """Return what text meant under YAML 1.1, if it was a boolean."""
     return _OLDER_BOOL.get(text.lower())
 
 
-def read(data: bytes | str, source: str) -> Document:
+def read_value(data: bytes | str, source: str) -> Any:
+    """Read a document that is no configuration: keys have types, and ValueError says what is wrong.
+
+    Raises:
+        ValueError: It is not YAML, or not plain values only.
+    """
+    document = read(data, source, typed_keys=True)
+    for problem in document.problems:
+        if problem.severity == "error":
+            raise ValueError(f"{source} is not YAML of plain values: {problem}")
+    return document.value
+
+
+def read(data: bytes | str, source: str, *, typed_keys: bool = False) -> Document:
     """Read one YAML document; mistakes in it become problems, never exceptions."""
     text = _decode(data, source)
     if isinstance(text, Problem):
         return Document(None, {}, [text])
-    reader = _Reader(text, source)
+    reader = _Reader(text, source, typed_keys)
     try:
         value = reader.document()
     except _Refused as refused:
@@ -126,7 +141,8 @@ def _events(text: str) -> Iterator[Any]:
 class _Reader:
     """Builds the value of one document from its events."""
 
-    def __init__(self, text: str, source: str) -> None:
+    def __init__(self, text: str, source: str, typed_keys: bool) -> None:
+        self._typed_keys = typed_keys
         self.marks: dict[Path, Marks] = {}
         self.problems: list[Problem] = []
         self._text = text
@@ -267,7 +283,7 @@ class _Reader:
                 raise self._refused("a key must be a plain word", key_event, path)
             self._count(1, key_event, path)
             value_event = next(self._events)
-            key = key_event.value
+            key = self._key(key_event, path)
             if key == _MERGE and key_event.implicit[0]:
                 value = self._value(value_event, (*path, key), depth + 1)
                 merged.extend(self._merged(value, value_event, path))
@@ -278,6 +294,10 @@ class _Reader:
         for other in merged:
             own = {**{k: v for k, v in other.items() if k not in own}, **own}
         return own
+
+    def _key(self, event: Any, path: Path) -> Any:
+        """Return a key: as it is written, unless keys have types."""
+        return self._scalar(event, path) if self._typed_keys else event.value
 
     def _mark_key(
         self, own: dict[str, Any], key: str, key_event: Any, value_event: Any, path: Path

@@ -155,7 +155,7 @@ class Recorder:
     def _open(self) -> None:
         home = home_path()
         make_home(home)
-        if home_settings(home).get("tracking") in (False, "off"):
+        if home_settings(home).get("tracking") in (False, "off", "no"):
             raise ValueError(f"tracking is off in {home}/platform.yaml")
         item, writer = InboxItem.create(home)
         introduction = self._introduce(item)
