@@ -17,9 +17,10 @@ _LINES = (
     "_checkpoint_layout _collector _ignore_rules _parent_death _plain_file _printable _retention "
     "_source_files _sync _trial_code",
     "errors _info _version _log_format _user_code _trial_questions gpu "
-    "_distributed_backend _experiment_config _home _hparams _import_from_path _keeper_watch "
+    "_distributed_backend _experiment_config _hparams _import_from_path _keeper_watch "
     "_log_index _notebook",
-    "common.check common._logging common.api common.util config platform.search",
+    "common.check common._logging common.api config platform.search",
+    "_home common.util",
     "util",
     "storage tensorboard journal",
     "store",
