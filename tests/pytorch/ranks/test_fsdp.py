@@ -30,9 +30,9 @@ def assert_equal(one: Any, other: Any) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def assert_close(one: Any, other: Any) -> None:
+def assert_close(one: Any, other: Any, tolerance: float = 1e-6) -> None:
     """Sums over ranks, and over the batches of a window, may be taken in another order."""
-    torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+    torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
 
 
 # What two ranks do, once for all tests that look at it.
@@ -156,7 +156,7 @@ def test_four_ranks_continue_what_two_began(on_two: Seen, tmp_path: Path) -> Non
     restored, more, (whole, split), validations = results[0]
     assert_equal(restored, state)
     assert more["optimizer"]["state"][0]["step"] == 16
-    assert_close(split, whole)
+    assert_close(split, whole, 1e-5)  # more ranks, more orders
     assert [metrics["records"] for metrics in validations] == [10]  # two ranks had no batch
 
 

@@ -40,7 +40,7 @@ from determined.pytorch._checkpoint.shards import place_like, place_optimizer_st
 from determined.pytorch._context import apex
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import rng_state
-from determined.pytorch._ranks.ddp import inner_module, own_buffers
+from determined.pytorch._ranks.ddp import count_as_used, inner_module, own_buffers
 from determined.pytorch._ranks.fsdp import (
     accumulated_gradients,
     is_sharded,
@@ -318,6 +318,8 @@ def restore_gradients(
             if name in gradients:
                 gradient = place_like(gradients[name], parameter)
                 parameter.grad = gradient.to(parameter.device, copy=True)
+        if in_window:
+            count_as_used(model)
 
 
 def mean_gradients(ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

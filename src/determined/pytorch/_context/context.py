@@ -68,9 +68,12 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         )
         distributed = core_context.distributed
         WrappedParts.__init__(
-            self, distributed, _choose_device(device, num_gpus, distributed), managed_training
+            self,
+            distributed,
+            _choose_device(device, num_gpus, distributed),
+            managed_training,
+            aggregation_frequency,
         )
-        self._aggregation_frequency = aggregation_frequency
         self._debug_enabled = debug_enabled
         self._last_backward_batch_idx: int | None = None
         self._num_backwards = 0

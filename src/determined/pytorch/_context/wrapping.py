@@ -22,6 +22,7 @@ from determined.pytorch._ranks.ddp import (
     compress_gradients,
     describe_model,
     distribute,
+    refuse_static_windows,
 )
 from determined.pytorch._ranks.fsdp import ShardModules, shard
 from determined.pytorch._ranks.together import agree
@@ -34,11 +35,16 @@ class WrappedParts(_PyTorchReducerContext):
     """The `wrap_` methods of `PyTorchTrialContext`, and what they have wrapped."""
 
     def __init__(
-        self, distributed: DistributedContext, device: torch.device, managed_training: bool
+        self,
+        distributed: DistributedContext,
+        device: torch.device,
+        managed_training: bool,
+        aggregation_frequency: int,
     ) -> None:
         super().__init__(distributed.allgather)
         self.distributed = distributed
         self.device = device
+        self._aggregation_frequency = aggregation_frequency
         self._managed_training = managed_training
         self.experimental = PyTorchExperimentalContext(self)
         self.models: list[nn.Module] = []
@@ -95,6 +101,7 @@ class WrappedParts(_PyTorchReducerContext):
             self._split_parameters += [weakref.ref(p) for p in model.parameters()]
             model = shard(model, self.device, shard_modules, options)
         elif is_distributed:
+            refuse_static_windows(options, self._aggregation_frequency)
             model = distribute(model, self.device, options)
         if compile and self._managed_training:
             model.compile(**(compile if isinstance(compile, dict) else {}))

@@ -13,17 +13,41 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from determined.errors import InvalidExperimentException
 from determined.pytorch._ranks.fsdp import FSDP_OPTIONS, broadcast_from_chief, is_sharded
 
 logger = logging.getLogger("determined.pytorch")
 
 
 class _DDP(DistributedDataParallel):
-    """DDP whose attributes fall through to the module, so that `self.model.fc` keeps working."""
+    """DDP whose attributes fall through to the module, so that `self.model.fc` keeps working.
+
+    Its buckets are the same from the first batch on, whatever that batch is. torch arranges them
+    anew after the first backward pass of a process; sums over three ranks or more depend on them,
+    so a resumed run would not be exact.
+    """
 
     _is_validating = False
     _is_called = False
     _compresses = False
+
+    def __init__(self, module: nn.Module, **options: Any) -> None:
+        is_static = bool(options.get("static_graph"))
+        self._arranges_buckets = is_static or not options.get("find_unused_parameters")
+        super().__init__(module, **options)
+        if self._arranges_buckets and "reducer" in self.__dict__:
+            self.reducer._push_all_rebuilt_params()  # as if all gradients had come, in this order
+            self.reducer._rebuild_buckets()
+
+    def _build_params_for_reducer(self) -> Any:
+        """Return the weights in the order in which their gradients usually come: last ones first.
+
+        Where torch never arranges buckets, it turns their order round itself.
+        """
+        parameters, is_sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]  # untyped in torch
+        if self._arranges_buckets:
+            parameters, is_sparse = parameters[::-1], is_sparse[::-1]
+        return parameters, is_sparse
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -67,6 +91,20 @@ def distribute(model: nn.Module, device: torch.device, options: dict[str, Any]) 
         return _DDP(model, device_ids=device_ids, **options)
     broadcast_from_chief([*model.parameters(), *model.buffers()])
     return model
+
+
+def refuse_static_windows(options: dict[str, Any], aggregation_frequency: int) -> None:
+    """Refuse what torch cannot do: it counts the uses of weights in a window as those of a batch.
+
+    It would end in an internal error or, worse, leave gradients of later windows as they are.
+    """
+    if options.get("static_graph") and aggregation_frequency > 1:
+        raise InvalidExperimentException(
+            "wrap_model(static_graph=True) cannot be combined with "
+            f"aggregation_frequency={aggregation_frequency}: torch's DDP would not average all "
+            "gradients. Leave static_graph out; if some weights get no gradient, pass "
+            "find_unused_parameters=True."
+        )
 
 
 def describe_model(model: nn.Module) -> str:
@@ -117,6 +155,19 @@ def continue_window(models: list[nn.Module]) -> None:
     for model in models:
         if isinstance(model, DistributedDataParallel):
             model.require_forward_param_sync = False
+
+
+def count_as_used(model: nn.Module) -> None:
+    """Tell DDP that weights with gradients were used in this accumulation window.
+
+    With `find_unused_parameters` it leaves gradients alone that no rank has used in a window, and a
+    new process does not know of those that it was given.
+    """
+    if isinstance(model, DistributedDataParallel) and model.find_unused_parameters:
+        parameters, _ = model._build_params_for_reducer()  # type: ignore[no-untyped-call]  # untyped in torch
+        for index, parameter in enumerate(parameters):
+            if parameter.grad is not None:
+                model.reducer._autograd_hook(index)  # type: ignore[attr-defined]  # not in torch's stub
 
 
 def own_buffers(model: nn.Module, in_window: bool) -> dict[str, torch.Tensor]:

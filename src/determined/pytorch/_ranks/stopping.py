@@ -6,8 +6,8 @@ from determined.pytorch._context.context import PyTorchTrialContext
 
 # Alone, a trial's own stop request is seen on boundaries, and after so many batches at the latest.
 _MAX_BATCHES = 100
-# The first forward passes of DDP that average gradients arrange its buckets, together with the
-# other ranks: one that has stopped before could leave another in there.
+# The first forward passes of a DDP that the trial made itself arrange its buckets, together with
+# the other ranks: one that has stopped before could leave another in there.
 _WINDOWS_TO_SETTLE = 2
 
 
