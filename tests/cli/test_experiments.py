@@ -70,6 +70,30 @@ def test_a_paused_experiment_waits_to_be_activated(lab: Lab, tmp_path: Path) -> 
     assert "Experiment 1 is COMPLETED" in _det("e", "wait", "1")
 
 
+_SEARCH = """
+entrypoint: python3 script.py
+searcher: {name: random, metric: loss, max_trials: 6, max_concurrent_trials: 1}
+hyperparameters: {lr: {type: double, minval: 0.1, maxval: 1.0}}
+max_restarts: 0
+"""
+
+
+def test_whoever_waits_hears_that_a_search_has_paused_itself(lab: Lab, tmp_path: Path) -> None:
+    answer = run_det("e", "create", *_code(tmp_path, FAILING, _SEARCH), "-f")
+    assert answer.returncode == 4, answer.stderr
+    assert "Experiment 1 is PAUSED: paused: the last 3 trials failed" in answer.stdout
+    assert "`det experiment continue 1` runs the failed ones again" in answer.stdout
+    assert "continues" not in answer.stdout
+    told = _det("e", "wait", "1", code=4)
+    assert told == ""
+    assert "the third layer is missing" in run_det("e", "wait", "1").stdout
+    assert run_det("e", "logs", "-f", "1").returncode == 4
+    assert run_det("e", "continue", "1", "-f").returncode == 4  # they fail again
+    (tmp_path / "my code").joinpath("script.py").write_text(STEPS)
+    assert _det("e", "kill", "1") == "Killed experiment 1\n"
+    assert run_det("e", "wait", "1").returncode == 1
+
+
 def test_a_template_gives_what_the_configuration_leaves_open(lab: Lab, tmp_path: Path) -> None:
     config, folder = _code(tmp_path, STEPS)
     template = tmp_path / "template.yaml"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
 
-from determined.cli._errors import ERROR, OK
+from determined.cli._errors import OK
 from determined.cli._options import EXPERIMENT_ID
-from determined.cli._tables import printable
-
-_POLL_SECONDS = 0.5
+from determined.cli._platform import platform
 
 
 @click.command("continue")
@@ -19,12 +16,17 @@ _POLL_SECONDS = 0.5
 @click.option("--max-trials", type=click.IntRange(1), help="Raise the number of trials to this.")
 @click.option("--max-time", type=click.IntRange(1), help="Train the best trials up to this time.")
 @click.option("--max-length", type=click.IntRange(1), help="Train all finished trials this long.")
-@click.option("--rerun-failed", is_flag=True, help="Rerun trials that did not finish.")
+@click.option(
+    "--rerun-failed/--no-rerun-failed",
+    default=True,
+    show_default=True,
+    help="Rerun trials that did not finish.",
+)
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one value.")
 @click.option(
     "--config-file", metavar="FILE", help="A file with values that override the current ones."
 )
-@click.option("-f", "--follow", is_flag=True, help="Wait for the end.")
+@click.option("-f", "--follow", "--follow-first-trial", is_flag=True, help="Wait for the end.")
 def continue_command(
     experiment_id: int,
     max_trials: int | None,
@@ -35,17 +37,14 @@ def continue_command(
     config_file: str | None,
     follow: bool,
 ) -> int:
-    """Continue a finished experiment: more trials, longer training, failed trials again.
+    """Continue an experiment: failed trials again, more trials, longer training.
 
+    It must have ended, or have paused itself because trial after trial failed in the same way.
     Finished trials are kept; in a halving search, stopped trials may be promoted. The
     trial of a `single` experiment runs again from its latest checkpoint, and its configuration can
     be changed.
     """
-    from determined.platform.home import Home
-    from determined.platform.service import Service
-
-    service = Service(Home.find())
-    try:
+    with platform(wake=False) as service:
         service.continue_experiment(
             experiment_id,
             max_trials=max_trials,
@@ -57,8 +56,6 @@ def continue_command(
         )
         click.echo(f"Continued experiment {experiment_id}")
         return _wait(service, experiment_id) if follow else OK
-    finally:
-        service.close()
 
 
 def _read(config_file: str) -> dict[str, Any]:
@@ -75,10 +72,14 @@ def _read(config_file: str) -> dict[str, Any]:
 
 
 def _wait(service: Any, experiment_id: int) -> int:
-    while True:
-        service.wake_if_needed()
-        record = service.reader.experiment(experiment_id)
-        if record.state in ("COMPLETED", "CANCELED", "ERROR"):
-            click.echo(f"Experiment {experiment_id} {record.state}: {printable(record.reason)}")
-            return OK if record.state == "COMPLETED" else ERROR
-        time.sleep(_POLL_SECONDS)
+    from determined.cli._following import Follower, exit_code, guarded, show_outcome
+
+    follower = Follower(service, experiment_id)
+
+    def work() -> int:
+        follower.wait(polling_seconds=1.0)
+        follower.close()
+        show_outcome(service, experiment_id)
+        return exit_code(service.experiment(experiment_id))
+
+    return guarded(follower, f"det experiment wait {experiment_id}", work)

@@ -1,4 +1,4 @@
-"""From exceptions to exit codes: 0 fine, 1 error, 2 wrong usage, 3 interrupted."""
+"""From exceptions to exit codes: 0 fine, 1 error, 2 wrong usage, 3 interrupted, 4 held."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from determined.cli._group import ReaderLeft
 from determined.errors import ConfigurationError, DeterminedError
 
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
+HELD = 4
+"""The experiment that was waited for has paused itself, and waits for a person."""
 
 
 def exit_code_of(command: click.Command, arguments: list[str]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._errors import INTERRUPTED, complain
+from determined.cli._errors import ERROR, HELD, INTERRUPTED, OK, complain
 from determined.cli._log_output import LogPrinter, ProgressLine
 from determined.cli._platform import warn_if_full
 from determined.cli._tables import hparams_text, percent, printable
@@ -45,7 +45,7 @@ class Follower:
         is_over = False
         while True:
             is_last = is_over  # what was written before it was over is read once more
-            trials = [trial_id] if trial_id is not None else self._trial_ids()
+            trials = [trial_id] if trial_id is not None else [t.id for t in self._trials()]
             entries = follower.poll(trials)
             if entries:
                 self._line.clear()
@@ -60,14 +60,23 @@ class Follower:
 
     @property
     def is_over(self) -> bool:
-        """Whether the experiment has ended."""
+        """Whether the experiment has ended, or has paused itself."""
         return self._is_over()
 
-    def settle(self) -> None:
-        """Give an experiment whose last trial just ended a moment to end as well."""
+    def settle(self, trial_id: int) -> None:
+        """Wait until it is clear what the end of a trial means for its experiment.
+
+        Where it was the last one, the experiment ends a moment later; where none has trained yet,
+        the others may fail for the same reason, and the experiment pauses itself.
+        """
         deadline = time.monotonic() + _SETTLE_SECONDS
-        while not self._has_live_trials() and not self._is_over():
-            if time.monotonic() > deadline:
+        failed = self._service.trial(trial_id).state == "ERROR"
+        while not self._is_over():
+            trials = self._trials()
+            if any(trial.state not in _OVER for trial in trials):
+                if not failed or any(trial.total_batches for trial in trials):
+                    return
+            elif time.monotonic() > deadline:
                 return
             self._pause(_POLL_SECONDS)
 
@@ -105,23 +114,35 @@ class Follower:
             self._line.show(progress_text(self._service, self._id))
         time.sleep(seconds)
 
-    def _trial_ids(self) -> list[int]:
+    def _trials(self) -> list[Trial]:
         from determined.store import TrialFilter
 
-        page = self._service.reader.trials(TrialFilter(experiment_id=self._id))
-        return [trial.id for trial in page.rows]
-
-    def _has_live_trials(self) -> bool:
-        from determined.store import TrialFilter
-
-        page = self._service.reader.trials(TrialFilter(experiment_id=self._id))
-        return any(trial.state not in _OVER for trial in page.rows)
+        return self._service.reader.trials(TrialFilter(experiment_id=self._id)).rows
 
     def _is_over(self) -> bool:
-        return self._service.experiment(self._id).state in _OVER
+        return is_over(self._service.experiment(self._id))
 
     def _trial_is_over(self, trial_id: int) -> bool:
-        return self._service.trial(trial_id).state in _OVER
+        if self._service.trial(trial_id).state in _OVER:
+            return True
+        return has_paused_itself(self._service.experiment(self._id))
+
+
+def has_paused_itself(experiment: Experiment) -> bool:
+    """Whether it waits for a person. A pause that somebody asked for has no reason."""
+    return experiment.state == "PAUSED" and bool(experiment.reason)
+
+
+def is_over(experiment: Experiment) -> bool:
+    """Whether nothing more will happen unless somebody acts."""
+    return experiment.state in _OVER or has_paused_itself(experiment)
+
+
+def exit_code(experiment: Experiment) -> int:
+    """What a command that waited for an experiment returns."""
+    if has_paused_itself(experiment):
+        return HELD
+    return OK if experiment.state == "COMPLETED" else ERROR
 
 
 def guarded(follower: Follower, again: str, work: Callable[[], int]) -> int:
@@ -169,6 +190,11 @@ def show_outcome(service: Service, experiment_id: int, *, with_traceback: bool =
     experiment = service.experiment(experiment_id)
     reason = f": {printable(experiment.reason)}" if experiment.reason else "."
     click.echo(f"Experiment {experiment_id} is {experiment.state}{reason}")
+    if has_paused_itself(experiment):
+        click.echo(
+            f"`det experiment activate {experiment_id}` goes on with the next trials, `det "
+            f"experiment continue {experiment_id}` runs the failed ones again as well."
+        )
     trials = service.reader.trials(TrialFilter(experiment_id=experiment_id)).rows
     failed = [trial for trial in trials if trial.state == "ERROR"]
     if failed:

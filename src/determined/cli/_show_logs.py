@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._errors import OK
+from determined.cli._errors import HELD, OK
 from determined.cli._log_options import log_filter
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def show_logs(
 def _follow(
     service: Service, experiment_id: int, trial_id: int | None, request: LogRequest, printer: Any
 ) -> int:
-    from determined.cli._following import Follower, guarded, show_outcome
+    from determined.cli._following import Follower, guarded, has_paused_itself, show_outcome
 
     follower = Follower(service, experiment_id)
     again = f"det experiment logs -f {experiment_id}"
@@ -84,6 +84,8 @@ def _follow(
         follower.close()
         if trial_id is None and not request.as_json:
             show_outcome(service, experiment_id, with_traceback=request.is_partial)
+        if trial_id is None and has_paused_itself(service.experiment(experiment_id)):
+            return HELD
         return OK
 
     return guarded(follower, again, work)

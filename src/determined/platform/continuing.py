@@ -30,7 +30,7 @@ class Limits:
     max_trials: int | None = None
     max_time: int | None = None
     max_length: int | None = None
-    rerun_failed: bool = False
+    rerun_failed: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -80,7 +80,7 @@ def test_a_finished_adaptive_search_goes_on_also_after_a_crash(lab: Lab) -> None
     check_replay(lab, first.id)
 
 
-def test_failed_trials_run_again_on_request(lab: Lab) -> None:
+def test_failed_trials_run_again_unless_told_otherwise(lab: Lab) -> None:
     first = "import os, pathlib\n    marker = pathlib.Path(%r)\n    "
     first += "assert marker.exists() or info.trial.trial_id == 1, 'no data'"
     marker = lab.folder / "data"
@@ -89,14 +89,37 @@ def test_failed_trials_run_again_on_request(lab: Lab) -> None:
         lab.create(curve(first=first % str(marker)), searcher=settings, hyperparameters=SPACE)
     )
     assert sorted(states(lab.trials(ended.id))) == ["COMPLETED", "ERROR"]
-    with pytest.raises(RefusedError, match="--rerun-failed for 1 trials that did not finish"):
-        lab.service.continue_experiment(ended.id)
+    with pytest.raises(RefusedError, match="leave out --no-rerun-failed: 1 did not finish"):
+        lab.service.continue_experiment(ended.id, rerun_failed=False)
     marker.touch()
-    lab.service.continue_experiment(ended.id, rerun_failed=True)
+    lab.service.continue_experiment(ended.id)
     ended = lab.wait(ended.id)
     assert states(lab.trials(ended.id)) == ["COMPLETED"] * 2
     assert [len(lab.service.reader.runs(t.id)) for t in lab.trials(ended.id)] == [1, 2]
     check_replay(lab, ended.id)
+
+
+def test_a_search_that_has_paused_itself_is_taken_up(lab: Lab) -> None:
+    marker = lab.folder / "data"
+    first = f"import pathlib\n    assert pathlib.Path({str(marker)!r}).exists(), 'no data'"
+    settings = searcher("random", max_trials=5, max_concurrent_trials=1)
+    held = lab.create(curve(first=first), searcher=settings, hyperparameters=SPACE)
+    lab.until(lambda: lab.experiment(held).state == "PAUSED")
+    assert states(lab.trials(held)) == ["ERROR"] * 3 + ["PAUSED"]
+    marker.touch()
+    lab.service.continue_experiment(held, max_trials=6)
+    ended = lab.wait(held)
+    assert (ended.state, ended.reason) == ("COMPLETED", "all 6 trials ended")
+    assert states(lab.trials(held)) == ["COMPLETED"] * 6
+    assert [len(lab.service.reader.runs(t.id)) for t in lab.trials(held)] == [2] * 3 + [1] * 3
+    check_replay(lab, held)
+
+
+def test_a_pause_that_somebody_asked_for_is_not_continued(lab: Lab) -> None:
+    number = lab.create(curve(), paused=True)
+    with pytest.raises(RefusedError, match=f"`det experiment activate {number}` resumes it"):
+        lab.service.continue_experiment(number)
+    lab.service.kill(number)
 
 
 def test_a_canceled_search_is_taken_up_where_it_was(lab: Lab) -> None:
@@ -119,7 +142,8 @@ def test_a_method_of_ones_own_hears_of_it(lab: Lab) -> None:
     ended = lab.wait(custom(lab, "Climb"))
     lab.service.continue_experiment(ended.id, max_trials=7)
     assert lab.wait(ended.id).state == "COMPLETED"
-    assert actions(lab, ended.id, "resume")[0]["reason"] == "{'max_trials': 7}"
+    reason = actions(lab, ended.id, "resume")[0]["reason"]
+    assert reason == "{'max_trials': 7, 'rerun_failed': True}"
     broken = lab.wait(custom(lab, "Broken"))
     with pytest.raises(RefusedError, match="its search method failed"):
         lab.service.continue_experiment(broken.id)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from determined.cli._done import done, json_option, tells_json
-from determined.cli._errors import OK
+from determined.cli._errors import HELD, OK
 from determined.cli._platform import platform
 from determined.cli._tables import printable, size_text
 from determined.cli.experiment.noun import experiment
@@ -66,6 +66,9 @@ def create(
 
     CONFIG is a YAML file, or `-` for standard input. MODEL_DIR is the folder with the code; a copy
     of it is stored with the experiment, without the files listed in `.detignore`.
+
+    With --follow-first-trial, the exit code is 4 if the experiment pauses itself, because trial
+    after trial fails in the same way.
 
     With --test-mode, one trial trains, validates and saves on one batch, through the same steps as
     a real one but in a temporary home, which is then deleted. The exit code is 0 on success.
@@ -168,7 +171,7 @@ def _location(loaded: Loaded) -> str:
 
 
 def _follow(service: Service, experiment_id: int) -> int:
-    from determined.cli._following import Follower, guarded, show_outcome
+    from determined.cli._following import Follower, guarded, has_paused_itself, show_outcome
     from determined.cli._log_output import LogPrinter
     from determined.platform.logs import LogFilter
     from determined.store import TrialFilter
@@ -181,7 +184,7 @@ def _follow(service: Service, experiment_id: int) -> int:
 
     def work() -> int:
         follower.logs(LogFilter(), printer, trial.id)
-        follower.settle()
+        follower.settle(trial.id)
         follower.close()
         if follower.is_over:
             show_outcome(service, experiment_id, with_traceback=False)
@@ -191,6 +194,6 @@ def _follow(service: Service, experiment_id: int) -> int:
                 f"{experiment_id}` follows all of it."
             )
         click.echo(f"To see this log again: det trial logs {trial.id}")
-        return OK
+        return HELD if has_paused_itself(service.experiment(experiment_id)) else OK
 
     return guarded(follower, f"det trial logs -f {trial.id}", work)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from determined.cli._done import json_option, tells_json
-from determined.cli._errors import ERROR, OK
 from determined.cli._log_options import log_options
 from determined.cli._options import EXPERIMENT_ID, TRIAL_ID
 from determined.cli._platform import platform
@@ -46,8 +45,11 @@ def logs(experiment_id: int, trial_id: int | None, **options: object) -> int:
 )
 @json_option
 def wait(experiment_id: int, polling_interval: float) -> int:
-    """Wait until an experiment ends; the exit code is 0 only if it is COMPLETED."""
-    from determined.cli._following import Follower, guarded, show_outcome
+    """Wait until an experiment ends; the exit code is 0 only if it is COMPLETED.
+
+    It is 4 if the experiment has paused itself, because trial after trial fails in the same way.
+    """
+    from determined.cli._following import Follower, exit_code, guarded, show_outcome
 
     with platform() as service:
         service.experiment(experiment_id)
@@ -61,6 +63,6 @@ def wait(experiment_id: int, polling_interval: float) -> int:
                 show_json(experiment_json(ended))
             else:
                 show_outcome(service, experiment_id)
-            return OK if ended.state == "COMPLETED" else ERROR
+            return exit_code(ended)
 
         return guarded(follower, f"det experiment wait {experiment_id}", work)

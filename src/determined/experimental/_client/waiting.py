@@ -39,9 +39,11 @@ def wait_for_end(
             if is_over:
                 return
             if record.state == "PAUSED" and raise_on_pause:
+                reason = f" ({record.reason})" if record.reason else ""
                 raise ValueError(
-                    f"Experiment {experiment_id} is paused: `activate()` resumes it, and "
-                    "`wait(raise_on_pause=False)` keeps waiting."
+                    f"Experiment {experiment_id} is paused{reason}. Make sure the experiment is "
+                    "active: `activate()` resumes it, and `wait(raise_on_pause=False)` keeps "
+                    "waiting."
                 )
             if timeout is not None and now - started >= timeout:
                 raise TimeoutError(_too_long(record, timeout))

@@ -123,11 +123,11 @@ class CreatingVerbs(Lookups):
         max_trials: int | None = None,
         max_time: int | None = None,
         max_length: int | None = None,
-        rerun_failed: bool = False,
+        rerun_failed: bool = True,
         overrides: Sequence[str] = (),
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """Continue a finished experiment.
+        """Continue an experiment that has ended, or that has paused itself.
 
         Args:
             experiment_id: which one.

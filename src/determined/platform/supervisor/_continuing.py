@@ -1,4 +1,4 @@
-"""The command that continues a finished experiment."""
+"""The command that continues an experiment that has ended, or that has paused itself."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from determined.store import Experiment, Transaction
 def continue_experiment(
     decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Continue a finished experiment with a new configuration and higher limits."""
+    """Continue an experiment with a new configuration and higher limits."""
     record = transaction.experiment(arguments["experiment_id"])
     state, config = State(record.state), arguments["config"]
-    if not state.is_terminal or state is State.DELETED:
+    has_paused_itself = state is State.PAUSED and bool(record.reason)
+    if not has_paused_itself and (not state.is_terminal or state is State.DELETED):
+        hint = f" `det experiment activate {record.id}` resumes it." if state is State.PAUSED else ""
         raise Refused(
             f"experiment {record.id} is {state.value}: only an experiment that has ended can be "
-            "continued."
+            f"continued.{hint}"
         )
     is_single = config["searcher"]["name"] == "single"
     event = search.LimitsRaised(
@@ -33,11 +35,15 @@ def continue_experiment(
         rerun_canceled=state is State.CANCELED,
         rerun_finished=is_single,
     )
-    _check(transaction, record, event)
+    if not has_paused_itself:
+        _check(transaction, record, event)
     _change(transaction, record, config)
     if is_single and config["hyperparameters"] != record.config["hyperparameters"]:
         _draw_again(transaction, record.id, config)
-    decisions.go_on(record.id, event)
+    if has_paused_itself:
+        decisions.take_up(record.id, event)
+    else:
+        decisions.go_on(record.id, event)
     return {"state": transaction.experiment(record.id).state}
 
 
@@ -59,7 +65,7 @@ def _check(transaction: Transaction, record: Experiment, event: search.LimitsRai
         "grid": "a larger max_length",
     }
     hint = hints.get(searcher.settings.name, "a larger max_trials or max_time")
-    again = f", or --rerun-failed for {failed} trials that did not finish" if failed else ""
+    again = f", or leave out --no-rerun-failed: {failed} did not finish" if failed else ""
     raise Refused(
         f"experiment {record.id} has nothing to continue: all {len(searcher.desk.trials)} trials "
         f"that it asks for exist. Give {hint}{again}."
@@ -70,13 +76,12 @@ def _change(transaction: Transaction, record: Experiment, config: dict[str, Any]
     origin = {section: record.config[section] for section in ORIGIN_SECTIONS}
     resources = config["resources"]
     changes: dict[str, Any] = {
-        "state": State.ACTIVE.value,
-        "reason": "",
-        "progress": 0.0,
-        "started": None,  # so that a time limit starts over
         "config": config,
         "environment": {ORIGIN: origin} | record.environment,
     }
+    if State(record.state).is_terminal:
+        changes |= {"state": State.ACTIVE.value, "reason": "", "progress": 0.0}
+        changes["started"] = None  # so that a time limit starts over
     if config["searcher"]["name"] == "single":  # others keep later changes
         changes |= {
             "name": config["name"],

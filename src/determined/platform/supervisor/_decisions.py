@@ -56,6 +56,13 @@ class Decisions(SearchSteps):
         self.note(live, "continued", "continued by the user")
         self.feed(live, event)
 
+    def take_up(self, experiment_id: int, event: search.LimitsRaised) -> None:
+        """Continue an experiment that has paused itself."""
+        self.activate(experiment_id)
+        live = self._live(experiment_id, "continued")
+        self.note(live, "continued", "continued by the user")
+        self.feed(live, event)
+
     def pause(self, experiment_id: int, reason: str = "") -> None:
         live = self._live(experiment_id, "paused")
         paused(live.state, _named(live.record))  # raises if it cannot be paused

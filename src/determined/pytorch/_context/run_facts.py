@@ -45,7 +45,8 @@ class RunFacts(TrialQuestions):
         """Return the batch size over all slots, a multiple of the number of slots."""
         if self._global_batch_size is None:
             raise ValueError(
-                "The batch size is unknown: pass pytorch.init(hparams={'global_batch_size': ...})."
+                "global_batch_size is a required hyperparameter of this method: pass "
+                "pytorch.init(hparams={'global_batch_size': ...})."
             )
         return self._global_batch_size
 
