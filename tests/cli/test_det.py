@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from determined.cli._errors import exit_code_of
-from determined.cli._group import Group, Lazy
+from determined.cli._group import Group, Lazy, with_whole_options
 from determined.cli._nouns import det
 from determined.errors import CheckpointNotFound
 from tests.cli.det import det_on_a_terminal, run_det
@@ -59,7 +59,8 @@ def test_help_is_a_word_at_each_level(words: list[str], shows: str) -> None:
         (["e", "validate"], "Missing argument 'CONFIG'."),
         (["e", "validate", "a", "b"], "unexpected extra argument"),
         (["e", "validate", "--nonsense"], "--nonsense"),
-        (["--master", "http://x", "version"], "there is no server to talk to"),
+        (["-m", "http://x", "e", "kill", "1"], "--master http://x names another place"),
+        (["-m", "http://x", "e", "set", "gc-policy", "1"], "Missing option"),
     ],
 )
 def test_wrong_usage_is_told_with_a_hint(words: list[str], hint: str) -> None:
@@ -68,6 +69,36 @@ def test_wrong_usage_is_told_with_a_hint(words: list[str], hint: str) -> None:
     assert answer.stdout == ""
     assert hint in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("words", [["-m", "http://x"], ["--master=http://x", "-u", "me"]])
+def test_a_master_is_noted_and_not_used(words: list[str]) -> None:
+    answer = run_det(*words, "version")
+    assert (answer.returncode, answer.stderr.count("\n")) == (0, 1)
+    assert "--master http://x has no effect: there is no master" in answer.stderr
+    given = run_det("version", environment={"DET_MASTER": "http://x"})
+    assert given.stderr == answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "whole"),
+    [
+        ("--follow", "--follow-first-trial"),
+        ("--fol x --paus", "--follow-first-trial x --paused"),
+        ("--config --paus", "--config --paus"),
+        ("--te", "--te"),
+        ("--test", "--test"),
+        ("--templ=a=b --", "--template=a=b --"),
+        ("-- --follow", "-- --follow"),
+        ("--nonsense", "--nonsense"),
+    ],
+)
+def test_long_options_may_be_shortened(words: str, whole: str) -> None:
+    names = ("--follow-first-trial", "--paused", "--test", "--template", "--config")
+    options = [
+        click.Option([name], is_flag=name not in ("--config", "--template")) for name in names
+    ]
+    assert with_whole_options(words.split(), options) == whole.split()
 
 
 def test_noun_alone_shows_its_verbs() -> None:

@@ -125,9 +125,16 @@ def test_lists_and_descriptions_agree_in_every_form(lab: Lab, tmp_path: Path) ->
     (data,) = json.loads(_det("e", "ls", "--json"))
     assert (data["id"], data["labels"]) == (1, ["a", "b"])
     (described,) = json.loads(_det("e", "describe", "1", "--metrics", "--json"))
+    assert described["experiment"]["state"] == "STATE_COMPLETED"
+    assert described["experiment"]["config"] == described["config"]
+    assert (described["experiment"]["id"], described["experiment"]["numTrials"]) == (1, 1)
     steps = described["trials"][0]["workloads"]
-    assert len(steps) == 20
-    assert steps[9]["validation_metrics"] == {"loss": 0.6, "nothing": 0}
+    assert [list(step) for step in steps].count(["training"]) == 20
+    (tenth, _) = [step["validation"] for step in steps if "validation" in step]
+    assert tenth["totalBatches"] == 10
+    assert tenth["metrics"]["avgMetrics"] == {"loss": 0.6, "nothing": 0}
+    (plain,) = json.loads(_det("e", "describe", "1", "--json"))
+    assert "workloads" not in plain["trials"][0]
     _det("e", "describe", "1", "--metrics", "--outdir", str(tmp_path / "out"))
     written = (tmp_path / "out" / "workloads.csv").read_text()
     rows = list(csv.DictReader(io.StringIO(written)))

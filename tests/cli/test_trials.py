@@ -38,9 +38,13 @@ def test_a_trial_is_described_with_runs_and_decisions(lab: Lab) -> None:
     data = json.loads(_det("t", "describe", "1", "--json"))
     assert data["summary_metrics"]["avg_metrics"]["zero"]["max"] == 0
     assert [run["exit_code"] for run in data["runs"]] == [0]
-    assert len(data["workloads"]) == 20
+    kinds = [kind for step in data["workloads"] for kind in step]
+    assert (kinds.count("training"), kinds.count("validation")) == (20, 2)
+    assert kinds[-1] == "checkpoint"
+    assert data["workloads"][-1]["checkpoint"]["state"] == "STATE_COMPLETED"
+    assert data["totalBatchesProcessed"] == 20
     page = json.loads(_det("t", "describe", "1", "--json", "--limit", "3", "--pages", "1"))
-    assert [step["steps_completed"] for step in page["workloads"]] == [1, 2, 3]
+    assert [step["training"]["totalBatches"] for step in page["workloads"]] == [1, 2, 3]
     assert "avg_metrics,zero,20,0" in _det("t", "describe", "1", "--metrics-summary", "--csv")
 
 

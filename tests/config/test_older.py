@@ -48,3 +48,22 @@ def test_line_ends_and_byte_order_marks_change_nothing() -> None:
         plain = data.replace(mark, b"\n" if mark == b"\r\n" else b"")
         as_it_is, without = load(data, completion=_COMPLETION), load(plain, completion=_COMPLETION)
         assert as_it_is.effective == without.effective
+
+
+@pytest.mark.parametrize(
+    ("resources", "slots", "note"),
+    [
+        ("{slots: 2}", 2, "means `slots_per_trial` here; write that"),
+        ("{slots: 2, slots_per_trial: 4}", 4, "no effect: `slots_per_trial` is set"),
+        ("{slots_per_trial: 4}", 4, None),
+    ],
+)
+def test_slots_of_commands_are_slots_of_trials(
+    resources: str, slots: int, note: str | None
+) -> None:
+    start = "entrypoint: python3 a.py\nsearcher: {name: single, metric: loss}\n"
+    loaded = load(f"{start}resources: {resources}", completion=_COMPLETION)
+    assert loaded.effective["resources"]["slots_per_trial"] == slots
+    assert "slots" not in loaded.effective["resources"]
+    found = [str(told).rpartition("resources.slots: ")[2] for told in loaded.notes]
+    assert found == ([] if note is None else [note])

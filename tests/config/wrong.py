@@ -169,7 +169,10 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
         ],
     ),
     ("resources: 4", ["3:12: resources: expected a mapping, got 4"]),
-    ("resources: {slots: 2}", ["3:13: resources.slots: must not be set; write `slots_per_trial`"]),
+    (
+        "resources: {slots: two}",
+        ["3:20: resources.slots: expected an integer >= 0, got 'two'"],
+    ),
     (
         "resources: {slots_per_trial: -1}",
         ["3:30: resources.slots_per_trial: expected an integer >= 0, got -1"],

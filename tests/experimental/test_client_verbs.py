@@ -72,7 +72,7 @@ def test_a_running_experiment_obeys(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
 
     experiment.pause()
     assert experiment.state is ExperimentState.PAUSED
-    with pytest.raises(ValueError, match=r"is paused: `activate\(\)` resumes it"):
+    with pytest.raises(ValueError, match="Make sure the experiment is active"):
         experiment.wait()
     with pytest.raises(TimeoutError, match="is still PAUSED"):
         experiment.wait(timeout=0.05, raise_on_pause=False)
@@ -252,7 +252,7 @@ with core.init() as ctx:
 
 
 def test_there_is_one_user_and_no_server(
-    searched: Searched, monkeypatch: pytest.MonkeyPatch
+    searched: Searched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     det = searched.det
     me = det.whoami()
@@ -267,11 +267,16 @@ def test_there_is_one_user_and_no_server(
     with pytest.raises(EnterpriseOnlyError, match="OAuth is not supported"):
         det.list_oauth_clients()
     det.logout()
-    with pytest.raises(RefusedError, match="master is http://x, but experiments run on this"):
-        Determined("http://x")
+    home = searched.lab.home.path
+    assert Determined("http://x", "me", "secret", home=home).get_experiment(1)
     monkeypatch.setenv("DET_MASTER", "http://y")
-    with pytest.raises(RefusedError, match="DET_MASTER is http://y"):
-        Determined()
+    assert Determined(home=home).get_experiment(1)
+    assert Determined(home=home).get_trial(1)
+    notes = [record.getMessage() for record in caplog.records]
+    assert [note.split(" is not used")[0] for note in notes] == [
+        "The master http://x",
+        "The master http://y",
+    ]
 
 
 def test_functions_are_the_methods_of_one_object(

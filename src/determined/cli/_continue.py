@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from determined.cli._errors import OK
+from determined.cli._group import Command
 from determined.cli._options import EXPERIMENT_ID
 from determined.cli._platform import platform
 
 
-@click.command("continue")
+@click.command("continue", cls=Command)
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.option("--max-trials", type=click.IntRange(1), help="Raise the number of trials to this.")
 @click.option("--max-time", type=click.IntRange(1), help="Train the best trials up to this time.")

@@ -37,8 +37,55 @@ class Lazy:
         return command
 
 
+_DESTROYS = ("cancel", "delete", "delete-tb-files", "gc-policy", "kill", "prune", "rm")
+
+
+class Command(click.Command):
+    """A command whose long options may be shortened, as in the original: `--follow`."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it, unless it would destroy here what was meant to be somewhere else."""
+        root = ctx.find_root()
+        source = root.get_parameter_source("master") if "master" in root.params else None
+        if self.name in _DESTROYS and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"--master {root.params['master']} names another place, but `{ctx.command_path}` "
+                "would change what is on this machine. Leave --master out if you mean that."
+            )
+        return super().invoke(ctx)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        return super().parse_args(ctx, with_whole_options(args, self.get_params(ctx)))
+
+
+def with_whole_options(args: list[str], params: Iterable[click.Parameter]) -> list[str]:
+    """Return the arguments with unique prefixes of long options replaced by the options."""
+    options = [param for param in params if isinstance(param, click.Option)]
+    takes_value = {
+        name: not (option.is_flag or option.count)
+        for option in options
+        for name in (*option.opts, *option.secondary_opts)
+    }
+    whole: list[str] = []
+    remaining = iter(args)
+    for arg in remaining:
+        if arg == "--":
+            return [*whole, arg, *remaining]
+        name, has_value, value = arg.partition("=")
+        if name.startswith("--") and name not in takes_value:
+            longer = [known for known in takes_value if known.startswith(name)]
+            name = longer[0] if len(longer) == 1 else name
+        whole.append(f"{name}{has_value}{value}")
+        if not has_value and takes_value.get(name):
+            whole += [value for value in [next(remaining, None)] if value is not None]
+    return whole
+
+
 class Group(click.Group):
     """A group with lazy members, aliases, a word `help` at each level, and hints for typos."""
+
+    command_class = Command
 
     def __init__(
         self, *args: Any, lazy: Iterable[Lazy] = (), default: str | None = None, **kwargs: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from determined._printable import printable
 from determined._version import __version__
 from determined.cli._absent import absent_nouns
 from determined.cli._group import Group, Lazy
@@ -71,17 +72,25 @@ _NOUNS = (
 @click.version_option(
     __version__, "-v", "--version", prog_name="det", message="%(prog)s %(version)s"
 )
-@click.option("-u", "--user", hidden=True, help="Accepted and ignored: there is one user.")
-@click.option("-m", "--master", hidden=True, help="There is no server to talk to.")
+@click.option("-u", "--user", help="Accepted and ignored: there is one user.")
+@click.option(
+    "-m",
+    "--master",
+    envvar="DET_MASTER",
+    show_envvar=True,
+    metavar="ADDRESS",
+    help="Accepted and ignored: there is no master. Commands that destroy something refuse it.",
+)
 def det(user: str | None, master: str | None) -> None:
     """Train PyTorch models: experiments on this machine, with no server.
 
     `det help COMMAND` or `det COMMAND --help` shows more.
     """
-    if master:
-        raise click.UsageError(
-            f"--master {master}: experiments run on this machine, there is no server to talk to. "
-            "Leave the option out."
+    if master or user:
+        what = f"--master {printable(master)}" if master else f"--user {printable(str(user))}"
+        click.echo(
+            f"note: {what} has no effect: there is no master, experiments run on this machine.",
+            err=True,
         )
 
 

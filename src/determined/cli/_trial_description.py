@@ -124,18 +124,13 @@ class TrialDescription:
     def show_json(self, steps: Sequence[Workload]) -> None:
         """Print everything as JSON."""
         from determined.cli._as_data import record_json
-        from determined.cli._workload_json import workload_json
+        from determined.cli._original_json import trial_additions, workload_containers
         from determined.cli.experiment.listing import trial_json
 
-        told = []
-        for step in steps:
-            content = workload_json(step)
-            if step.steps_completed in self.batches:
-                content["batch_metrics"] = self.batches[step.steps_completed]
-            told.append(content)
         show_json(
             {
                 **trial_json(self.trial),
+                **trial_additions(self.trial),
                 "summary_metrics": {
                     group: {
                         name: {**dataclasses.asdict(summary), "mean": summary.mean}
@@ -148,7 +143,7 @@ class TrialDescription:
                     {"time": iso_time(step.time), "sentence": step.sentence}
                     for step in self.decisions
                 ],
-                "workloads": told,
+                "workloads": workload_containers(steps, self.batches),
             }
         )
 

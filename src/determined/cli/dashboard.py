@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from determined.cli._group import Command
 from determined.cli._platform import platform
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--host",
     default="127.0.0.1",

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from determined.cli._group import Command
 from determined.cli._tables import percent, show_json, table
 
 if TYPE_CHECKING:
     from determined.platform.search.preview import Preview
 
 
-@click.command("preview-search")
+@click.command("preview-search", cls=Command)
 @click.argument("config_file", metavar="CONFIG")
 @click.option("--config", "overrides", multiple=True, metavar="KEY=VALUE", help="Set one value.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -30,9 +30,6 @@ _BRANCHES: dict[str, type[Section] | None] = {
 }
 
 _UNKNOWN = "unknown key"
-_KNOWN_MISTAKES = {
-    ("resources", "slots"): "must not be set; write `slots_per_trial`",
-}
 _DIRECTION = "write `smaller_is_better: false` to maximize the metric, `true` to minimize it"
 _STEPS = "a step was 100 batches; write `max_length: {batches: n}`"
 _OLD_NAMES: dict[Path, str] = {
@@ -129,8 +126,6 @@ def _field(model: type[Section], key: str) -> FieldInfo | None:
 
 def _unknown_key(path: Path, model: type[Section] | None) -> Problem:
     key = str(path[-1])
-    if path in _KNOWN_MISTAKES:
-        return Problem(_KNOWN_MISTAKES[path], path=path, points_at="key")
     own = model.known_keys() if model else frozenset()
     if (owners := _relatives_with(key, model)) is not None:
         return Problem(f"does not belong here; {owners} takes it", path=path, points_at="key")

@@ -43,6 +43,7 @@ def modern(config: dict[str, Any]) -> Modern:
     new = Modern(dict(config), {}, [])
     _entrypoint(new)
     _searcher_length(new)
+    _slots(new)
     _environment_variables(new)
     _log_policies(new)
     return new
@@ -124,6 +125,22 @@ def _unit_and_count(searcher: dict[str, Any]) -> tuple[str, int] | None:
 def _unit_class(unit: str, count: int) -> str:
     name = {"batches": "Batch", "epochs": "Epoch"}.get(unit)
     return f"{name}({count})" if name else f"Batch(n), with {count} records in n batches"
+
+
+def _slots(new: Modern) -> None:
+    """`slots` is the key of commands and notebooks, which people write for experiments too."""
+    resources = new.config.get("resources")
+    if not isinstance(resources, dict) or "slots" not in resources:
+        return
+    others = {key: value for key, value in resources.items() if key != "slots"}
+    here: Path = ("resources", "slots")
+    if others.get("slots_per_trial") is None:
+        others["slots_per_trial"] = resources["slots"]
+        new.moved[("resources", "slots_per_trial")] = here
+        new.notes.append(_note("means `slots_per_trial` here; write that", here))
+    else:
+        new.notes.append(_note("no effect: `slots_per_trial` is set", here))
+    new.config["resources"] = others
 
 
 def _environment_variables(new: Modern) -> None:

@@ -20,12 +20,7 @@ from determined.cli._tables import (
     show_json,
     time_text,
 )
-from determined.cli.experiment.listing import (
-    experiment_json,
-    pool_of,
-    shown_state,
-    trial_json,
-)
+from determined.cli.experiment.listing import pool_of, shown_state, trial_json
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
@@ -58,7 +53,7 @@ def describe(
         steps = [w for e in found for t in trials[e.id] for w in _workloads(service, t)]
         running = {run.trial_id for run in service.reader.unfinished_runs()}
         if output == "json":
-            show_json([_json(e, trials[e.id], steps, metrics) for e in found])
+            show_json([_json(service, e, trials[e.id], steps, metrics) for e in found])
             return
 
         def write_time(seconds: float | None) -> str:
@@ -168,16 +163,16 @@ def _workloads_table(
 
 
 def _json(
-    record: Experiment, trials: list[Trial], steps: list[Workload], metrics: bool
+    service: Service, record: Experiment, trials: list[Trial], steps: list[Workload], metrics: bool
 ) -> dict[str, Any]:
-    from determined.cli._workload_json import workload_json
-    from determined.config import masked
+    """The original's answer, and beside it the trials, with what they did if `metrics`."""
+    from determined.cli._original_json import experiment_response, workload_containers
 
-    by_trial: dict[int, list[dict[str, Any]]] = {}
-    for step in steps:
-        by_trial.setdefault(step.trial_id, []).append(workload_json(step, metrics))
-    told = [{**trial_json(trial), "workloads": by_trial.get(trial.id, [])} for trial in trials]
-    return {**experiment_json(record), "config": masked(record.config), "trials": told}
+    told = [trial_json(trial) for trial in trials]
+    for trial in told if metrics else ():
+        own = [step for step in steps if step.trial_id == trial["id"]]
+        trial["workloads"] = workload_containers(own)
+    return {**experiment_response(service, record, pool_of(record)), "trials": told}
 
 
 def _write(folder: Path, tables: dict[str, _Table]) -> None:

@@ -38,12 +38,15 @@ def best_checkpoints(
     sort_by: str | None,
     smaller_is_better: bool | None,
 ) -> list[Checkpoint]:
-    """List the validated checkpoints, best first; the configuration says what is better."""
+    """List checkpoints, best first; the configuration says what is better.
+
+    Those without the metric come last.
+    """
     if sort_by is None and smaller_is_better is not None:
         raise AssertionError("Give `smaller_is_better` only together with `sort_by`.")
     smaller = experiment.smaller_is_better if smaller_is_better is None else smaller_is_better
     found = _ordered(session, where, experiment, sort_by, not smaller)
-    return [Checkpoint._of(item.checkpoint, session) for item in found if item.value is not None]
+    return [Checkpoint._of(item.checkpoint, session) for item in found]
 
 
 def _ordered(

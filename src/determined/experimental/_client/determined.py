@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import operator
 import os
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from determined.errors import EnterpriseOnlyError, NotFoundError, RefusedError
+from determined.errors import EnterpriseOnlyError, NotFoundError
 from determined.experimental._client.checkpoint import Checkpoint
 from determined.experimental._client.deprecation import deprecated
 from determined.experimental._client.enums import (
@@ -38,11 +39,18 @@ logger = logging.getLogger("determined.client")
 _ACTIVE = ("QUEUED", "PULLING", "STARTING", "RUNNING")
 
 
+@functools.cache  # once for each address is enough
+def _note_address(address: str) -> None:
+    logger.warning(
+        f"The master {address} is not used: experiments run on this machine, without a server."
+    )
+
+
 class Determined:
     """The experiments, models and workspaces in a home. Safe to share between threads.
 
     Args:
-        master: Accepted for existing code; there is no server, so an address is an error.
+        master: Accepted and ignored, with a note: there is no server.
         user: Accepted and ignored: there are no logins.
         password: Accepted and ignored.
         cert_path: Accepted and ignored.
@@ -62,12 +70,8 @@ class Determined:
         *,
         home: str | os.PathLike[str] | None = None,
     ) -> None:
-        for what, address in (("master", master), ("DET_MASTER", os.environ.get("DET_MASTER"))):
-            if address:
-                raise RefusedError(
-                    f"{what} is {address}, but experiments run on this machine, without a server: "
-                    "leave it out."
-                )
+        if address := master or os.environ.get("DET_MASTER"):
+            _note_address(address)
         self._session = Session(home)
 
     # Experiments, trials, checkpoints

@@ -254,7 +254,7 @@ class Experiment(StoredObject):
 
         where = CheckpointFilter(experiment_id=self.id, states=["COMPLETED"])
         found = best_checkpoints(self._session, where, self._record, sort_by, smaller_is_better)
-        assert found, f"Experiment {self.id} has no checkpoint with a validation of this metric."
+        assert found, f"Experiment {self.id} has no checkpoint."
         of_trials: dict[int | None, Checkpoint] = {}
         for checkpoint in found:
             of_trials.setdefault(checkpoint._record.trial_id, checkpoint)

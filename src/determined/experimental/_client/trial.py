@@ -266,7 +266,7 @@ class Trial(StoredObject):
         where = CheckpointFilter(trial_id=self.id, states=["COMPLETED"])
         experiment = self._session.service.experiment(self.experiment_id)
         found = best_checkpoints(self._session, where, experiment, sort_by, smaller_is_better)
-        assert found, f"Trial {self.id} has no checkpoint with a validation of this metric."
+        assert found, f"Trial {self.id} has no checkpoint."
         return found[0]
 
     def _latest(self) -> Checkpoint:

@@ -24,11 +24,10 @@ def continue_experiment(
     state, config = State(record.state), arguments["config"]
     has_paused_itself = state is State.PAUSED and bool(record.reason)
     if not has_paused_itself and (not state.is_terminal or state is State.DELETED):
-        hint = f" `det experiment activate {record.id}` resumes it." if state is State.PAUSED else ""
-        raise Refused(
-            f"experiment {record.id} is {state.value}: only an experiment that has ended can be "
-            f"continued.{hint}"
-        )
+        sentence = "only an experiment that has ended can be continued."
+        if state is State.PAUSED:
+            sentence += f" `det experiment activate {record.id}` resumes it."
+        raise Refused(f"experiment {record.id} is {state.value}: {sentence}")
     is_single = config["searcher"]["name"] == "single"
     event = search.LimitsRaised(
         **arguments["limits"] | {"rerun_failed": is_single or arguments["limits"]["rerun_failed"]},
