@@ -202,6 +202,20 @@ def test_best_is_the_better_of_own_and_all_trials(run: JournalBackend, tmp_path:
     assert run.best_validation() == 0.2
 
 
+def test_whether_a_validation_is_best_is_about_its_own_trial(
+    run: JournalBackend, tmp_path: Path
+) -> None:
+    run.set_best_tracking("m", True)
+    Control(best_validation=0.3).write(tmp_path)
+    eventually(lambda: run.best_validation() == 0.3)
+    assert run.own_best() is None
+    assert run.is_best({"m": 0.9})
+    run.report_metrics("validation", 1, {"m": 0.9})
+    assert (run.own_best(), run.best_validation()) == (0.9, 0.3)
+    assert run.is_best({"m": 0.8})
+    assert not run.is_best({"m": 0.95})
+
+
 def test_what_older_runs_left_comes_by_the_control_file(tmp_path: Path) -> None:
     Control(last_validation=100, metadata={"a": 1}).write(tmp_path)
     backend = JournalBackend(tmp_path, 2, 100)

@@ -1,4 +1,4 @@
-"""`checkpoint_policy: best` compares with all trials of the experiment, on real ones."""
+"""`checkpoint_policy: best` and what a trial says of its best are about that trial, on real ones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["lab"]
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(600)]
 
 # What a validation reports is decided by the hyperparameters and the batch alone.
-SCORES = '        return {"loss": self.context.get_hparam("score") - self.batches / 100}\n'
+SCORES = '        return {"loss": self.context.get_hparam("score") + abs(self.batches - 4) / 100}\n'
 
 
-def test_only_what_beats_every_trial_is_saved(lab: Lab) -> None:
+def test_each_trial_keeps_its_own_best_and_tells_of_it(lab: Lab) -> None:
     model = MODEL.replace(
         '        return {"loss": torch.nn.functional.mse_loss(self.model(x), y)}\n', SCORES
     ).replace(
@@ -42,17 +42,19 @@ def test_only_what_beats_every_trial_is_saved(lab: Lab) -> None:
         },
         min_validation_period={"batches": 2},
         checkpoint_policy="best",
-        checkpoint_storage={"save_trial_best": 9, "save_trial_latest": 9},
     )
     assert lab.wait(experiment_id).state == "COMPLETED"
     first, second = lab.trials(experiment_id)
-    saved = {
-        trial.id: [
-            c.steps_completed for c in lab.checkpoints(experiment_id) if c.trial_id == trial.id
-        ]
-        for trial in (first, second)
-    }
-    better, worse = (first, second) if first.hparams["score"] == 1.0 else (second, first)
-    assert better.id < worse.id, "the grid begins at its end"
-    assert saved[better.id] == [2, 4, 6, 7]
-    assert saved[worse.id] == [7]  # the end is always saved
+    assert (first.hparams["score"], second.hparams["score"]) == (1.0, 5.0), "a better one before"
+
+    def states(trial_id: int) -> dict[int, str]:
+        saved = [c for c in lab.checkpoints(experiment_id) if c.trial_id == trial_id]
+        return {c.steps_completed: c.state for c in saved}
+
+    # Saved as the best so far at 2 and 4, and at the end; the best and the newest stay.
+    expected = {2: "DELETED", 4: "COMPLETED", 7: "COMPLETED"}
+    lab.until(lambda: states(first.id) == states(second.id) == expected)
+    for trial in (first, second):
+        (run,) = [r for r in lab.runs(experiment_id) if r.trial_id == trial.id]
+        log = lab.log(run)
+        assert f"Best loss: {trial.hparams['score']:g}." in log

@@ -60,8 +60,13 @@ def best_checkpoints(
     found = best_first([item for item in rated if item.value is not None], smaller)
     if not found:
         name = metric or record.searcher_metric
+        trial, numbers = where.trial_id, f"experiment {experiment_id}"
+        instead = f"`det experiment list-checkpoints {experiment_id}` lists them all."
+        if trial is not None:
+            numbers = f"trial {trial}"
+            instead = f"`det trial download {trial} --latest` takes the newest one."
         raise click.ClickException(
-            f"No checkpoint of experiment {experiment_id} has a validation with the metric "
-            f"{name!r}. `det experiment list-checkpoints {experiment_id}` lists them all."
+            f"No checkpoint of {numbers} was saved at a validation with the metric {name!r}, or "
+            f"none is left. {instead}"
         )
     return found

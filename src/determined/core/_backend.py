@@ -71,10 +71,14 @@ class Backend(Protocol):
     ) -> None:
         """A run starts: which validation metric decides what is best, and the best value so far."""
 
-    def best_validation(self) -> float | None: ...
+    def best_validation(self) -> float | None:
+        """The best value so far, over all trials of the experiment."""
+
+    def own_best(self) -> float | None:
+        """The best value of this trial so far."""
 
     def is_best(self, metrics: Mapping[str, Any]) -> bool:
-        """Whether a validation, not reported yet, is better than all before."""
+        """Whether a validation, not reported yet, is better than all of this trial before."""
 
     def last_validation(self) -> int | None:
         """`steps_completed` of the newest validation."""
@@ -174,6 +178,9 @@ class LocalBackend:
         self._last_validation = None
 
     def best_validation(self) -> float | None:
+        return self._best.value
+
+    def own_best(self) -> float | None:
         return self._best.value
 
     def is_best(self, metrics: Mapping[str, Any]) -> bool:

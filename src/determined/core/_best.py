@@ -23,9 +23,9 @@ class Best:
         """Return the value, or another one that is better."""
         return float(other) if self._is_beaten_by(other, self.value) else self.value
 
-    def is_beaten_by(self, metrics: Mapping[str, Any], other: Any = None) -> bool:
-        """Say whether a validation is better than the value, and than another one if given."""
-        return self._is_beaten_by(self._of(metrics), self.or_better(other))
+    def is_beaten_by(self, metrics: Mapping[str, Any]) -> bool:
+        """Say whether a validation is better than the value."""
+        return self._is_beaten_by(self._of(metrics), self.value)
 
     def note(self, metrics: Mapping[str, Any]) -> None:
         """Take the metrics of a validation into account."""

@@ -106,8 +106,11 @@ class JournalBackend:
     def best_validation(self) -> float | None:
         return self._best.or_better(self._watcher.control.best_validation)
 
+    def own_best(self) -> float | None:
+        return self._best.value
+
     def is_best(self, metrics: Mapping[str, Any]) -> bool:
-        return self._best.is_beaten_by(metrics, self._watcher.control.best_validation)
+        return self._best.is_beaten_by(metrics)
 
     def last_validation(self) -> int | None:
         if self._last_validation is not None:

@@ -140,8 +140,12 @@ class TrainContext:
         self._backend.note_end(error, None)
 
     def _is_best(self, metrics: Mapping[str, Any]) -> bool:
-        """Whether a validation, not reported yet, is better than all before."""
+        """Whether a validation, not reported yet, is better than all of this trial before."""
         return self._backend.is_best(metrics)
+
+    def _get_own_best(self) -> float | None:
+        """The best value of the metric in this trial, whatever others of its experiment reached."""
+        return self._backend.own_best()
 
     def _get_last_validation(self) -> int | None:
         return self._backend.last_validation()

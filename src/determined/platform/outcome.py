@@ -75,10 +75,14 @@ def folder_of(checkpoint: Checkpoint, experiment: Experiment) -> Path | None:
 
 
 def load_lines(checkpoint: Checkpoint, folder: Path | None) -> str:
-    """The Python that loads the trial of a checkpoint; empty if it is of another kind."""
+    """The Python that loads the trial of a checkpoint, with the weights that were measured.
+
+    Empty if the checkpoint is of another kind.
+    """
     if folder is None or _LOADABLE not in checkpoint.resources:
         return ""
-    load = f"trial = pytorch.load_trial_from_checkpoint_path({str(folder)!r})"
+    ema = ", ema=True" if checkpoint.metadata.get("measured") == "averaged weights" else ""
+    load = f"trial = pytorch.load_trial_from_checkpoint_path({str(folder)!r}{ema})"
     return f"from determined import pytorch\n{load}"
 
 

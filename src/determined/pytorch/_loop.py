@@ -243,7 +243,7 @@ class TrainLoop:
         metrics, train = self._measure(), self._core.train
         is_best = train._is_best(metrics)
         self._reporter.validation(self._run.state, metrics, is_best)
-        self._run.record.best = train.get_experiment_best_validation()
+        self._run.record.best = train._get_own_best()
         self._validated = metrics
         self._checkpoints.after_validation(metrics, is_best)
 

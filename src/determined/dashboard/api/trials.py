@@ -249,11 +249,13 @@ def error_of(view: View, record: Trial) -> ErrorShape | None:
 
 
 def _best_checkpoint(view: View, record: Trial) -> tuple[str | None, str]:
-    """The checkpoint of the best validation, or the last one; and the code that loads it."""
+    """The checkpoint of the best validation, if there is one; and code that loads it, or the last."""
     only = CheckpointFilter(trial_id=record.id, states=["COMPLETED"])
     order = Order("steps_completed", descending=True)
     found = view.reader.checkpoints(only, order, limit=1000).rows
     if not found:
         return None, ""
-    best = next((c for c in found if c.steps_completed == record.best_validation_steps), found[0])
-    return best.uuid, load_lines(best, folder_of(best, view.experiment(record.experiment_id)))
+    best = next((c for c in found if c.steps_completed == record.best_validation_steps), None)
+    shown = best or found[0]
+    load = load_lines(shown, folder_of(shown, view.experiment(record.experiment_id)))
+    return None if best is None else best.uuid, load

@@ -81,7 +81,7 @@ class Reporter:
                 start=state.batches_trained,
                 epoch_length=data.epoch_length,
                 samples_per_batch=self._samples_per_batch,
-                best=(plan.metric, self._train.get_experiment_best_validation()),
+                best=(plan.metric, self._train._get_own_best()),
                 is_saving=is_saving,
                 position=lambda: state.batches_trained,
             )
@@ -203,7 +203,7 @@ class Reporter:
             f"({counted(self._state.epochs_trained, 'epoch')}), {seconds:.1f} s in this process. "
             f"Run: {self._context._run_id}."
         )
-        best = self._train.get_experiment_best_validation()
+        best = self._train._get_own_best()
         if best is not None:
             line += f" Best {self._plan.metric}: {best:.6g}."
         if self._averages_weights:

@@ -44,7 +44,16 @@ class Overview extends Page {
                 ["Search", trial.decision === trial.reason ? null : trial.decision],
               ]),
               trial.load
-                ? h("div", h("div.muted", "Load its best checkpoint in Python"), copyable(trial.load))
+                ? h(
+                    "div",
+                    h(
+                      "div.muted",
+                      trial.best_checkpoint
+                        ? "Load its best checkpoint in Python"
+                        : "Load its latest checkpoint in Python (its best was not kept)",
+                    ),
+                    copyable(trial.load),
+                  )
                 : null,
             ),
           ),
