@@ -1,4 +1,4 @@
-"""`checkpoint_policy: best` and what a trial says of its best are about that trial, on real ones."""
+"""`checkpoint_policy: best`, and what a trial says of its best, are about that trial alone."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def error_of(view: View, record: Trial) -> ErrorShape | None:
 
 
 def _best_checkpoint(view: View, record: Trial) -> tuple[str | None, str]:
-    """The checkpoint of the best validation, if there is one; and code that loads it, or the last."""
+    """The checkpoint of the best validation, if it exists; code that loads it, or else the last."""
     only = CheckpointFilter(trial_id=record.id, states=["COMPLETED"])
     order = Order("steps_completed", descending=True)
     found = view.reader.checkpoints(only, order, limit=1000).rows
