@@ -23,6 +23,7 @@ def platform(*, wake: bool = True) -> Iterator[Service]:
     service = Service(Home.find())
     try:
         warn_if_full(service)
+        warn_if_copy(service)
         if wake:
             _wake(service)
         yield service
@@ -46,3 +47,18 @@ def warn_if_full(service: Service) -> bool:
             err=True,
         )
     return is_full
+
+
+def warn_if_copy(service: Service) -> None:
+    """Say that a home is a copy, and how to make it a home of its own."""
+    try:
+        original = service.original
+    except DeterminedError:  # the command itself will say what is wrong with the store
+        return
+    if original is not None:
+        click.echo(
+            f"note: {service.home.path} is a copy of the home {original}: it can be read, nothing "
+            "runs in it, and nothing outside it is touched. `det store adopt` makes it a home of "
+            "its own.",
+            err=True,
+        )

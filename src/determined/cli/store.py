@@ -53,7 +53,8 @@ def prune(workdirs: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     with platform(wake=False) as service:
         waste = []
         if service.has_store:
-            waste = find_waste(service.home, service.reader, workdirs=workdirs)
+            found = find_waste(service.home, service.reader, workdirs=workdirs)
+            waste = [item for item in found if service.may_delete(item.path)]
         if as_json:
             show_json([{"path": w.path, "bytes": w.num_bytes, "reason": w.reason} for w in waste])
         elif not waste:
@@ -104,6 +105,29 @@ def check(as_json: bool) -> int:
         if not faults:
             click.echo(f"{service.home.path / 'store.db'} is intact.")
         return ERROR if faults else OK
+
+
+@store.verb("adopt")
+@yes_option
+@json_option
+def adopt(yes: bool, as_json: bool) -> None:
+    """Make a copy of a home a home of its own.
+
+    Experiments that had not ended are paused: `det experiment activate` continues them. Checkpoints
+    outside the copy belong to the home that it was copied from: they are used, but never deleted.
+    """
+    if as_json and not yes:
+        raise click.UsageError("--json needs --yes.")
+    with platform(wake=False) as service:
+        if service.original is not None:
+            confirm(f"Make {service.home.path} a home of its own?", yes)
+        foreign = service.adopt()
+    if as_json:
+        show_json({"home": service.home.path, "foreign_checkpoints": foreign})
+        return
+    click.echo(f"{service.home.path} is a home of its own now.")
+    if foreign:
+        click.echo(f"{foreign} checkpoints are outside it: they will never be deleted from here.")
 
 
 @store.verb("rebuild")

@@ -9,9 +9,11 @@ from determined._retention import Retention
 from determined.store._changes import Changed, ChangeWatch, NewPoints, Position
 from determined.store._connection import is_made, refuse_newer
 from determined.store._curves import Curve, CurveKey
+from determined.store._identity import Identity, Standing
 from determined.store._ingest import Heard, is_decisive
 from determined.store._listing import ExperimentRow, RunSpan, Tables, TrialPoint
 from determined.store._maintenance import backup, check
+from determined.store._ownership import is_inside, is_storage_inside
 from determined.store._pages import (
     CheckpointFilter,
     Cursor,
@@ -69,6 +71,7 @@ __all__ = [
     "ExperimentFilter",
     "ExperimentRow",
     "Heard",
+    "Identity",
     "JournalPosition",
     "Model",
     "ModelVersion",
@@ -90,6 +93,7 @@ __all__ = [
     "SearchStep",
     "RunSpan",
     "Slice",
+    "Standing",
     "Summary",
     "TableFilter",
     "Tables",
@@ -102,6 +106,8 @@ __all__ = [
     "backup",
     "check",
     "is_decisive",
+    "is_inside",
+    "is_storage_inside",
     "is_made",
     "refuse_newer",
     "send_command",

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from determined.errors import StoreError, StoreVersionError
+from determined.store._identity import read_identity
+from determined.store._relocation import Relocation
 from determined.store._schema import MIGRATIONS
 
 FILE_NAME = "store.db"
@@ -122,10 +124,20 @@ def open_read_only(home: Path) -> sqlite3.Connection:
     missing = f"There is no store in {home} yet: create an experiment, or set DET_HOME."
     if not (home / FILE_NAME).exists():
         raise NoStore(missing)
-    connection = _opened(home, "ro", "PRAGMA query_only=ON")
-    if version_of(connection) == 0:  # the disk was full, or its creator was killed
+    connection = _opened(home, "ro", "")
+    try:
+        if version_of(connection) == 0:  # the disk was full, or its creator was killed
+            raise NoStore(missing)
+        relocation = Relocation.of(read_identity(connection), home)
+        if relocation is not None:
+            relocation.translate(connection)
+        connection.execute("PRAGMA query_only=ON")
+    except sqlite3.DatabaseError as error:
         connection.close()
-        raise NoStore(missing)
+        raise as_store_error(error, home / FILE_NAME) from error
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -36,10 +36,13 @@ class Deletions:
     def due(
         self, limit: int, failed_before: Iterable[str] = ()
     ) -> list[tuple[Deletion, str | None]]:
-        """Pending deletions with their storage (JSON, None if unknown); skips `failed_before`."""
+        """Pending deletions with their storage (JSON); skips `failed_before`.
+
+        The storage is None if it is unknown, or if the files are another home's.
+        """
         skipped = list(failed_before)
         rows = self._connection.execute(
-            "SELECT c.storage, json_extract(e.config, '$.checkpoint_storage'), "
+            "SELECT c.storage, json_extract(e.config, '$.checkpoint_storage'), c.is_foreign, "
             f"{DELETIONS.columns} FROM deletion JOIN checkpoint c ON c.uuid=deletion.uuid "
             "LEFT JOIN experiment e ON e.id=c.experiment_id WHERE failure='' "
             f"OR deletion.uuid NOT IN ({','.join('?' * len(skipped))}) "
@@ -47,8 +50,11 @@ class Deletions:
             (*skipped, limit),
         )
         return [
-            (DELETIONS.record(tuple(row)), default if own == "{}" else own)
-            for own, default, *row in rows
+            (
+                DELETIONS.record(tuple(row)),
+                None if is_foreign else default if own == "{}" else own,
+            )
+            for own, default, is_foreign, *row in rows
         ]
 
     def end(self, uuid: str, left: dict[str, int]) -> None:
@@ -115,7 +121,13 @@ class Deletions:
         for uuid, name, number in versions:
             if uuid in wanted:
                 found[uuid] = f"it is version {number} of the model {name!r}"
+        if outside is None:
+            found.update(dict.fromkeys(wanted & self._foreign(), "its files are another home's"))
         return found
+
+    def _foreign(self) -> set[str]:
+        query = "SELECT uuid FROM checkpoint WHERE is_foreign"
+        return {uuid for (uuid,) in self._connection.execute(query)}
 
     def _needed_by_trials(self, outside: int | None) -> list[tuple[str, int]]:
         """Checkpoints that unfinished trials start from or would resume from."""

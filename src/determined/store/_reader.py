@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from determined.store._changes import Changed, ChangeWatch, NewPoints, Position, new_points, since
+from determined.store._identity import Identity, read_identity
 from determined.store._listing import Tables
 from determined.store._pages import Where
 from determined.store._read_checkpoints import CheckpointQuestions
@@ -25,6 +26,11 @@ class Reader(ExperimentQuestions, MetricQuestions, CheckpointQuestions, NamedQue
     def tables(self) -> Tables:
         """Lists with totals, sorting by any column, and numbered pages."""
         return Tables(self._connection)
+
+    @property
+    def identity(self) -> Identity | None:
+        """The home that the store belongs to; None until its supervisor has recorded it."""
+        return read_identity(self._connection)
 
     def watch(self) -> ChangeWatch:
         """Something that tells what changes from now on; for this thread."""

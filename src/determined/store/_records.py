@@ -73,6 +73,8 @@ class Experiment:
     checkpoint_size: int
     best_validation: float | None
     best_trial_id: int | None
+    origin: str | None
+    """The home and the id that it was imported from."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,8 @@ class Checkpoint:
     size: int
     storage: dict[str, Any]
     report_time: float
+    is_foreign: bool
+    """Whether its files belong to another home, and are never deleted by this one."""
 
 
 @dataclass(frozen=True)

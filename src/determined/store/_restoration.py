@@ -22,6 +22,7 @@ from determined.store._records import (
     SearchStep,
 )
 from determined.store._salvage import raise_sequence, salvage
+from determined.store._settling import remember_home, settle_within
 from determined.store._trial_tally import update_best
 
 READ_FROM_JOURNALS = frozenset(
@@ -48,13 +49,19 @@ class Restoration:
         self._connection = connection
         self._ingest = ingest
 
-    def salvage(self, damaged: Path) -> dict[str, str]:
+    def salvage(self, damaged: Path, home: Path) -> dict[str, str]:
         """Copy every readable row of an old store; return what went wrong, by table.
 
         Missing rows may be restored from folders; `drop_orphans` must follow in this transaction.
         """
         self._connection.execute("PRAGMA defer_foreign_keys=ON")
-        return salvage(self._connection, damaged)
+        wrong = salvage(self._connection, damaged)
+        settle_within(self._connection, home)
+        return wrong
+
+    def remember_home(self, root: Path) -> None:
+        """Record where the home was according to its folders, if the old store did not know."""
+        remember_home(self._connection, root)
 
     def experiments(self) -> list[Experiment]:
         """All experiments, by id."""

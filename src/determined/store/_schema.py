@@ -178,4 +178,11 @@ CREATE INDEX experiment_unfinished ON experiment(id) WHERE ended IS NULL;
 CREATE INDEX experiment_with_calls ON experiment(id) WHERE instr(environment, '"calls"');
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
+# A copy of a home must not delete what it shares with the home, nor be imported twice.
+_VERSION_4 = """
+ALTER TABLE checkpoint ADD COLUMN is_foreign INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE experiment ADD COLUMN origin TEXT;
+CREATE UNIQUE INDEX experiment_by_origin ON experiment(origin) WHERE origin IS NOT NULL;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)

@@ -7,6 +7,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from determined.errors import StoreError
@@ -38,6 +39,7 @@ from determined.store._records import (
 from determined.store._registry import Registry
 from determined.store._restoration import Restoration
 from determined.store._rows import read_searcher_state
+from determined.store._settling import adopt
 from determined.store._trial_tally import update_best
 
 T = TypeVar("T")
@@ -66,6 +68,11 @@ class Transaction:
         """Deletions of checkpoint files."""
         self._decide()
         return Deletions(self._connection)
+
+    def adopt_home(self, home: Path) -> int:
+        """Make a copy of a home a home of its own; return how many checkpoints are outside it."""
+        self._decide()
+        return adopt(self._connection, home)
 
     @property
     def restoration(self) -> Restoration:

@@ -22,8 +22,10 @@ from determined.store._connection import (
     open_writable,
     prepare,
 )
+from determined.store._identity import Standing
 from determined.store._ingest import Ingest
 from determined.store._records import COMMANDS, JOURNALS, JournalPosition
+from determined.store._settling import settle
 from determined.store._transaction import Transaction
 
 _LOCK_NAME = "store.lock"
@@ -36,7 +38,8 @@ class Writer:
     It migrates an older store to this version. Use it from one thread.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, is_draft: bool = False) -> None:
+        """Open the store of a home, with paths that lead there; a draft is for another place."""
         prepare(home)
         self._path = home / FILE_NAME
         lock = _take_lock(home / _LOCK_NAME)
@@ -46,6 +49,8 @@ class Writer:
             self._connection.execute("PRAGMA wal_autocheckpoint=10000")
             self._connection.execute("PRAGMA cache_size=-65536")
             migrate(self._connection)
+            self.standing = Standing.HOME if is_draft else settle(self._connection, home)
+            """Whether the home is where it was; it is noted if not."""
         except BaseException:
             os.close(lock)
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 from determined.platform.creation import Creation, load_creation
 from determined.platform.home import Home
-from determined.platform.run_folder import RunExit, RunFolder
+from determined.platform.run_folder import RUN_VARIABLE, RunExit, RunFolder
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,16 @@ def find_experiments(home: Home) -> Iterator[FoundExperiment]:
             if runs:
                 trials.append(FoundTrial(trial_id, tuple(runs)))
         yield FoundExperiment(experiment_id, path, load_creation(path), tuple(trials), newest)
+
+
+def recorded_root(experiments: list[FoundExperiment]) -> Path | None:
+    """The path of the home when its newest run was prepared; None if there is none."""
+    for experiment in reversed(experiments):
+        for trial in reversed(experiment.trials):
+            run = trial.last.folder
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                return Path(run.environment[RUN_VARIABLE]).parents[4]
+    return None
 
 
 def newest_number(folder: Path) -> int:

@@ -14,7 +14,12 @@ from determined.errors import CheckpointNotFound, DeterminedError
 from determined.journal import InboxItem, item_names
 from determined.platform.home import Home
 from determined.platform.launchers.local import LocalLauncher
-from determined.platform.rebuild.folders import FoundExperiment, FoundTrial, find_experiments
+from determined.platform.rebuild.folders import (
+    FoundExperiment,
+    FoundTrial,
+    find_experiments,
+    recorded_root,
+)
 from determined.platform.rebuild.records import Records
 from determined.platform.rebuild.reports import read_again
 from determined.platform.search.events import ValidationCompleted
@@ -50,7 +55,7 @@ def rebuild(home: Home) -> Rebuilt:
         result = Rebuilt(set_aside(home.path))
         draft = home.path / _DRAFT
         shutil.rmtree(draft, ignore_errors=True)  # of an attempt that was interrupted
-        writer = Writer(draft)
+        writer = Writer(draft, is_draft=True)
         try:
             _fill(home, writer, result)
         finally:
@@ -82,7 +87,9 @@ def _fill(home: Home, writer: Writer, result: Rebuilt) -> None:
     with writer.transaction() as transaction:
         restoration = transaction.restoration
         if result.old is not None:
-            result.damage = restoration.salvage(result.old)
+            result.damage = restoration.salvage(result.old, home.path)
+        if (root := recorded_root(found)) is not None:
+            restoration.remember_home(root)
         records = Records(transaction)
         for experiment in found:
             records.complete(experiment)

@@ -95,7 +95,8 @@ class DeletingVerbs(Lookups):
             raise RefusedError(f"Experiment {record.id} is running: its event files are in use.")
         trials = self.reader.trials(TrialFilter(experiment_id=experiment_id)).rows
         folders: list[Path] = [self.home.tensorboard / str(trial.id) for trial in trials]
-        return remove([Waste(path, "", size_of(path)) for path in folders if path.exists()])
+        waste = [Waste(path, "", size_of(path)) for path in folders if path.exists()]
+        return remove([item for item in waste if self.may_delete(item.path)])
 
     def _wait_for_collection(self, experiment_ids: Sequence[int]) -> None:
         """Wait until the checkpoints that are to go are gone, or could not be deleted."""

@@ -10,13 +10,14 @@ import threading
 import time
 import uuid as uuids
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from determined.errors import DeterminedError, OutdatedStoreError, RefusedError
 from determined.platform.home import Home
 from determined.platform.supervisor import presence
 from determined.platform.unread import Unread
-from determined.store import Reader, is_made, send_command
+from determined.store import Reader, Standing, is_inside, is_made, send_command
 
 T = TypeVar("T")
 
@@ -50,6 +51,18 @@ class SupervisedHome:
         """Whether anything was ever created here."""
         return self._reader is not None or is_made(self.home.path)
 
+    @property
+    def original(self) -> str | None:
+        """Where the home is that this one is a copy of; None if it is no copy."""
+        identity = self.reader.identity if self.has_store else None
+        if identity is None or identity.standing(self.home.path) is not Standing.COPY:
+            return None
+        return identity.path
+
+    def may_delete(self, path: Path) -> bool:
+        """Whether a file is this home's: in a copy it may be a link to one of the home itself."""
+        return self.original is None or is_inside(self.home.path, path)
+
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
@@ -81,6 +94,12 @@ class SupervisedHome:
                     raise RefusedError(str(answer.get("error")))
                 return answer
 
+    def adopt(self) -> int:
+        """Make a copy of a home a home of its own; return how many checkpoints are outside it."""
+        if self.original is None:
+            raise RefusedError(f"{self.home.path} is a home of its own already.")
+        return int(self.ask("adopt", {})["foreign"])
+
     def _refuse_full_disk(self) -> None:
         """Raise DeterminedError if the supervisor cannot answer for lack of space."""
         try:
@@ -99,6 +118,8 @@ class SupervisedHome:
 
         Wait a moment for it to read the inbox: whoever asks wants to see what scripts left there.
         """
+        if self.original is not None:  # what is unfinished in a copy is the home's work
+            return
         unread = Unread(self.home)
         is_news = unread.is_any(self._known_offset)
         if is_news or unread.has_left or self._has_work():

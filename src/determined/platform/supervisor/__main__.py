@@ -12,12 +12,13 @@ from collections.abc import Callable
 from determined.errors import DeterminedError
 from determined.platform.cluster import find_cluster
 from determined.platform.home import Home
+from determined.platform.launchers.estranged import EstrangedLauncher
 from determined.platform.launchers.local import LocalLauncher
 from determined.platform.launchers.protocol import Launcher
 from determined.platform.slots import Machine, find_slots
 from determined.platform.supervisor._loop import Supervisor
 from determined.platform.supervisor.presence import Presence
-from determined.store import Writer
+from determined.store import Standing, Writer
 
 _IDLE_VARIABLE = "DET_SUPERVISOR_IDLE_SECONDS"
 _IDLE_SECONDS = 300.0
@@ -26,7 +27,12 @@ _IDLE_SECONDS = 300.0
 async def supervise(home: Home, presence: Presence) -> None:
     """Work until idle; SIGTERM and SIGINT end it after the current tick. Runs continue."""
     writer = Writer(home.path)
-    launcher, machine = await _open_place(home)
+    launcher: Launcher
+    machine: Callable[[], Machine]
+    if writer.standing is Standing.COPY:
+        launcher, machine = EstrangedLauncher(), find_slots
+    else:
+        launcher, machine = await _open_place(home)
     for line in machine().skipped:
         logging.warning(line)
     idle_seconds = float(os.environ.get(_IDLE_VARIABLE, _IDLE_SECONDS))

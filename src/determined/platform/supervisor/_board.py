@@ -123,8 +123,12 @@ class LiveExperiment:
 class Board:
     """Experiments by id, live runs by trial."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, *, is_copy: bool = False) -> None:
         self.home = home
+        self.is_copy = is_copy
+        """Whether the home is a copy: nothing outside it may be touched, and nothing started."""
+        self.has_left = False
+        """Whether the supervisor has to make way for another, which sees the home differently."""
         self.experiments: dict[int, LiveExperiment] = {}
         self.runs: dict[int, LiveRun] = {}
         self.version = 0

@@ -49,8 +49,10 @@ class _Result:
 class Calls:
     """Makes the calls that are due, one after the other, outside the loop."""
 
-    def __init__(self, home: Home, changed: asyncio.Event) -> None:
+    def __init__(self, home: Home, changed: asyncio.Event, *, is_copy: bool = False) -> None:
+        """In a copy of a home none is made: the home itself makes them."""
         self._home = home
+        self._is_copy = is_copy
         self._changed = changed
         self._due: list[tuple[Experiment, str]] = []
         self._results: list[_Result] = []
@@ -61,7 +63,7 @@ class Calls:
         done = {(result.experiment_id, result.name) for result in self._results}
         self._due = [
             (experiment, name)
-            for experiment in transaction.with_calls()
+            for experiment in ([] if self._is_copy else transaction.with_calls())
             for name in experiment.environment["calls"]
             if (experiment.id, name) not in done
         ]

@@ -9,6 +9,7 @@ from determined.errors import StoreError
 from determined.platform.states import Refused, State
 from determined.platform.supervisor._blame import BadCommand, blaming
 from determined.platform.supervisor._continuing import continue_experiment
+from determined.platform.supervisor._copies import adopt, refuse_in_copy
 from determined.platform.supervisor._decisions import Decisions
 from determined.platform.supervisor._deleting import (
     collect,
@@ -39,6 +40,7 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
             )
         with blaming(BadCommand(command.uuid)):
             refuse_if_unmanaged(command, transaction)
+            refuse_in_copy(command, decisions, transaction)
             answer = verb(decisions, transaction, command.arguments)
     except (Refused, StoreError) as error:
         transaction.answer(command.uuid, False, {"error": str(error)})
@@ -179,4 +181,5 @@ _VERBS: dict[str, _Verb] = {
     "move": move,
     "begin_unmanaged": begin_unmanaged,
     "label": _label,
+    "adopt": adopt,
 }

@@ -35,6 +35,19 @@ class Decisions(SearchSteps):
     def home(self) -> Home:
         return self._board.home
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether the home is a copy of another."""
+        return self._board.is_copy
+
+    def active(self) -> list[LiveExperiment]:
+        """The experiments that are neither paused nor about to end."""
+        return [live for live in self._board.experiments.values() if live.state is State.ACTIVE]
+
+    def make_way(self) -> None:
+        """Let another supervisor go on after this tick."""
+        self._board.has_left = True
+
     # Commands on experiments
 
     def create(self, new: NewExperiment) -> Experiment:

@@ -17,7 +17,13 @@ from pathlib import Path
 from determined.platform.home import Home
 from determined.platform.states import State
 from determined.storage import StorageManager, build
-from determined.store import Deletion, Experiment, Transaction
+from determined.store import (
+    Deletion,
+    Experiment,
+    Transaction,
+    is_inside,
+    is_storage_inside,
+)
 
 logger = logging.getLogger("determined.supervisor")
 
@@ -39,8 +45,10 @@ class _Result:
 class FileDeletion:
     """Works through what is due, one part after the other, outside the loop."""
 
-    def __init__(self, home: Home, changed: asyncio.Event) -> None:
+    def __init__(self, home: Home, changed: asyncio.Event, *, is_copy: bool = False) -> None:
+        """In a copy of a home only what is inside it is deleted."""
         self._home = home
+        self._is_copy = is_copy
         self._changed = changed
         self._due: list[tuple[Deletion, str | None]] = []
         self._emptied: list[tuple[Experiment, list[Path]]] = []
@@ -58,7 +66,8 @@ class FileDeletion:
         for experiment in transaction.with_state(State.DELETING.value):
             left = transaction.deletions.of_experiment(experiment.id)
             failures = [deletion.failure for deletion in left if deletion.failure]
-            if len(failures) < len(left) or experiment.environment.get("calls"):
+            has_calls = experiment.environment.get("calls") and not self._is_copy
+            if len(failures) < len(left) or has_calls:
                 continue
             if failures:
                 fail(transaction, experiment.id, failures[0])
@@ -74,7 +83,11 @@ class FileDeletion:
         found.append(self._home.experiment(experiment.id))
         if creation := experiment.environment.get("creation"):
             found.append(self._home.creations / creation)
-        return found
+        return [folder for folder in found if self._may_touch(folder)]
+
+    def _may_touch(self, folder: Path) -> bool:
+        """Whether a folder is ours: one in a copy may be a link to that of the home itself."""
+        return not self._is_copy or is_inside(self._home.path, folder)
 
     @property
     def has_results(self) -> bool:
@@ -137,7 +150,7 @@ class FileDeletion:
         for deletion, section in due:
             if self._is_closing or time.monotonic() > deadline:
                 break
-            if section is None:  # its run did not say where it saves: only delete our record
+            if section is None or not self._owns(section):  # only delete our record
                 result.left[deletion.uuid] = {}
                 continue
             try:
@@ -149,6 +162,9 @@ class FileDeletion:
                 logger.warning("checkpoint %s cannot be deleted", deletion.uuid, exc_info=True)
                 result.failures[deletion.uuid] = f"{type(error).__name__}: {error}"
         return result
+
+    def _owns(self, section: str) -> bool:
+        return not self._is_copy or is_storage_inside(self._home.path, json.loads(section))
 
 
 def fail(transaction: Transaction, experiment_id: int, failure: str) -> None:

@@ -30,6 +30,7 @@ from determined.platform.supervisor._blame import (
 from determined.platform.supervisor._board import Board, LiveRun
 from determined.platform.supervisor._calls import Calls
 from determined.platform.supervisor._commands import carry_out
+from determined.platform.supervisor._copies import hold_copies
 from determined.platform.supervisor._creations import sweep
 from determined.platform.supervisor._decisions import Decisions
 from determined.platform.supervisor._deletions import FileDeletion
@@ -40,7 +41,7 @@ from determined.platform.supervisor._runs import Runs
 from determined.platform.supervisor._scheduling import Scheduling
 from determined.platform.supervisor._thinking import Thinking
 from determined.platform.supervisor._unmanaged import Unmanaged
-from determined.store import Heard, Transaction, Writer, is_decisive
+from determined.store import Heard, Standing, Transaction, Writer, is_decisive
 
 logger = logging.getLogger("determined.supervisor")
 
@@ -63,16 +64,17 @@ class Supervisor:
         is_in_place: Callable[[], bool] = lambda: True,
     ) -> None:
         """Call `machine` before every decision for what there is to schedule on."""
+        is_copy = writer.standing is Standing.COPY
         self._writer = writer
         self._idle_seconds = idle_seconds
         self._is_in_place = is_in_place
         self._changed = asyncio.Event()
-        self._board = Board(home)
+        self._board = Board(home, is_copy=is_copy)
         self._runs = Runs(self._board, launcher, machine, self._changed)
         self._scheduling = Scheduling(self._board, machine)
         self._garbage = GarbageCollection(self._board, self._changed)
-        self._deletions = FileDeletion(home, self._changed)
-        self._calls = Calls(home, self._changed)
+        self._deletions = FileDeletion(home, self._changed, is_copy=is_copy)
+        self._calls = Calls(home, self._changed, is_copy=is_copy)
         self._thinking = Thinking(self._board, self._changed)
         self._unmanaged = Unmanaged(home)
         self._limits = Limits(self._board)
@@ -91,9 +93,12 @@ class Supervisor:
         """Tick until idle or stopped."""
         with self._writer.transaction() as transaction:
             refuse_lost_records(self._board.home, transaction)
-            sweep(self._board.home, transaction)
-            self._unmanaged.sweep(transaction)
+            if not self._board.is_copy:
+                sweep(self._board.home, transaction)
+                self._unmanaged.sweep(transaction)
             self._load(transaction)
+            if self._board.is_copy:
+                hold_copies(Decisions(self._board, transaction, time.time()))
         idle_since: float | None = None
         self._unmanaged.watch(self._changed)
         try:
@@ -104,6 +109,8 @@ class Supervisor:
                     return
                 self._changed.clear()
                 await self._tick_safely()
+                if self._board.has_left:
+                    self.stop()
                 idle_since = self._idle_since(idle_since)
                 if idle_since is not None and time.monotonic() - idle_since >= self._idle_seconds:
                     return
@@ -211,7 +218,7 @@ class Supervisor:
 
     def _tick(self) -> None:
         said = self._listen()
-        has_mail = self._unmanaged.look()
+        has_mail = not self._board.is_copy and self._unmanaged.look()
         ended = [run for run in self._board.runs.values() if run.end is not None]
         now, overdue = time.time(), self._limits.overdue()
         is_durable = (
