@@ -7,11 +7,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from determined import pytorch
 from determined.pytorch import Batch
+from determined.pytorch._checkpoint.shards import gather
 from tests.support import resumable
 from tests.support.ranked import (
     NetTrial,
@@ -19,6 +22,8 @@ from tests.support.ranked import (
     assert_close,
     fit,
     on_ranks,
+    records,
+    sgd,
 )
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -171,6 +176,51 @@ def test_two_ranks_continue_on_one_and_on_four(
         assert_close(rank["weights"], whole[aggregation]["weights"])
     seen = sorted(record for rank in four for record in rank["seen"])
     assert seen == sorted(whole[aggregation]["seen"][24:])
+
+
+class SplitTrial(NetTrial):
+    """Like its base, split over ranks; no number of ranks divides its weights."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self.context = context
+        self.seen, self.digests, self.metrics = [], [], []
+        model = nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 3))
+        self.model = context.wrap_model(model, parallel="fsdp")
+        self.optimizer = sgd(self)
+        self.reducer = context.wrap_reducer(list, "in_order", for_training=False)
+
+    def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+        return {}
+
+    def build_training_data_loader(self) -> pytorch.DataLoader:
+        return pytorch.DataLoader(records(48), self.context.get_per_slot_batch_size())
+
+    def weights(self) -> list[np.ndarray]:
+        return [p.detach().numpy() for p in gather(list(self.model.parameters()))]
+
+
+def split_window(storage: Path, source: str, batches: int) -> list[np.ndarray]:
+    """Train a split model, in windows of three batches, from where `source` is."""
+    options = {
+        "hparams": {"global_batch_size": 12},
+        "aggregation_frequency": 3,
+        "run_id": "split",
+        "checkpoint_storage": storage / source,
+    }
+    trial = fit(SplitTrial, options, max_length=Batch(batches), latest_checkpoint="latest")
+    found: list[np.ndarray] = trial.weights()
+    return found
+
+
+def test_split_models_continue_a_window_on_any_number_of_ranks(tmp_path: Path) -> None:
+    whole = split_window(tmp_path, "whole", 6)
+    for before, afterwards in ((2, [3, 4]), (3, [2])):
+        on_ranks(before, split_window, tmp_path, f"of-{before}", 5)
+        for size in afterwards:
+            place = f"from-{before}-to-{size}"
+            shutil.copytree(tmp_path / f"of-{before}", tmp_path / place)
+            for weights in on_ranks(size, split_window, tmp_path, place, 6):
+                assert_close(weights, whole)
 
 
 def without_launcher(storage: Path) -> Results:

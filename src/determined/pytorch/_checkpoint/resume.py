@@ -34,7 +34,6 @@ from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._naming import former_checkpoint, tell_of_others
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.ddp import continue_window
-from determined.pytorch._ranks.fsdp import is_sharded
 from determined.pytorch._run import Fit
 from determined.pytorch._schedule import _TrialState
 from determined.storage import SharedFSStorageManager
@@ -97,8 +96,7 @@ class SavedRun:
 
     def _restore_rank(self, context: PyTorchTrialContext, state: _TrialState) -> None:
         if GRADIENTS in self.rank:
-            frequency = 1 if self.record is None else max(1, self.record.aggregation_frequency)
-            in_window = state.batches_trained % frequency != 0
+            in_window = _ends_in_window(self.record, self.counters, state.trial_id)
             restore_gradients(context, self.rank[GRADIENTS], in_window)
         if state.batches_trained % context._aggregation_frequency:
             continue_window(context.models)
@@ -106,22 +104,22 @@ class SavedRun:
             restore_buffers(context, self.rank[BUFFERS])
 
 
-def find_saved_run(restoring: contextlib.ExitStack, fit: Fit, record: RunRecord) -> SavedRun | None:
+def find_saved_run(restoring: contextlib.ExitStack, fit: Fit, new: RunRecord) -> SavedRun | None:
     """Return what `latest_checkpoint` names, on disk until `restoring` closes; for all ranks."""
     context, trial_id = fit.context, fit.context.get_trial_id()
-    found = _find(restoring, fit, record)
+    found = _find(restoring, fit, new)
     if found is None:
         return None
     name, path = found
     logger.info(f"Restoring checkpoint {name}.")
     state_file(path)  # raises where there is none
-    counters = read_counters(path)
+    counters, record = read_counters(path), read_run(path)
     return SavedRun(
         name=name,
         path=path,
         counters=counters,
-        record=read_run(path),
-        rank=_read_rank(path, context),
+        record=record,
+        rank=_read_rank(path, context, _ends_in_window(record, counters, trial_id)),
         continues=counters is not None and counters.get("trial_id", trial_id) == trial_id,
     )
 
@@ -172,7 +170,15 @@ def _restored(
     return context._core.checkpoint.restore_path(name)
 
 
-def _read_rank(path: pathlib.Path, context: PyTorchTrialContext) -> dict[str, Any]:
+def _ends_in_window(
+    record: RunRecord | None, counters: dict[str, int] | None, trial_id: int
+) -> bool:
+    """Say whether gradients of a checkpoint are those that each rank had added up by itself."""
+    frequency = 1 if record is None else max(1, record.aggregation_frequency)
+    return batches_trained_in(counters, trial_id) % frequency != 0
+
+
+def _read_rank(path: pathlib.Path, context: PyTorchTrialContext, in_window: bool) -> dict[str, Any]:
     """Read this rank's own state, or the chief's if the run had fewer ranks."""
     rank, size = context.distributed.rank, context.distributed.size
     saved_size = count_rank_files(path)
@@ -180,12 +186,13 @@ def _read_rank(path: pathlib.Path, context: PyTorchTrialContext) -> dict[str, An
         return {}
     state = _read_rank_file(path, 0, context)
     if 0 < rank < saved_size:
-        gradients = {GRADIENTS: state[GRADIENTS]} if GRADIENTS in state else {}
+        is_shared = GRADIENTS in state and not in_window
+        gradients = {GRADIENTS: state[GRADIENTS]} if is_shared else {}
         state = {**gradients, **_read_rank_file(path, rank, context)}
-    if saved_size != size and not any(map(is_sharded, context.models)):
+    if saved_size != size:
         state.pop(BUFFERS, None)
-        ranks = [_read_rank_file(path, other, context) for other in range(saved_size)]
-        if any(GRADIENTS in other for other in ranks[1:]):  # inside of an aggregation window
+        if in_window:
+            ranks = [_read_rank_file(path, other, context) for other in range(saved_size)]
             state[GRADIENTS] = mean_gradients(ranks)
     return join(path, state, context.models, context._allow_pickle)  # type: ignore[no-any-return]  # still a dict
 
