@@ -38,6 +38,7 @@ RANDOM = "rng_state"
 DATA = "data"
 GRADIENTS = "gradients"
 BUFFERS = "buffers"
+ENVIRONMENT = "environment"  # until it is gathered into `run.json`
 
 
 def is_storage_id(name: object) -> bool:

@@ -119,6 +119,13 @@ class RunInUse(CheckpointError):
         return type(self), (self.run_id, self.pid, self.host, self.started)
 
 
+class NotExactError(CheckpointError):
+    """A run cannot continue as it would have gone on, and `pytorch.init(exact=True)` asks for that.
+
+    The message names what differs and the way out.
+    """
+
+
 class CheckpointStateException(CheckpointError):
     """The checkpoint's state does not allow this operation."""
 

@@ -121,6 +121,7 @@ def test_threads_are_those_of_the_experiment_or_of_the_creator(
 ) -> None:
     environment = run_environment(recorded, RunFolder("/r"), info())
     assert environment["OMP_NUM_THREADS"] == "3"
+    assert "OMP_NUM_THREADS=3" in environment["DET_SET_VARIABLES"].split()
     mine = RecordedEnvironment("/p", {"OMP_NUM_THREADS": "1"}, 3, ())
     assert run_environment(mine, RunFolder("/r"), info())["OMP_NUM_THREADS"] == "1"
 
@@ -132,6 +133,7 @@ def test_a_thread_count_that_somebody_chose_holds_for_every_library(where: str) 
     configured = ["OMP_NUM_THREADS=1"] if where == "configuration" else []
     environment = run_environment(recorded, RunFolder("/r"), info(), configured=configured)
     assert {n: v for n, v in environment.items() if n.endswith("_NUM_THREADS")} == chosen
+    assert "DET_SET_VARIABLES" not in environment
 
 
 def test_the_configuration_wins_over_the_creator_and_the_platform_over_both(

@@ -44,8 +44,11 @@ def run_environment(
         name, _, value = assignment.partition("=")
         environment[name] = value
     if _THREADS not in environment:  # the other libraries use it, too
-        for name in (_THREADS, *_THREADS_OF_LIBRARIES):
-            environment.setdefault(name, str(recorded.threads))
+        threads = str(recorded.threads)
+        ours = {n: threads for n in (_THREADS, *_THREADS_OF_LIBRARIES) if n not in environment}
+        environment |= ours
+        # So that a run which continues does not take them for a choice of the user.
+        environment["DET_SET_VARIABLES"] = " ".join(f"{n}={value}" for n, value in ours.items())
     environment.update(devices or {})
     environment.update(ports or {})
     environment.update(_of_this_run(run, info))

@@ -14,6 +14,8 @@ from determined._checkpoint_layout import DATA
 from determined.core._backend import RunDescription
 from determined.core._watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
+from determined.pytorch._checkpoint.departures import depart
+from determined.pytorch._checkpoint.environment import threads_of
 from determined.pytorch._checkpoint.optimizers import optimizer_name
 from determined.pytorch._checkpoint.resume import SavedRun, find_saved_run
 from determined.pytorch._checkpoint.state import RunRecord
@@ -58,7 +60,12 @@ class _Place:
     record: RunRecord
     rng_state: dict[str, Any] | None
     started_from: str | None
-    continues: str | None  # the same checkpoint, by id or path, if counters continue from it
+    saved: SavedRun | None
+
+    @property
+    def continues(self) -> str | None:
+        """The checkpoint, by id or path, if counters continue from it."""
+        return self.saved.name if self.saved is not None and self.saved.continues else None
 
 
 def open_run(
@@ -80,6 +87,7 @@ def open_run(
         train._set_best_tracking(plan.metric, plan.smaller_is_better, record.best)
     reporter.start(plan, state, place.continues, data.training, checkpoints.is_writing)
     fit.hooks.call("on_training_start")
+    _compare_environment(fit, place)
     context._be_watched(fit.observer)
     stack.callback(context._be_watched, UNOBSERVED)
     if context.profiler is not None:
@@ -130,6 +138,7 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
         saved = find_saved_run(restoring, fit, record)
         start = 0
         if saved is not None:
+            stack.enter_context(threads_of(saved.environment(context.distributed.rank)))
             start, record = saved.batches_trained(state.trial_id), saved.continued(record)
             context._trial_seed = record.seed
         context._steps_completed = start
@@ -145,8 +154,14 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
     started_from = None if saved is None else pathlib.Path(saved.name).name
     if record.best_checkpoint == started_from:
         record.best_checkpoint = None  # it has a second use now, so nothing takes its place
-    continues = saved.name if saved is not None and saved.continues else None
-    return _Place(state, record, rng, started_from, continues), data
+    return _Place(state, record, rng, started_from, saved), data
+
+
+def _compare_environment(fit: Fit, place: _Place) -> None:
+    """Say what differs from where the run was saved, when user code has set all it sets."""
+    saved, batches = place.saved, place.state.batches_trained
+    if saved is not None and saved.continues and not fit.plan.is_finished(place.state):
+        depart(fit.context, place.record, batches, saved.departures(fit.context))
 
 
 def _description(fit: Fit, place: _Place) -> RunDescription:

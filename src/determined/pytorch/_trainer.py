@@ -78,6 +78,7 @@ def init(
     allow_pickle: bool = False,
     trusted_classes: Sequence[type] = (),
     device: torch.device | str | None = None,
+    exact: bool = False,
 ) -> Generator[PyTorchTrialContext, None, None]:
     """Create the context of a trial; use it as `with pytorch.init() as context:` on every rank.
 
@@ -107,6 +108,8 @@ def init(
         trusted_classes: Your own classes whose objects checkpoints may contain, for example in the
             `state_dict` of a callback. Loading creates such objects, and runs no other code.
         device: Where to train; by default the accelerator of this rank, else the CPU.
+        exact: Refuse to continue a run where it could end with other bits than an unbroken one, for
+            example with another number of threads or another instruction set, instead of saying so.
     """
     if not is_whole_number(aggregation_frequency) or aggregation_frequency < 1:
         raise ValueError(
@@ -120,6 +123,7 @@ def init(
     check_path("tensorboard_path", tensorboard_path)
     check_kind("run_id", run_id, str, "a string")
     check_flag("allow_pickle", allow_pickle)
+    check_flag("exact", exact)
     check_classes(trusted_classes)
     info = get_cluster_info()
     trial_info = trial_of(info)
@@ -170,7 +174,7 @@ def init(
             core_context.train._name_tensorboard_run(file_name(name), is_continued=True)
         if isinstance(checkpoint_storage, dict):
             context._storage_section = checkpoint_storage
-        context._allow_pickle = allow_pickle
+        context._allow_pickle, context._exact = allow_pickle, exact
         yield context
         status = _status_after_stop(core_context)
     if status is not None and not in_ipython():

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from determined._checkpoint_layout import ENVIRONMENT
 from determined._trial_code import find_trial_code
 from determined._version import __version__
 from determined.core import EarlyExitReason
 from determined.errors import InvalidHP
 from determined.pytorch._checkpoint.averages import averages_weights, check_export
+from determined.pytorch._checkpoint.environment import current_environment
 from determined.pytorch._checkpoint.policy import CheckpointPolicy
 from determined.pytorch._checkpoint.rescue import Rescue
 from determined.pytorch._checkpoint.retention import Retention, configured_policy
@@ -135,6 +137,7 @@ class Checkpoints:
         distributed, hooks = self._context.distributed, self._fit.hooks
         batches = self._run.state.batches_trained
         mine = collect_rank(self._context, batches, self._run.training_data.state_dict(batches))
+        mine[ENVIRONMENT] = current_environment(self._context.device, distributed.size)
         storage_id = None
         if any(map(is_sharded, self._context.models)):
             storage_id = self._saver.save_together(self._job([mine], is_best), distributed)
@@ -148,6 +151,7 @@ class Checkpoints:
     def _job(self, ranks: list[dict[str, Any]], is_best: bool) -> SaveJob:
         tensors = collect(self._context, self._fit.callbacks)
         self._fit.hooks.call("on_checkpoint_save_start", tensors)
+        self._run.record.environments = [rank.pop(ENVIRONMENT) for rank in ranks]
         return SaveJob(
             tensors=tensors,
             ranks=ranks,
@@ -172,6 +176,8 @@ class Checkpoints:
         }
         if record.not_exact:
             metadata["not_exact"] = record.not_exact
+        if record.departures:
+            metadata["departures"] = record.departures
         if averages_weights(self._fit.callbacks):
             metadata["measured"] = "averaged weights"
         return metadata

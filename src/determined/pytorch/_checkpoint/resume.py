@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from determined._checkpoint_layout import (
@@ -18,6 +19,7 @@ from determined._checkpoint_layout import (
 )
 from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound
+from determined.pytorch._checkpoint.environment import current_environment, differences
 from determined.pytorch._checkpoint.reading import read_counters, read_dict, read_state, state_file
 from determined.pytorch._checkpoint.shards import join
 from determined.pytorch._checkpoint.state import (
@@ -70,8 +72,30 @@ class SavedRun:
                 record = dataclasses.replace(record, best_checkpoint=saved.best_checkpoint)
         _warn_of_differences(record, saved)
         return dataclasses.replace(
-            record, seed=saved.seed, validation_pending=saved.validation_pending
+            record,
+            seed=saved.seed,
+            validation_pending=saved.validation_pending,
+            departures=saved.departures,
         )
+
+    def environment(self, rank: int) -> Mapping[str, Any] | None:
+        """Return in what environment this rank was saved; None if that is not known."""
+        saved = self.record.environments if self.continues and self.record is not None else []
+        known = rank < len(saved) and isinstance(saved[rank], dict)
+        return saved[rank] if known else None
+
+    def departures(self, context: PyTorchTrialContext) -> list[str]:
+        """Say in words what of the environment differs from the one that the run was saved in."""
+        rank, size = context.distributed.rank, context.distributed.size
+        saved = self.environment(rank)
+        if saved is not None:
+            return differences(saved, current_environment(context.device, size))
+        if rank > 0:
+            return []  # the chief knows that the number of ranks is another one
+        return [
+            "the checkpoint does not say in which environment it was saved (earlier releases did "
+            "not), so threads, instruction set and versions are compared from here on only"
+        ]
 
     def restore(self, fit: Fit, epoch_length: int) -> tuple[_TrialState, dict[str, Any] | None]:
         """Load everything; return the counters, and the random states to continue with."""

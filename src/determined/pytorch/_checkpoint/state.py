@@ -60,6 +60,8 @@ class RunRecord:
 
     `best_checkpoint` is the one that only `checkpoint_policy="best"` asked for: the next best one
     takes its place. `not_exact` says why this checkpoint, saved after an error, is no exact one.
+    `environments` has an entry for each rank, `departures` says where the run left the path of an
+    unbroken one, `constructed` are the settings that the script gave to optimizers and schedulers.
     """
 
     run_id: str
@@ -73,6 +75,9 @@ class RunRecord:
     validation_pending: bool = False
     optimizers: list[str] = dataclasses.field(default_factory=list)
     not_exact: str | None = None
+    environments: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    departures: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    constructed: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what another program may have put into `run.json`."""
@@ -94,6 +99,9 @@ _RUN_TYPES: dict[str, tuple[type, ...]] = {
     "validation_pending": (bool,),
     "optimizers": (list,),
     "not_exact": (str, type(None)),
+    "environments": (list,),
+    "departures": (list,),
+    "constructed": (dict, type(None)),
 }
 
 

@@ -91,6 +91,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         self._run_facts: dict[str, Any] = {}
         self._storage_section: dict[str, Any] = {}
         self._allow_pickle = False
+        self._exact = False
         self._is_pre_trainer = False
         self._be_watched(UNOBSERVED)
 
