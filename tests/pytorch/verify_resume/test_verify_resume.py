@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from determined.pytorch.verify_resume import verify_resume
 from determined.pytorch.verify_resume.__main__ import main
-from determined.pytorch.verify_resume._compare import compare
-from determined.pytorch.verify_resume._trace import run_part
+from determined.pytorch.verify_resume._compare import Report, compare
+from determined.pytorch.verify_resume._part import Part, run_part
+from determined.pytorch.verify_resume._places import KINDS
 from tests.support.workers import run_workers
 
 _SCRIPT = """
@@ -110,18 +110,22 @@ def _script(directory: Path, **changes: str) -> Path:
     return script
 
 
-def _part(directory: Path, plan: dict[str, Any], script: Path) -> None:
+def _part(directory: Path, part: Part, script: Path) -> None:
     os.chdir(directory)
-    run_part(plan, str(script), [])
+    run_part(part, str(script), [])
+
+
+def _report(directory: Path, script: Path, batches: int, cut: int | None = None) -> Report:
+    """Verify in forks of a process that has torch loaded, which is quicker than the command."""
+
+    def run(part: Part) -> None:
+        run_workers(1, _part, directory, part, script)
+
+    return compare(run, batches, cut)
 
 
 def _difference(directory: Path, script: Path, batches: int, cut: int) -> str | None:
-    """Verify in forks of a process that has torch loaded, which is quicker than the command."""
-
-    def run(plan: dict[str, Any]) -> None:
-        run_workers(1, _part, directory, plan, script)
-
-    return compare(run, batches, cut).difference
+    return _report(directory, script, batches, cut).difference
 
 
 @pytest.mark.multiprocess
@@ -207,6 +211,39 @@ class Trial("""
     assert difference is not None
     assert "in fetching batch 2, batch[0], batch[1] differ" in difference
     assert "the same samples (4, 5) gave different data" in difference
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+def test_by_default_a_script_is_stopped_at_a_place_of_each_kind(tmp_path: Path) -> None:
+    script = _script(tmp_path, IN_REPORT="assert self.calls >= 0")
+    text = script.read_text().replace("Batch(4))", "Batch(2), checkpoint_period=pytorch.Batch(3))")
+    script.write_text(text)
+    report = _report(tmp_path, script, batches=12)
+    assert report.difference is None
+    assert [stop.split(" (")[0] for stop in report.stops] == list(KINDS)
+    assert str(report).startswith(
+        "bit-exact: 12 batches in one go equal a run in 6 processes, stopped between two batches"
+    )
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+def test_what_a_callback_forgets_is_named_with_the_stop_after_which_it_was_missing(
+    tmp_path: Path,
+) -> None:
+    script = _script(tmp_path, IN_CALLBACK="pass")
+    forgets = """    def state_dict(self):
+        return {"calls": self.calls}
+
+    def on_training_workload_end("""
+    text = script.read_text().replace("    def on_training_workload_end(", forgets)
+    script.write_text(text)
+    difference = _report(tmp_path, script, batches=6).difference
+    assert difference is not None
+    assert "after the resume from the stop between two batches (before data, batch 1)" in difference
+    assert "just before batch 2 was fetched, callback 'callback'['calls'] differs" in difference
+    assert "do its state_dict and load_state_dict cover all that its hooks change?" in difference
 
 
 def test_bad_arguments_name_what_was_expected(

@@ -2,12 +2,14 @@
 
     python -m determined.pytorch.verify_resume [--batches N] [--cut K] train.py [ARGUMENTS...]
 
-The script runs three times, each in a process of its own: N batches at once; K batches, where it is
-stopped as a preemption would; and the rest, from the checkpoint. Samples, batches, metrics,
-learning rates, random states, weights and optimizers are compared bit by bit. Exit status 0: equal;
-1: the first difference is named, with its batch and the stage of training that made it.
+The script runs several times, each in a process of its own: N batches at once, then the same in
+parts. It is stopped as a preemption would, at a place of each kind that it has: between batches, in
+a batch, in a hook, in a validation, at a save (or once, after K batches). Samples, batches,
+metrics, random states, weights, optimizers, schedulers and callbacks are compared bit by bit. Exit
+status 0: equal; 1: the first difference is named, with its batch and the stage that made it.
 
-`_compare.py` runs the parts and words the verdict; `_trace.py` is what each part writes down.
+`_compare.py` runs the parts, `_part.py` is one of them and `_trace.py` what it writes down;
+`_places.py` plans where to stop, `_words.py` says what differs.
 """
 
 from determined.pytorch.verify_resume._compare import Report, verify_resume

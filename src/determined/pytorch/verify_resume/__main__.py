@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 
 from determined.pytorch.verify_resume._compare import verify_resume
-from determined.pytorch.verify_resume._trace import run_part
+from determined.pytorch.verify_resume._part import Part, run_part
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -18,13 +17,15 @@ def main(argv: list[str] | None = None) -> int:
         description="Train N batches in one go, then stopped and resumed, and compare bit by bit.",
     )
     parser.add_argument("--batches", type=int, default=20, metavar="N", help="default: 20")
-    parser.add_argument("--cut", type=int, metavar="K", help="stop after K batches (default: N/2)")
+    parser.add_argument(
+        "--cut", type=int, metavar="K", help="stop once, after K batches (default: several stops)"
+    )
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("script", help="the training script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
     options = parser.parse_args(argv)
     if options.part is not None:
-        run_part(json.loads(options.part), options.script, options.arguments)
+        run_part(Part.from_json(options.part), options.script, options.arguments)
         return 0
     try:
         report = verify_resume(options.script, options.arguments, options.batches, options.cut)

@@ -1,4 +1,4 @@
-"""Three runs of one script, and the first difference between their traces in words."""
+"""The parts of a proof: one run without stops, one with them, and the first difference."""
 
 from __future__ import annotations
 
@@ -9,33 +9,40 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from determined.core._tracking import TRACKING_VARIABLE
+from determined.pytorch.verify_resume._part import Part
+from determined.pytorch.verify_resume._places import Place, plan_stops
 from determined.pytorch.verify_resume._trace import Event
+from determined.pytorch.verify_resume._words import first_unequal, listed
 
-_SHOWN = 8  # samples and names in a message
-
-Run = Callable[[dict[str, Any]], None]
+Run = Callable[[Part], None]
+Record = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The outcome: `difference` is None when the resumed run was bit-exact."""
+    """The outcome: `difference` is None when the resumed run was bit-exact.
+
+    `cut` is how many batches were trained before the first stop; `stops` has all of them in words.
+    """
 
     batches: int
     cut: int
     difference: str | None
+    stops: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.difference is not None:
             return f"NOT exact: {self.difference}"
+        parts = f"{self.cut} batches, a new process and {self.batches - self.cut} more"
+        if len(self.stops) > 1:
+            parts = f"a run in {len(self.stops) + 1} processes, stopped {'; '.join(self.stops)}"
         return (
-            f"bit-exact: {self.batches} batches in one go equal {self.cut} batches, a new "
-            f"process and {self.batches - self.cut} more, in samples, metrics, learning rates, "
-            "random "
-            "states, weights and optimizers."
+            f"bit-exact: {self.batches} batches in one go equal {parts}, in samples, metrics, "
+            "learning rates, random states, weights, optimizers, schedulers and callbacks."
         )
 
 
@@ -46,7 +53,7 @@ def verify_resume(
     cut: int | None = None,
     timeout_seconds: float = 600,
 ) -> Report:
-    """Run a training script whole and in two parts, and compare.
+    """Run a training script whole and in parts, and compare.
 
     Only the script's first `fit` counts, on one rank. A script that sets no seed gets one.
 
@@ -54,154 +61,97 @@ def verify_resume(
         script: The file that one would start with `python`.
         arguments: Its command line arguments.
         batches: How many batches to train.
-        cut: After how many batches to stop and start again; by default in the middle.
-        timeout_seconds: Limit for each of the three runs.
+        cut: Stop once, after so many batches. By default the run is stopped at a place of each kind
+            that it has: between batches, in a batch, in a hook, in a validation, at a save.
+        timeout_seconds: Limit for each of the processes.
     """
-    if cut is None:
-        cut = batches // 2
-    if not 0 < cut < batches:
+    if cut is not None and not 0 < cut < batches:
         raise ValueError(f"`cut` must be between 1 and {batches - 1}, got {cut}.")
+    if batches < 2:
+        raise ValueError(f"`batches` must be at least 2, got {batches}.")
     if not pathlib.Path(script).is_file():
         raise FileNotFoundError(f"There is no script {script}.")
 
-    def run(plan: dict[str, Any]) -> None:
+    def run(part: Part) -> None:
         command = [sys.executable, "-m", "determined.pytorch.verify_resume", "--part"]
-        command += [json.dumps(plan), str(script), *(arguments or [])]
+        command += [part.to_json(), str(script), *(arguments or [])]
         # What is trained here only to be compared is no run of the user's.
         environment = {**os.environ, TRACKING_VARIABLE: "off"}
         done = subprocess.run(
             command, timeout=timeout_seconds, capture_output=True, text=True, env=environment
         )
-        if done.returncode or not pathlib.Path(plan["trace"]).exists():
+        if done.returncode or not pathlib.Path(part.trace).exists():
             raise RuntimeError(
-                f"{script} failed in the {plan['name']} run (status {done.returncode}):\n"
+                f"{script} failed in the {part.name} run (status {done.returncode}):\n"
                 f"{done.stderr.strip() or 'it never called Trainer.fit'}"
             )
 
     return compare(run, batches, cut)
 
 
-def compare(run: Run, batches: int, cut: int) -> Report:
-    """Let `run` carry out the three parts, and compare their traces."""
+def compare(run: Run, batches: int, cut: int | None = None) -> Report:
+    """Let `run` carry out the parts, and compare their traces."""
     with tempfile.TemporaryDirectory(prefix="determined-verify-") as directory:
 
-        def trace(name: str, **part: Any) -> dict[str, Any]:
+        def trace(name: str, stop: Place | None, checkpoint: str | None) -> Record:
             path = pathlib.Path(directory, f"{name}.json")
-            plan = {
-                "name": name,
-                "trace": str(path),
-                "storage": str(path.with_suffix(".storage")),
-                "batches": batches,
-                "cut": cut,
-                "stop_after": None,
-                "checkpoint": None,
-                **part,
-            }
-            run(plan)
-            record: dict[str, Any] = json.loads(path.read_text())
+            storage = str(path.with_suffix(".storage"))
+            run(Part(name, str(path), storage, batches, stop, checkpoint))
+            record: Record = json.loads(path.read_text())
             return record
 
-        whole = trace("uncut")
-        first = trace("first", stop_after=cut)
-        second = trace("second", checkpoint=first["checkpoint"])
-    before = first["events"][:-1]  # the last one is about the weights at the cut
-    while before and before[-1]["stage"] in ("before validation", "on_validation_start"):
-        del before[-1]  # the stop came in a validation, which starts again after the resume
-    difference = _difference(whole["events"], before, second["events"])
-    if difference is not None and difference.startswith("after"):
-        difference += _suspects(whole["attributes"], second["attributes"])
-    return Report(batches, cut, difference)
+        whole = trace("uncut", None, None)
+        if cut is None:
+            stops = plan_stops([Place(**place) for place in whole["places"]])
+        else:
+            stops = [Place(cut - 1, "after train_batch")]
+        parts: list[Record] = []
+        for number, stop in enumerate([*stops, None]):
+            checkpoint = parts[-1]["checkpoint"] if parts else None
+            parts.append(trace(f"part {number + 1}", stop, checkpoint))
+    difference = _difference(whole, parts, stops)
+    return Report(batches, stops[0].batch + 1, difference, tuple(map(str, stops)))
 
 
-def _suspects(expected: dict[str, str], found: dict[str, str]) -> str:
-    """Name what the trial keeps to itself and did not have again after the resume."""
-    names = [name for name, digest in expected.items() if found.get(name) != digest]
-    if not names:
-        return ""
-    return (
-        f" No checkpoint holds {_listed(names)}, which the resumed run started with new values: "
-        "pass models, optimizers and schedulers through context.wrap_..., and keep the rest in "
-        "the state_dict of a callback."
-    )
-
-
-def _difference(whole: list[Event], first: list[Event], second: list[Event]) -> str | None:
-    found = _first_unequal(whole[: len(first)], first)
-    if found is not None:
-        return (
-            f"two runs from the same start already differ, before any interruption: {found}. Seed "
-            "everything with pytorch.init(seed=...), and avoid randomness that no seed controls."
-        )
-    found = _first_unequal(whole[len(first) :], second)
-    return None if found is None else f"after the resume, {found}."
-
-
-def _first_unequal(expected: list[Event], found: list[Event]) -> str | None:
-    for one, other in zip(expected, found, strict=False):
-        if (one["stage"], one["batch"]) != (other["stage"], other["batch"]):
+def _difference(whole: Record, parts: Sequence[Record], stops: Sequence[Place]) -> str | None:
+    """Compare the parts, one after another, with where they belong in the whole."""
+    position = 0
+    for number, part in enumerate(parts):
+        is_last = number == len(parts) - 1
+        events = part["events"] if is_last else _until_stop(part["events"])
+        rest = whole["events"][position:]
+        found = first_unequal(rest if is_last else rest[: len(events)], events)
+        if found is not None and number == 0:
             return (
-                f"the run was {_place(other)} where it should have been {_place(one)}: callbacks "
-                "or periods depend on something other than the number of batches"
+                f"two runs from the same start already differ, before any interruption: {found}. "
+                "Seed everything with pytorch.init(seed=...), and avoid randomness that no seed "
+                "controls."
             )
-        if one["samples"] != other["samples"]:
-            return _other_samples(one, other)
-        names = [n for n, value in one["digests"].items() if other["digests"].get(n) != value]
-        if names or one["digests"].keys() != other["digests"].keys():
-            names = names or sorted(one["digests"].keys() ^ other["digests"].keys())
-            verb = "differs" if len(names) == 1 else "differ"
-            return f"{_place(one)}, {_listed(names)} {verb}{_hint(one, names[0])}"
-    if len(expected) != len(found):
-        return f"{len(found)} steps were seen where {len(expected)} were expected"
+        if found is not None:
+            where = "" if len(stops) == 1 else f" from the stop {stops[number - 1]}"
+            suspects = _suspects(whole["attributes"], part["attributes"])
+            return f"after the resume{where}, {found}.{suspects}"
+        position += len(events)
     return None
 
 
-def _other_samples(one: Event, other: Event) -> str:
-    expected, found = one["samples"] or [], other["samples"] or []
-    pairs = enumerate(zip(expected, found, strict=False))
-    position = next((i for i, (a, b) in pairs if a != b), min(len(expected), len(found)))
+def _until_stop(events: list[Event]) -> list[Event]:
+    """Leave out what is done again: a validation that the stop broke off."""
+    kept = events[:-1]  # the last one is about the state at the stop
+    while kept and kept[-1]["stage"] in ("before validation", "on_validation_start"):
+        del kept[-1]
+    return kept
+
+
+def _suspects(expected: dict[str, dict[str, str]], found: dict[str, dict[str, str]]) -> str:
+    """Name what the trial keeps to itself and did not have again after the resume."""
+    batch = next(iter(found), "")  # the first that was fetched after the resume
+    whole, resumed = expected.get(batch, {}), found.get(batch, {})
+    names = [name for name, value in whole.items() if resumed.get(name) != value]
+    if not names:
+        return ""
     return (
-        f"batch {one['batch']} has other samples: from position {position} on, "
-        f"{_listed(found[position:])} where {_listed(expected[position:])} were expected. The "
-        "sampler depends on more than the epoch"
+        f" No checkpoint holds {listed(names)}, which the resumed run started with new values: "
+        "pass models, optimizers and schedulers through context.wrap_..., and keep the rest in "
+        "the state_dict of a callback."
     )
-
-
-def _place(event: Event) -> str:
-    stage, batch = event["stage"], event["batch"]
-    places = {
-        "before": f"just before batch {batch} was fetched",
-        "before validation": f"just before the validation after batch {batch}",
-        "fetching": f"in fetching batch {batch}",
-        "train_batch": f"in train_batch of batch {batch}",
-        "validation": f"in the validation after batch {batch}",
-        "end": "at the end of training",
-    }
-    return places.get(stage) or f"in the callbacks' {stage}, batch {batch}"
-
-
-def _listed(names: list[str]) -> str:
-    rest = len(names) - _SHOWN
-    return (", ".join(names[:_SHOWN]) or "none") + (f" and {rest} more" if rest > 0 else "")
-
-
-def _hint(event: Event, name: str) -> str:
-    stage = event["stage"]
-    if name.startswith("batch") and event["samples"]:
-        return (
-            f": the same samples ({_listed(event['samples'])}) gave different data, so their "
-            "augmentation uses its own generator, or keeps state"
-        )
-    if name.startswith("batch"):
-        return ": the loader gave different samples, a different order or different augmentation"
-    if name.startswith("optimizer"):
-        return ": is all its state in its state_dict?"
-    if name.startswith("the random state") and stage.startswith("before"):
-        return (
-            ": something drew from it since the previous batch, such as a callback for reports, "
-            "checkpoints or epochs, or code that runs only in a fresh process"
-        )
-    if name.startswith("the random state"):
-        return (
-            ": this stage drew a different number of random numbers than in the uninterrupted run"
-        )
-    return ""

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-import pathlib
-import random
-import runpy
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
-
-import numpy as np
-import torch
 
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.order import as_list
 from determined.pytorch._observer import Observer, Part
-from determined.pytorch._overrides import Overrides, overriding
-from determined.pytorch._plan import NEVER, FitPlan
-from determined.pytorch._ranks.ddp import inner_module
-from determined.pytorch._schedule import Batch
 from determined.pytorch._trial import PyTorchTrial
+from determined.pytorch.verify_resume._digests import (
+    digest,
+    is_small,
+    leaves,
+    random_states,
+    state_of,
+    unsaved_attributes,
+)
+from determined.pytorch.verify_resume._places import Place, Places
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_SEED = 0
 
 Event = dict[str, Any]
 
@@ -38,32 +31,37 @@ class Trace(Observer):
     """The events of a run, each named after the stage that has just ended."""
 
     def __init__(
-        self, trial: PyTorchTrial, context: PyTorchTrialContext, cut: int, stop_after: int | None
+        self, trial: PyTorchTrial, context: PyTorchTrialContext, stop: Place | None
     ) -> None:
         self._trial = trial
         self._context = context
-        self._cut = cut
-        self._stop_after = stop_after
+        self._given: dict[str, PyTorchCallback] = {}
+        self._has_small_state = is_small(context)
         self._indices: deque[list[Any]] = deque()  # of batches to come, where an order has them
+        self.places = Places(context, stop, lambda: context._core._backend.request_preemption())
         self.events: list[Event] = []
-        self.attributes: dict[str, str] = {}  # of the trial, at the cut
+        self.attributes: dict[str, dict[str, str]] = {}  # of the trial, by batch
 
     def add(self, stage: str, values: dict[str, Any], samples: list[str] | None = None) -> None:
         """Record a stage with what it gave and the random states after it."""
-        digests = {name: _digest(value) for name, value in (values | _random_states()).items()}
+        digests = {name: digest(value) for name, value in (values | random_states()).items()}
         event = {"stage": stage, "batch": self._batch, "samples": samples, "digests": digests}
         self.events.append(event)
 
     def watch(self, part: Part, call: Callable[P, R]) -> Callable[P, R]:
+        if isinstance(getattr(call, "__self__", None), (_First, _Last)):
+            return call  # nobody can be interrupted in what is not there without us
+        call = self.places.watch(part, call)
         if part == "data":
             return self._fetching(call)
         return self._validating(call) if part == "validation" else call
 
     def callbacks(self, given: dict[str, PyTorchCallback]) -> dict[str, PyTorchCallback]:
+        self._given = given
         return {
             "verify_resume first": _First(self, self._context),
             **given,
-            "verify_resume last": _Last(self, self._context, self._stop_after),
+            "verify_resume last": _Last(self),
         }
 
     def indices(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -71,30 +69,36 @@ class Trace(Observer):
             self._indices.append(as_list(batch))
             yield batch
 
+    def end(self) -> None:
+        """Record all state."""
+        self.add("end", state_of(self._context, self._given))
+
     @property
     def _batch(self) -> int:
         batch_idx = self._context._current_batch_idx
         return -1 if batch_idx is None else batch_idx
 
+    def _state(self) -> dict[str, Any]:
+        return state_of(self._context, self._given) if self._has_small_state else {}
+
     def _fetching(self, fetch: Callable[P, R]) -> Callable[P, R]:
-        """Record each batch, and the random states around it."""
+        """Record each batch, and all state before it."""
 
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            self.add("before", {})
-            if self._batch == self._cut:
-                self.attributes = unsaved_attributes(self._trial, self._context)
+            self.add("before", self._state())
+            self.attributes[str(self._batch)] = unsaved_attributes(self._trial, self._context)
             batch = fetch(*args, **kwargs)
             samples = list(map(repr, self._indices.popleft())) if self._indices else None
-            self.add("fetching", _leaves("batch", batch), samples)
+            self.add("fetching", dict(leaves("batch", batch)), samples)
             return batch
 
         return call
 
     def _validating(self, validate: Callable[P, R]) -> Callable[P, R]:
-        """Record the random states of training, which a validation does not share."""
+        """Record the state of training, which a validation leaves alone."""
 
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            self.add("before validation", {})
+            self.add("before validation", self._state())
             return validate(*args, **kwargs)
 
         return call
@@ -123,10 +127,8 @@ class _First(PyTorchCallback):
 class _Last(PyTorchCallback):
     """Comes after the user's callbacks: it sees what they did."""
 
-    def __init__(self, trace: Trace, context: PyTorchTrialContext, stop_after: int | None) -> None:
+    def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._context = context
-        self._stop_after = stop_after
 
     def on_training_batch_start(self, epoch_idx: int, batch_idx: int, batch: Any) -> None:
         self._trace.add("on_training_batch_start", {})
@@ -135,8 +137,6 @@ class _Last(PyTorchCallback):
         self, epoch_idx: int, batch_idx: int, metrics: dict[str, Any]
     ) -> None:
         self._trace.add("on_training_batch_end", {})
-        if self._stop_after == batch_idx + 1:
-            self._context._core._backend.request_preemption()
 
     def on_validation_start(self) -> None:
         self._trace.add("on_validation_start", {})
@@ -145,119 +145,4 @@ class _Last(PyTorchCallback):
         self._trace.add("on_validation_end", {})
 
     def on_trial_shutdown(self) -> None:
-        values: dict[str, Any] = {}
-        for index, model in enumerate(self._context.models):
-            for name, tensor in inner_module(model).state_dict().items():
-                values[f"weight {name} of model {index}"] = tensor
-        for index, optimizer in enumerate(self._context.optimizers):
-            values |= _leaves(f"optimizer {index}", optimizer.state_dict())
-        self._trace.add("end", values)
-
-
-def _random_states() -> dict[str, Any]:
-    return {
-        "the random state of torch": torch.get_rng_state(),
-        "the random state of numpy": np.random.get_state(legacy=True),
-        "the random state of Python": random.getstate(),
-    }
-
-
-def _leaves(path: str, value: Any) -> dict[str, Any]:
-    """Return the values inside containers, each with the path to it."""
-    if isinstance(value, dict):
-        inner = [_leaves(f"{path}[{key!r}]", entry) for key, entry in value.items()]
-    elif isinstance(value, (list, tuple)):
-        inner = [_leaves(f"{path}[{index}]", entry) for index, entry in enumerate(value)]
-    else:
-        return {path: value}
-    return {name: leaf for leaves in inner for name, leaf in leaves.items()}
-
-
-def _digest(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
-    data = value.tobytes() if isinstance(value, (np.ndarray, np.generic)) else repr(value).encode()
-    return hashlib.sha256(data).hexdigest()[:16]
-
-
-def unsaved_attributes(trial: object, context: PyTorchTrialContext) -> dict[str, str]:
-    """Return digests of what a trial keeps to itself: no checkpoint has it."""
-    modules = {id(m) for model in context.models for m in model.modules()}
-    wrapped = {*modules, *map(id, context.optimizers), id(context._scaler)}
-    wrapped |= {id(scheduler._scheduler) for scheduler in context.lr_schedulers}
-    wrapped |= {id(registered.reducer) for registered in context._wrapped_reducers}
-    found = {}
-    for name, value in vars(trial).items():
-        kind = type(value).__name__
-        if id(value) in wrapped or value is context:
-            continue
-        if isinstance(value, (torch.nn.Module, torch.optim.Optimizer)) or _is_scheduler(value):
-            what, state = f"self.{name} ({kind}, not wrapped)", value.state_dict()
-        elif isinstance(value, (bool, int, float, str, list, dict, tuple, torch.Tensor)):
-            what, state = f"self.{name}", value
-        elif isinstance(value, (np.ndarray, torch.Generator, np.random.Generator)):
-            what, state = f"self.{name}", _state_of(value)
-        else:
-            continue
-        leaves = _leaves("", state)
-        found[what] = _digest([f"{path}={_digest(leaf)}" for path, leaf in leaves.items()])
-    return found
-
-
-def _is_scheduler(value: Any) -> bool:
-    return isinstance(value, torch.optim.lr_scheduler.LRScheduler)
-
-
-def _state_of(value: Any) -> Any:
-    if isinstance(value, torch.Generator):
-        return value.get_state()
-    return value.bit_generator.state if isinstance(value, np.random.Generator) else value
-
-
-# Running a script under the eyes of a trace.
-
-
-class _Part(Overrides):
-    """Bends a script to one part of the proof."""
-
-    def __init__(self, plan: dict[str, Any]) -> None:
-        self._plan = plan
-
-    def init(self, options: dict[str, Any]) -> dict[str, Any]:
-        if options.get("seed") is None:
-            options = {**options, "seed": _SEED}
-        storage = self._plan["storage"]
-        return {**options, "checkpoint_storage": storage, "enable_tensorboard_logging": False}
-
-    def fit(self, plan: FitPlan) -> FitPlan:
-        return dataclasses.replace(
-            plan,
-            max_length=Batch(self._plan["batches"]),
-            latest_checkpoint=self._plan["checkpoint"],
-            checkpoint_policy="none",
-            checkpoint_period=NEVER,
-            progress=False,
-        )
-
-    def observer(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> Trace:
-        self._trace = Trace(trial, context, self._plan["cut"], self._plan["stop_after"])
-        return self._trace
-
-    def after_fit(self, latest_checkpoint: str | None) -> None:
-        """Write the trace. What the script does after training is not part of the proof."""
-        record = {
-            "events": self._trace.events,
-            "checkpoint": latest_checkpoint,
-            "attributes": self._trace.attributes,
-        }
-        pathlib.Path(self._plan["trace"]).write_text(json.dumps(record))
-        raise SystemExit(0)
-
-
-def run_part(plan: dict[str, Any], script: str, arguments: list[str]) -> None:
-    """Run the script with `init` and `fit` bent to one part of the proof; writes the trace."""
-    sys.argv = [script, *arguments]
-    sys.path[0] = str(pathlib.Path(script).resolve().parent)
-    with overriding(_Part(plan)):
-        runpy.run_path(script, run_name="__main__")
+        self._trace.end()
