@@ -23,7 +23,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Creating $(VENV) and installing torch and determined (once, a minute or two) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) setuptools torch
-	$(PIP_INSTALL) --no-build-isolation -e '.[examples,dashboard]'
+	$(PIP_INSTALL) --no-build-isolation -e '.[examples,dashboard,optuna]'
 	@touch $@
 
 $(TOOLS): $(INSTALLED)

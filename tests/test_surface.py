@@ -181,7 +181,13 @@ def test_public_names_of_samplers_and_batch_processing_are_these() -> None:
             "merge_dicts force_create_symlink download_gcs_blob_with_backoff",
         ),
         ("determined.common", "set_logger"),
-        ("determined.common.util", "chunks sizeof_fmt safe_load_yaml_with_exceptions debug_mode"),
+        (
+            "determined.common.util",
+            "chunks sizeof_fmt safe_load_yaml_with_exceptions yaml_safe_load yaml_safe_dump "
+            "debug_mode",
+        ),
+        ("determined.constants", "MAX_SLOTS_PER_AGENT INTER_TRAIN_PROCESS_COMM_PORT_1 C10D_PORT"),
+        ("ruamel.yaml", "YAML"),
         (
             "determined.common.storage",
             "build from_config from_string validate_config validate_manager StorageManager "

@@ -176,6 +176,11 @@ def test_the_reference_shows_every_command() -> None:
     assert PAGE.read_text() == reference(det), "write it: python -m tests.support.command_reference"
 
 
+@pytest.mark.parametrize("words", original_commands.OPTIONS)
+def test_every_option_of_the_original_is_accepted_and_in_the_help(words: str) -> None:
+    assert original_commands.unanswered(words, original_commands.OPTIONS[words]) == []
+
+
 def test_the_table_tells_what_became_of_each_command_of_the_original() -> None:
     expected = original_commands.page()
     write = "write it: python -m tests.support.original_commands"

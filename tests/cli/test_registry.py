@@ -78,6 +78,21 @@ def test_workspaces_and_projects() -> None:
     listed = det("project", "list", "--csv").splitlines()
     assert listed[0].startswith("ID,Name,Description,Experiments,Active")
     assert "vision" in det("p", "describe", "research", "vision")
+    det("project", "create", "research", "audio", "--key", "AUD")
+    listed = json.loads(det("project", "list", "research", "--sort-by", "name", "--json"))
+    assert [(p["name"], p["key"]) for p in listed][0] == ("audio", "AUD")
+    page = ["--order-by", "desc", "--limit", "1", "--pages", "1", "--json"]
+    assert [p["name"] for p in json.loads(det("p", "list", "research", *page))] == ["audio"]
+    edited = json.loads(det("p", "edit", "research", "audio", "--new_name", "ears", "--json"))
+    assert [p["name"] for p in edited] == ["ears"]
+    assert "Give --new_name" in run_det("p", "edit", "research", "ears").stderr
+    assert "no experiments" in det("project", "list-experiments", "research", "ears")
+    det("project", "delete", "research", "ears", "--yes")
+    det("w", "edit", "research", "--name", "study", "--agent-uid", "7")
+    assert json.loads(det("w", "ls", "--sort-by", "name", "--json"))[-1]["name"] == "study"
+    det("w", "edit", "study", "--name", "research")
+    assert "one pool" in det("workspace", "bindings", "list", "research", code=1)
+    assert "There are no policies" in det("config-policies", "describe", "--x", code=1)
     assert "still has projects" in det("workspace", "delete", "research", "--yes", code=1)
     det("project", "archive", "research", "vision")
     det("project", "unarchive", "research", "vision")

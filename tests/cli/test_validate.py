@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft7Validator
 
-from determined.config import load
+from determined.config import Completion, load
 from tests.cli.det import run_det
 
 _GOOD = "name: x\nentrypoint: python3 train.py\nsearcher: {name: single, metric: loss}\n"
@@ -39,6 +39,42 @@ def test_home_and_storage_decide_where_checkpoints_go(good: Path, tmp_path: Path
         answer = run_det("e", "validate", "--json", str(good), environment=environment)
         storage = json.loads(answer.stdout)["effective"]["checkpoint_storage"]
         assert storage["host_path"] == str(expected)
+
+
+_SEARCH = {"searcher": {"name": "random", "metric": "loss", "max_trials": 30, "sampler": "tpe"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "slots", "at_once"),
+    [
+        ([], 3, 3),
+        (["resources.slots_per_trial=2"], 5, 2),
+        (["resources.slots_per_trial=4"], 2, 1),
+        (["searcher.max_concurrent_trials=7"], 3, 7),
+        (["searcher.sampler=random"], 3, 16),
+    ],
+)
+def test_a_model_runs_as_many_trials_at_once_as_there_are_slots(
+    changes: list[str], slots: int, at_once: int
+) -> None:
+    config = {"entrypoint": "python3 a.py", **_SEARCH}
+    storage = {"type": "shared_fs", "host_path": "/x"}
+    completion = Completion(count_slots=lambda: slots, checkpoint_storage=storage)
+    loaded = load(config, overrides=changes, completion=completion)
+    assert loaded.effective["searcher"]["max_concurrent_trials"] == at_once
+
+
+def test_a_sampler_whose_package_is_missing_is_told(good: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\nold = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'optuna' else old(name, *a)\n"
+    )
+    words = ["e", "validate", str(good), "--config", "searcher.sampler=tpe"]
+    words += ["--config", "searcher.name=random", "--config", "searcher.max_trials=30"]
+    told = run_det(*words, environment={"PYTHONPATH": str(tmp_path)})
+    assert told.returncode == 1
+    assert "searcher.sampler: `tpe` needs optuna. Install it: `pip install" in told.stderr
+    assert run_det(*words).returncode == 0
 
 
 def test_bad_file_shows_all_problems_and_fails(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def test_yaml_that_cannot_be_read_says_where(tmp_path: Path) -> None:
     text = "a: 1e-3\nb: yes\nc: 017\nd: 60_000\n"
     expected = {"a": 1e-3, "b": "yes", "c": 17, "d": 60000}
     assert util.safe_load_yaml_with_exceptions(text) == expected
+    assert util.yaml_safe_load(str(util.yaml_safe_dump(expected))) == expected
     file.write_text("a: [1, 2")
     with file.open() as stream, pytest.raises(ValueError, match=r"config\.yaml is not YAML"):
         util.safe_load_yaml_with_exceptions(stream)

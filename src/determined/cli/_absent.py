@@ -28,6 +28,8 @@ _OWN_TERMINAL = "There is no cluster to start it on: run it in your own terminal
 _NOUNS = {
     "agent": "There are no agents: trials run on this machine. `det slot list` shows its slots.",
     "auth": _ONE_USER,
+    "config-policies": "There are no policies: a template has defaults, `det experiment create "
+    "--template FILE`.",
     "command": f"{_OWN_TERMINAL} `det experiment create` runs commands that need slots and a log.",
     "deploy": "There is nothing to deploy: the first `det experiment create` starts what it needs.",
     "dev": "There is no server to query: most commands print data with --json.",

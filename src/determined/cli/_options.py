@@ -199,7 +199,29 @@ def smaller_option(function: _Function) -> _Function:
     )(function)
 
 
-def order_options(columns: Sequence[str], default: str) -> Callable[[_Function], _Function]:
+def without_effect(
+    reason: str, *names: str, is_flag: bool = False
+) -> Callable[[_Function], _Function]:
+    """Give a command options of the original that have no meaning here; the help says why."""
+
+    def decorate(function: _Function) -> _Function:
+        for name in reversed(names):
+            option = click.option(
+                *name.split("/"),
+                is_flag=is_flag,
+                multiple=not is_flag,
+                expose_value=False,
+                help=f"No effect: {reason}.",
+            )
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def order_options(
+    columns: Sequence[str], default: str, descending: bool = True
+) -> Callable[[_Function], _Function]:
     """Give a command `--sort-by` and `--order-by`."""
 
     def decorate(function: _Function) -> _Function:
@@ -213,7 +235,7 @@ def order_options(columns: Sequence[str], default: str) -> Callable[[_Function],
         order_by = click.option(
             "--order-by",
             type=click.Choice(["asc", "desc"]),
-            default="desc",
+            default="desc" if descending else "asc",
             show_default=True,
             help="Ascending or descending.",
         )

@@ -8,7 +8,7 @@ import click
 
 from determined.cli._absent import absent
 from determined.cli._group import Group
-from determined.cli._options import page_of, paging_options, utc_option
+from determined.cli._options import page_of, paging_options, utc_option, without_effect
 from determined.cli._platform import platform
 from determined.cli._tables import Output, output_options, show, time_text
 
@@ -23,6 +23,7 @@ def job() -> None:
 
 
 @job.verb("list", aliases=["ls"])
+@without_effect("all slots of this machine are one pool", "-p/--resource-pool")
 @paging_options(200)
 @utc_option
 @output_options

@@ -26,11 +26,12 @@ def preview_search(config_file: str, overrides: tuple[str, ...], as_json: bool) 
     from a search on synthetic learning curves.
     """
     from determined.config import Completion, load, load_file
+    from determined.platform.completion import count_slots
     from determined.platform.search.preview import preview
 
     # Neither where checkpoints go nor how to start matters here.
     storage = {"type": "shared_fs", "host_path": "/"}
-    completion = Completion(managed=False, checkpoint_storage=storage)
+    completion = Completion(managed=False, checkpoint_storage=storage, count_slots=count_slots)
     if config_file == "-":
         text = sys.stdin.buffer.read()
         loaded = load(text, "standard input", overrides, completion)

@@ -13,7 +13,7 @@ import click
 from determined.cli._absent import absent
 from determined.cli._errors import OK
 from determined.cli._group import Group
-from determined.cli._options import EXPERIMENT_ID, TRIAL_ID, Ids
+from determined.cli._options import EXPERIMENT_ID, TRIAL_ID, Ids, without_effect
 from determined.cli._platform import platform
 
 if TYPE_CHECKING:
@@ -45,7 +45,16 @@ def tensorboard() -> None:
     help=f"The port to listen on; default: {_USUAL_PORT}, or a free one.",
 )
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
-@click.option("-d", "--detach", is_flag=True, hidden=True)
+@without_effect(
+    "TensorBoard runs on this machine as it is installed",
+    "--config-file",
+    "--config",
+    "-c/--context",
+    "-i/--include",
+)
+@click.option(
+    "-d", "--detach", is_flag=True, help="Not supported: append `&` to the command instead."
+)
 def start(
     experiment_ids: tuple[int, ...],
     trial_ids: tuple[list[int], ...],

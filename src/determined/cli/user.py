@@ -8,6 +8,7 @@ import click
 
 from determined.cli._absent import absent
 from determined.cli._group import Group
+from determined.cli._options import without_effect
 from determined.cli._tables import Output, output_options, show
 
 
@@ -30,6 +31,7 @@ def whoami(as_json: bool) -> None:
 
 
 @user.verb("list", aliases=["ls"])
+@without_effect("there is one user", "-a/--all", is_flag=True)
 @output_options
 def list_users(output: Output) -> None:
     """List the one user."""
@@ -38,6 +40,7 @@ def list_users(output: Output) -> None:
 
 @user.verb("login")
 @click.argument("username", required=False)
+@without_effect("no password is needed", "-p/--password")
 def login(username: str | None) -> None:
     """Do nothing, for scripts that begin with it."""
     click.echo("There is no server to log in to: everything works without it.")
@@ -45,6 +48,7 @@ def login(username: str | None) -> None:
 
 @user.verb("logout")
 @click.argument("username", required=False)
+@without_effect("there is no server to log out from", "-a/--all", is_flag=True)
 def logout(username: str | None) -> None:
     """Do nothing, for scripts that end with it."""
     click.echo("There is no server to log out from.")

@@ -39,6 +39,19 @@ def safe_load_yaml_with_exceptions(yaml_file: str | bytes | IO[Any]) -> Any:
     return read_value(data, str(getattr(yaml_file, "name", "the text")))
 
 
+def yaml_safe_load(stream: str | bytes | IO[Any]) -> Any:
+    """Read YAML as configurations are read: the same as `safe_load_yaml_with_exceptions`."""
+    return safe_load_yaml_with_exceptions(stream)
+
+
+def yaml_safe_dump(data: Any, stream: IO[str] | None = None, **options: Any) -> str | None:
+    """Write plain values as YAML, to a stream or as text; keys stay in their order."""
+    import yaml
+
+    options.setdefault("sort_keys", False)
+    return yaml.safe_dump(data, stream, **options)  # type: ignore[no-any-return]  # text or None
+
+
 def debug_mode() -> bool:
     """Whether `DET_DEBUG` asks for more output."""
     return os.environ.get("DET_DEBUG", "").lower() in ("1", "true", "yes")

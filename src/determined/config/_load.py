@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ class Completion:
     """The platform's default storage."""
     managed: bool = True
     """Whether the platform starts the trials, so that an entrypoint is needed."""
+    count_slots: Callable[[], int] | None = None
+    """Tells how many slots there are: as many trials of a search with a model run at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +166,9 @@ class _Loader:
         complete: dict[str, Any] = merged(config, platform)
         if complete.get("log_policies") is None or isinstance(complete["log_policies"], list):
             complete["log_policies"] = _with_default_policies(complete.get("log_policies") or [])
+        if self._completion.count_slots is not None and _leaves_concurrency_to_a_model(complete):
+            slots = self._completion.count_slots()
+            complete["searcher"] = _with_concurrency(complete, slots)
         return {k: v for k, v in complete.items() if v != "" or k not in ("workspace", "project")}
 
     def _validated(
@@ -183,6 +188,21 @@ class _Loader:
             found += explain_all(errors.errors(include_url=False))
         self._problems += _distinct(self._origins.located(problem, moved) for problem in found)
         return validated
+
+
+def _leaves_concurrency_to_a_model(config: dict[str, Any]) -> bool:
+    searcher = config.get("searcher")
+    if not isinstance(searcher, dict) or searcher.get("max_concurrent_trials") is not None:
+        return False
+    return searcher.get("sampler") not in (None, "random")
+
+
+def _with_concurrency(config: dict[str, Any], slots: int) -> dict[str, Any]:
+    """A model learns from results: trials that only wait for a slot would start without any."""
+    resources = config.get("resources")
+    each = resources.get("slots_per_trial") if isinstance(resources, dict) else None
+    at_once = slots // each if isinstance(each, int) and each > 0 else slots
+    return {**config["searcher"], "max_concurrent_trials": max(at_once, 1)}
 
 
 def _with_default_policies(own: list[Any]) -> list[Any]:

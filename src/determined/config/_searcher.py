@@ -26,8 +26,11 @@ Name = Annotated[Text, Field(min_length=1)]
 Divisor = Annotated[Number, Field(gt=1)]
 
 _SAMPLER = "What proposes values: random draws, or a model of the results so far."
-_CONCURRENT = "How many trials may be active at once; 0: no limit."
-_CONCURRENT_RUNGS = "How many trials may be active at once; 0: as many as the rungs call for."
+_WITH_MODEL = "With a `sampler` other than random, the default is as many as run at once here."
+_CONCURRENT = f"How many trials may be active at once; 0: no limit. {_WITH_MODEL}"
+_CONCURRENT_RUNGS = (
+    f"How many trials may be active at once; 0: as many as the rungs call for. {_WITH_MODEL}"
+)
 _MAX_TIME = "How long a trial that is never stopped early trains, in units of `time_metric`."
 _TIME_METRIC = "The validation metric that measures a trial's progress: batches, epochs, ..."
 _STOP_ONCE = (

@@ -12,6 +12,9 @@ from typing import Any
 from determined.config import Completion, random_name
 from determined.platform.home import Home
 
+# A cluster may grow: the searcher's own default.
+_ON_A_CLUSTER = 16
+
 
 def completion(
     template: Mapping[str, Any] | str | None = None, home: Home | None = None
@@ -22,7 +25,16 @@ def completion(
         name=random_name(random.SystemRandom()),
         template=template,
         checkpoint_storage={"type": "shared_fs", "host_path": str(_checkpoints(home))},
+        count_slots=lambda: count_slots(home),
     )
+
+
+def count_slots(home: Home | None = None) -> int:
+    """Return how many slots there are now; at least as many as a search uses on a cluster."""
+    from determined.platform.machine import find_machine
+
+    machine = find_machine(home or Home.find())
+    return max(len(machine.slots), _ON_A_CLUSTER) if machine.is_cluster else len(machine.slots)
 
 
 def _checkpoints(home: Home | None) -> Path:

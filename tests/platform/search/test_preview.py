@@ -68,6 +68,17 @@ def test_an_estimate_comes_from_a_simulation() -> None:
     assert found == preview(halving(max_trials=64), SPACE)
 
 
+@pytest.mark.parametrize(
+    ("trials", "words"),
+    [(8, "so all of these 8 trials are random"), (20, "so at least the first 12 of these 20")],
+)
+def test_too_few_trials_for_a_model_are_warned_about(trials: int, words: str) -> None:
+    settings = {"name": "random", "metric": "loss", "sampler": "tpe"}
+    (warning,) = preview({**settings, "max_trials": trials}, SPACE).warnings
+    assert words in warning
+    assert preview({**settings, "max_trials": 24}, SPACE).warnings == []
+
+
 def test_a_rung_before_the_first_real_training_is_warned_about() -> None:
     (warning,) = preview(halving(), SPACE).warnings
     assert "the first rung is at 1 epochs" in warning

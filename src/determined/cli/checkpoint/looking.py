@@ -115,8 +115,7 @@ def describe(uuid: str, utc: bool, output: Output) -> None:
     "--mode",
     type=click.Choice(["direct", "master", "auto"]),
     default="auto",
-    hidden=True,
-    help="Accepted and ignored: there is only one way to the storage.",
+    help="No effect: there is only one way to the storage.",
 )
 @json_option
 def download(uuid: str, output_dir: Path | None, quiet: bool, mode: str, as_json: bool) -> None:

@@ -116,5 +116,21 @@ def load_config(
 
     if config_file == "-":
         text = sys.stdin.buffer.read()
-        return load(text, "standard input", overrides, completion(template))
-    return load_file(config_file, overrides, completion(template))
+        loaded = load(text, "standard input", overrides, completion(template))
+    else:
+        loaded = load_file(config_file, overrides, completion(template))
+    _check_packages(loaded, config_file)
+    return loaded
+
+
+def _check_packages(loaded: Loaded, source: str) -> None:
+    """Raise if a package is missing that the configuration needs."""
+    from determined.config import Problem
+    from determined.errors import ConfigurationError
+    from determined.platform.search.model_process import missing_packages
+
+    sentence = missing_packages(loaded.effective["searcher"].get("sampler") or "random")
+    if sentence is not None:
+        words = sentence.removeprefix("searcher.sampler: ")
+        problem = Problem(words, path=("searcher", "sampler"), source=source)
+        raise ConfigurationError(source, [problem])

@@ -10,6 +10,7 @@ import click
 
 from determined.cli._done import done, json_option, tells_json
 from determined.cli._errors import HELD, OK
+from determined.cli._options import without_effect
 from determined.cli._platform import platform
 from determined.cli._tables import printable, size_text
 from determined.cli.experiment.noun import experiment
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--project_id", "--project-id", type=int, help="The project it belongs to.")
 @click.option("-f", "--follow-first-trial", is_flag=True, help="Follow the first trial's log.")
 @click.option("--paused", is_flag=True, help="Do not start it yet.")
-@click.option("-p", "--publish", multiple=True, hidden=True, expose_value=False)  # ports are open
+@without_effect("trials run on this machine, where ports are open", "-p/--publish")
 @click.option(
     "-t",
     "--test-mode",

@@ -31,14 +31,14 @@ from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
     from determined.platform.service import Service
-    from determined.store import Experiment, RatedCheckpoint, Trial
+    from determined.store import Experiment, ExperimentFilter, Order, RatedCheckpoint, Trial
 
 _POOL = "default"
 _STATES = (
     *("ACTIVE", "PAUSED", "STOPPING_COMPLETED", "STOPPING_CANCELED", "STOPPING_KILLED"),
     *("STOPPING_ERROR", "COMPLETED", "CANCELED", "ERROR", "DELETING", "DELETE_FAILED"),
 )
-_ORDERS = (
+ORDERS = (
     *("id", "name", "description", "state", "progress", "owner", "started", "ended"),
     *("num_trials", "checkpoint_count", "checkpoint_size", "best_validation"),
 )
@@ -64,7 +64,7 @@ _ORDERS = (
     type=click.Choice(_STATES, case_sensitive=False),
     help="Only experiments in this state.",
 )
-@order_options(_ORDERS, default="id")
+@order_options(ORDERS, default="id")
 @paging_options(200)
 @utc_option
 @output_options
@@ -85,23 +85,38 @@ def list_experiments(
     """List experiments, newest first."""
     from determined.store import ExperimentFilter, Order
 
+    wanted = ExperimentFilter(
+        archived=None if show_all else False,
+        owner=None if show_all else _user(),
+        labels=labels,
+        name_contains=name,
+        states=states or None,
+    )
+    order = Order(sort_by, descending=order_by == "desc")
+    show_experiments(wanted, order, (limit, offset, pages), output, utc, show_all, show_project)
+
+
+def show_experiments(
+    wanted: ExperimentFilter,
+    order: Order,
+    paging: tuple[int, int, str],
+    output: Output,
+    utc: bool,
+    show_all: bool,
+    show_project: bool = False,
+) -> None:
+    """Print a table of experiments; `paging` is limit, offset and pages."""
+    limit, offset, pages = paging
     with platform() as service:
         if not service.has_store:
             _show_none(output)
             return
-        wanted = ExperimentFilter(
-            archived=None if show_all else False,
-            owner=None if show_all else _user(),
-            labels=labels,
-            name_contains=name,
-            states=states or None,
-        )
-        order = Order(sort_by, descending=order_by == "desc")
         found = service.reader.experiments(wanted, order, most_rows(limit, offset, pages)).rows
         chosen = page_of(found, limit, offset, pages)
         if not found:
             is_empty = not service.reader.experiments(limit=1).rows
-            _show_none(output, is_empty=is_empty, is_filtered=bool(name or labels or states))
+            is_filtered = bool(wanted.name_contains or wanted.labels or wanted.states)
+            _show_none(output, is_empty=is_empty, is_filtered=is_filtered)
             return
         running = service.running_experiments()
         places = service.projects() if show_project else {}

@@ -35,7 +35,9 @@ _ORDERS = {
 @model.verb("create")
 @click.argument("name")
 @click.option("--description", default="", help="What it is for.")
-@click.option("-w", "--workspace", metavar="NAME", help="The workspace it belongs to.")
+@click.option(
+    "-w", "--workspace", "--workspace-name", metavar="NAME", help="The workspace it belongs to."
+)
 @click.option("--label", "labels", multiple=True, help="A label.")
 @output_options
 def create(
@@ -54,7 +56,9 @@ def create(
 
 @model.verb("list", aliases=["ls"])
 @order_options(list(_ORDERS), default="last_updated_time")
-@click.option("-w", "--workspace", metavar="NAME", help="Only models of this workspace.")
+@click.option(
+    "-w", "--workspace", "--workspace-names", metavar="NAME", help="Only models of this workspace."
+)
 @click.option("-a", "--all", "show_all", is_flag=True, help="Include archived models.")
 @utc_option
 @output_options
@@ -156,12 +160,16 @@ def delete(name: str, yes: bool) -> None:
 
 @model.verb("move")
 @click.argument("name")
-@click.argument("workspace")
+@click.argument("workspace", required=False)
+@click.option("-w", "--workspace-name", metavar="NAME", help="The workspace, as an option.")
 @json_option
-def move(name: str, workspace: str) -> None:
+def move(name: str, workspace: str | None, workspace_name: str | None) -> None:
     """Move a model to another workspace."""
     from determined.platform.workspaces import Workspaces
 
+    if (workspace is None) == (workspace_name is None):
+        raise click.UsageError("Name one workspace: `det model move NAME WORKSPACE`.")
+    workspace = workspace or str(workspace_name)
     with open_registry() as (service, registry):
         found = registry.model(name)
         registry.change(found.id, workspace_id=Workspaces(service).named(workspace).id)

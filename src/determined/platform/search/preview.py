@@ -8,6 +8,7 @@ from typing import Any
 
 from determined.platform.search.brackets import Shape, shapes
 from determined.platform.search.curves import SyntheticCurves
+from determined.platform.search.results import ENOUGH
 from determined.platform.search.searcher import Searcher
 from determined.platform.search.settings import Settings
 from determined.platform.search.simulator import simulate
@@ -84,7 +85,7 @@ def preview(
         counts["grid"] = len(Space(hyperparameters).grid())
     trials = counts.get(settings.name)
     units = None if trials is None or max_length is None else trials * max_length
-    warnings = _about_ranges(settings, hyperparameters)
+    warnings = [*_about_ranges(settings, hyperparameters), *_about_model(settings)]
     return Preview(
         trials, settings.time_metric, predicted_units=units, most_units=units, warnings=warnings
     )
@@ -103,7 +104,7 @@ def _of_halving(
         most_units=settings.max_trials * settings.max_time,
         brackets=brackets,
         estimate=estimate(settings, searcher, hyperparameters, seed),
-        warnings=_about_rungs(settings, brackets),
+        warnings=[*_about_rungs(settings, brackets), *_about_model(settings)],
     )
 
 
@@ -162,6 +163,17 @@ def _about_rungs(settings: Settings, brackets: list[Shape]) -> list[str]:
     if any(len(set(bracket.units)) < len(bracket.units) for bracket in brackets):
         warnings.append("some rungs coincide; remove rungs or raise `max_time`.")
     return warnings
+
+
+def _about_model(settings: Settings) -> list[str]:
+    if settings.sampler == "random" or settings.max_trials >= 2 * ENOUGH:
+        return []
+    what = "all" if settings.max_trials <= ENOUGH else f"at least the first {ENOUGH}"
+    return [
+        f"`sampler: {settings.sampler}` learns from {ENOUGH} results on, so {what} of these "
+        f"{settings.max_trials} trials are random. A model needs {2 * ENOUGH} trials or more to "
+        "help."
+    ]
 
 
 def _about_ranges(settings: Settings, hyperparameters: dict[str, Any]) -> list[str]:
