@@ -23,6 +23,7 @@ _SCRIPT = """
 import hashlib, io, os, signal, sys
 import torch
 from determined import pytorch
+from determined.pytorch import callbacks
 
 class Trial(pytorch.PyTorchTrial):
     def __init__(self, context):
@@ -40,6 +41,10 @@ class Trial(pytorch.PyTorchTrial):
 
     def build_validation_data_loader(self):
         return pytorch.DataLoader(self.data(), batch_size=16)
+
+    def build_callbacks(self):
+        monitors = {"lr": callbacks.LearningRateMonitor, "norm": callbacks.GradientNorm}
+        return {name: monitor(self.context) for name, monitor in monitors.items()}
 
     def train_batch(self, batch, epoch_idx, batch_idx):
         if batch_idx == DIE_AT:
@@ -115,6 +120,9 @@ def test_a_killed_run_that_is_started_again_is_one_experiment_and_exact(
     found = lab.checkpoints(experiment.id)
     assert [checkpoint.steps_completed for checkpoint in found] == [8, 16, 24]
     assert experiment.best_validation is not None
+    for report in lab.service.reader.iter_metrics(trial.id, "training"):
+        assert report.metrics["lr/SGD/0"] == 0.1
+        assert report.metrics["gradient_norm/SGD"] > 0
     batches = [r.batch_metrics for r in lab.service.reader.iter_metrics(trial.id, "training")]
     assert [len(rows or []) for rows in batches] == [4] * 6
     # The same weights come out where nothing is recorded, in a storage of its own.

@@ -50,7 +50,10 @@ class PyTorchCallback:
     def on_training_workload_end(
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        """Run after training metrics are reported, with the chief's values on every rank."""
+        """Run after training metrics are reported, with the chief's values on every rank.
+
+        Numbers that the chief's callbacks add to `avg_metrics` become part of that report.
+        """
 
     def on_validation_start(self) -> None:
         """Run when a validation begins; models are already in evaluation mode."""

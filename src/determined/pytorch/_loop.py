@@ -192,9 +192,11 @@ class TrainLoop:
         rows = self._reporter.training(self._run.state, avg_metrics, columns, length)
         if self._hooks.of("on_training_workload_end"):
             avg_metrics, batch_metrics = distributed.broadcast((avg_metrics, list(rows or ())))
+            reported = set(avg_metrics)
             self._hooks.call(
                 "on_training_workload_end", avg_metrics=avg_metrics, batch_metrics=batch_metrics
             )
+            self._reporter.add_to_training(self._run.state, avg_metrics, reported)
 
     def _handle(self, due: list[_TrainBoundaryType]) -> None:
         """Do what the batch brought due; then see whether to stop."""

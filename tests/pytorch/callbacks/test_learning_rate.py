@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from determined import pytorch
+from determined.core._backend import LocalBackend
 from determined.pytorch import PyTorchCallback, PyTorchTrialContext
 from determined.pytorch.callbacks import LearningRateMonitor
 from tests.pytorch.callbacks.trials import fit
@@ -51,6 +52,30 @@ class Seen(PyTorchCallback):
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
         self.averages.append(dict(avg_metrics))
+
+
+def test_numbers_that_callbacks_add_become_part_of_the_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reports: list[tuple[str, int, dict[str, Any]]] = []
+
+    def report(self: Any, group: str, steps: int, metrics: dict[str, Any], *_: Any) -> None:
+        reports.append((group, steps, metrics))
+
+    class Last(PyTorchCallback):
+        def on_training_workload_end(
+            self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+        ) -> None:
+            avg_metrics["loss"] = -1.0  # not ours to change
+            avg_metrics["note"] = "no number"
+
+    monkeypatch.setattr(LocalBackend, "report_metrics", report)
+    fit(lambda context: {"lr": LearningRateMonitor(context), "last": Last()}, 4, Decaying)
+    training = [(steps, metrics) for group, steps, metrics in reports if group == "training"]
+    assert [steps for steps, _ in training] == [2, 2, 4, 4]
+    for (_, measured), (steps, added) in zip(training[::2], training[1::2], strict=True):
+        assert added == {"lr/SGD/0": 2.0**-6 * 0.5**steps}
+        assert "loss" in measured
 
 
 def _points(tmp_path: Path, trial_class: type[LineTrial]) -> dict[str, list[tuple[int, float]]]:

@@ -22,7 +22,7 @@ from determined.pytorch._schedule import Epoch, _TrialState, counted
 from determined.tensorboard._events import ScalarEvents
 from determined.tensorboard._series import BatchMetrics, log_training, log_validation
 from determined.tensorboard.util import get_rank_aware_path
-from determined.util import make_timing_log
+from determined.util import is_numerical_scalar, make_timing_log
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -134,6 +134,18 @@ class Reporter:
         )
         self._display.training(state.batches_trained, avg_metrics)
         return batch_metrics
+
+    def add_to_training(
+        self, state: _TrialState, avg_metrics: dict[str, Any], reported: set[str]
+    ) -> None:
+        """Report the numbers that callbacks have added to a segment."""
+        added = {
+            name: value
+            for name, value in avg_metrics.items()
+            if name not in reported and is_numerical_scalar(value)
+        }
+        if self._is_chief and added:
+            self._train.report_training_metrics(state.batches_trained, added)
 
     def validation(self, state: _TrialState, metrics: dict[str, Any], is_best: bool) -> None:
         """Report a validation; `metrics` gains the counters."""

@@ -23,8 +23,8 @@ class GradientNorm(PyTorchCallback):
 
     Measured just before the optimizer uses the gradients: averaged over ranks and the aggregation
     window, unscaled and clipped. Norms stay on the device until the next training report, so no
-    batch waits for them. The mean of a report is also added to its `avg_metrics`, so that trackers
-    that come later in `build_callbacks` record it.
+    batch waits for them. The mean of a report is also added to its `avg_metrics`, so that it is
+    reported, also to trackers that come later in `build_callbacks`.
     """
 
     def __init__(self, context: PyTorchTrialContext) -> None:

@@ -11,7 +11,7 @@ from determined.pytorch.callbacks._scalars import ChiefScalars
 
 
 class LearningRateMonitor(PyTorchCallback):
-    """Adds the learning rates to every training report, for trackers that come later.
+    """Adds the learning rates to every training report, also for trackers that come later.
 
     The name is `lr/<optimizer>/<group>`: the class of the optimizer (with its index if there are
     several) and the group's `name` if it has one, else its index. The value is the rate that the
