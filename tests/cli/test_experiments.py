@@ -272,3 +272,17 @@ def test_the_python_that_is_shown_loads_the_best_trial(lab: Lab, tmp_path: Path)
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True
     )
     assert answer.stdout == "torch.Size([1, 1])\n"
+
+
+def test_a_metric_that_is_never_reported_is_told_at_the_first_validation(lab: Lab) -> None:
+    number = lab.create(STEPS, searcher={"name": "single", "metric": "val_loss"})
+    told = _det("e", "wait", str(number))
+    documented("no validation has the `searcher.metric`", told.splitlines()[1])
+    (run,) = lab.runs(number)
+    (line,) = [line for line in lab.log(run).splitlines() if "val_loss" in line]
+    told = line[line.index("The validation") :]
+    documented("a validation without the `searcher.metric`, in the log", told)
+    assert "at step 10 " in line
+    (event,) = [e for e in lab.service.reader.events(experiment_id=number) if e.kind == "metric"]
+    assert event.level == "warn"
+    assert event.text.startswith("validations have no `val_loss`, the searcher.metric; reported")

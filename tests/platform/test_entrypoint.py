@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from determined.platform.entrypoint import command_for, configuration_line, is_trial_class
+from determined.platform.entrypoint import command_for, is_trial_class
 from determined.platform.keeper._policies import Policies
-from determined.platform.run_folder import LogPolicy
+from determined.platform.run_folder import CONFIGURATION_MARK, LogPolicy
 
 _LAUNCHER = ("/py", "-m", "determined.launch.torch_distributed", "--", "--trial")
 
@@ -41,6 +41,6 @@ def test_only_the_old_form_is_a_trial_class() -> None:
 
 def test_no_policy_applies_to_the_line_that_shows_the_configuration() -> None:
     policies = Policies((LogPolicy("oom", "out of memory"),), lambda text: None)
-    line = configuration_line({"log_policies": [{"pattern": "out of memory"}]})
+    line = f'{CONFIGURATION_MARK}{{"pattern": "out of memory"}}'
     assert not policies.search(f"INFO: {line}\n".encode())
     assert policies.search(b"out of memory\n")

@@ -202,6 +202,8 @@ def show_outcome(service: Service, experiment_id: int, *, with_traceback: bool =
     best = outcome(service.reader, experiment)
     if best.best_trial is not None:
         _show_best(experiment, best.best_trial)
+    elif experiment.searcher_metric is not None:
+        _show_why_none_is_best(service, experiment)
     if best.checkpoint is not None:
         _show_checkpoint(best)
 
@@ -217,6 +219,16 @@ def _show_checkpoint(best: Outcome) -> None:
     click.echo(f"            {printable(best.path)}")
     for number, line in enumerate(best.python):
         click.echo(f"{'            ' if number else 'In Python:  '}{printable(line)}")
+
+
+def _show_why_none_is_best(service: Service, experiment: Experiment) -> None:
+    """Name the validation metrics that were reported instead of the searcher's, if any were."""
+    names = [n for group, n in service.reader.metric_names(experiment.id) if group == "validation"]
+    if names and experiment.searcher_metric not in names:
+        click.echo(
+            f"Best trial: none, because no validation has {experiment.searcher_metric!r}, the "
+            f"searcher.metric. The reported metrics are {', '.join(sorted(names))}."
+        )
 
 
 def _show_best(experiment: Experiment, trial: Trial) -> None:

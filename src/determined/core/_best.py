@@ -15,7 +15,7 @@ class Best:
     def __init__(
         self, metric: str | None = None, smaller_is_better: bool = True, value: float | None = None
     ) -> None:
-        self._metric = metric
+        self.metric = metric
         self._smaller_is_better = smaller_is_better
         self.value = value
 
@@ -32,7 +32,7 @@ class Best:
         self.value = self.or_better(self._of(metrics))
 
     def _of(self, metrics: Mapping[str, Any]) -> Any:
-        return None if self._metric is None else metrics.get(self._metric)
+        return None if self.metric is None else metrics.get(self.metric)
 
     def _is_beaten_by(self, value: Any, best: float | None) -> bool:
         if not is_numerical_scalar(value) or math.isnan(value):

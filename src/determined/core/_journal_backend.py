@@ -50,6 +50,7 @@ class JournalBackend:
         self._journal = writer
         self._waiting: deque[Record] = deque(maxlen=_MAX_WAITING_RECORDS)
         self._has_warned = False
+        self._has_told_of_metric = False
         self._reported: dict[str, OrderedDict[int, dict[str, Any]]] = {}
         self._system_metrics: deque[tuple[str, dict[str, Any]]] = deque(maxlen=1000)
         self._best = Best()
@@ -78,6 +79,20 @@ class JournalBackend:
         if group == VALIDATION:
             self._last_validation = steps_completed
             self._best.note(values)
+            self._warn_of_metric(steps_completed, values)
+
+    def _warn_of_metric(self, steps: int, metrics: dict[str, Any]) -> None:
+        """Say once that a validation lacks the metric that the experiment compares trials by."""
+        name = self._best.metric
+        if name is None or name in metrics or self._has_told_of_metric:
+            return
+        self._has_told_of_metric = True
+        reported = ", ".join(f"`{key}`" for key in metrics) or "none"
+        logger.warning(
+            f"The validation at step {steps} has no `{name}`, the `searcher.metric` of the "
+            f"experiment. The reported metrics are: {reported}. Set `searcher.metric` to one of "
+            "these: until then no trial counts as the best."
+        )
 
     def report_system_metrics(self, group: str, metrics: dict[str, Any]) -> None:
         self._system_metrics.append((group, metrics))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from determined.platform.run_folder import CONFIGURATION_MARK
+from collections.abc import Sequence
 
 _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
 
@@ -31,11 +27,3 @@ def command_for(entrypoint: str | Sequence[str], interpreter: str) -> tuple[str,
         "entrypoint: expected a command as a string or a list of strings, or module:Class, "
         f"got {entrypoint!r}."
     )
-
-
-def configuration_line(config: Mapping[str, Any]) -> str:
-    """Return the line that shows a configuration in the log; log policies skip it.
-
-    Secrets must be masked already.
-    """
-    return CONFIGURATION_MARK + json.dumps(config, sort_keys=True, default=str)

@@ -34,7 +34,8 @@ from determined.errors import DeterminedError
 from determined.platform.processes import Identity
 
 CONFIGURATION_MARK = "Experiment configuration: "
-"""Lines with this text show the configuration itself, patterns and all: no log policy applies."""
+"""Lines with this text, of older runs and of scripts, show the configuration itself, patterns and
+all: no log policy applies."""
 
 RUN_VARIABLE = "DET_RUN_DIR"
 """Names the run folder to all processes of a run, by which they are found: no other has it, whereas

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,21 @@ def test_the_overview_names_the_best_trial_and_how_to_load_it(page: Page) -> Non
     best = page.get_by_role("region", name="Best trial")
     best.get_by_role("link", name="Trial 13").wait_for()
     assert "load_trial_from_checkpoint_path" in best.inner_text()
+
+
+def test_a_metric_that_nobody_reports_is_told_with_the_reported_ones(page: Page) -> None:
+    def without_best(route: Any) -> None:
+        response = route.fetch()
+        content = response.json()
+        content["searcher"]["metric"] = "val_loss"
+        route.fulfill(response=response, json={**content, "best": None})
+
+    page.route("**/api/experiments/1", without_best)
+    page.goto("/experiments/1")
+    best = page.get_by_role("region", name="Best trial")
+    best.get_by_text("No validation has val_loss").wait_for()
+    assert "Reported instead: " in best.inner_text()
+    assert "accuracy" in best.inner_text()
 
 
 def test_all_curves_are_drawn_and_the_hovered_one_is_named(page: Page) -> None:

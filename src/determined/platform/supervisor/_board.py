@@ -90,6 +90,8 @@ class LiveExperiment:
     """What the search must ask outside the loop; None for a search that decides at once."""
     unheard: deque[tuple[int, Event]] = dataclasses.field(default_factory=deque)
     """Events that wait for the search, with their numbers in the store."""
+    was_told_of_metric: bool = False
+    """Whether a note says that validations lack the searcher's metric."""
 
     @property
     def id(self) -> int:

@@ -156,6 +156,12 @@ class Decisions(SearchSteps):
         self, live: LiveExperiment, trial_id: int, metrics: dict[str, Any], steps: int
     ) -> None:
         """A trial reported a validation that the search does not know."""
+        metric = live.record.searcher_metric
+        if metric is not None and metric not in metrics and not live.was_told_of_metric:
+            live.was_told_of_metric = True
+            reported = ", ".join(f"`{name}`" for name in sorted(metrics)) or "none"
+            text = f"validations have no `{metric}`, the searcher.metric; reported are {reported}"
+            self.note(live, "metric", text, trial_id=trial_id, level="warn")
         request_id = live.trials[trial_id].request_id
         self.feed(live, search.ValidationCompleted(request_id, metrics, steps))
 

@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from determined._info import ELSEWHERE_FILE
-from determined.config import masked
 from determined.journal import Control
-from determined.platform.entrypoint import command_for, configuration_line
+from determined.platform.entrypoint import command_for
 from determined.platform.environment import load_environment
 from determined.platform.launchers.protocol import (
     Launcher,
@@ -176,7 +175,6 @@ class Runs:
                 for policy in config["log_policies"]
                 if policy["pattern"] is not None
             ),
-            prologue=configuration_line(masked(config)) + "\n",
             stop_grace_seconds=_STOP_GRACE_SECONDS,
             warm_start=config["environment"]["warm_start"],
         )

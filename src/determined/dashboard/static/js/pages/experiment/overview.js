@@ -64,7 +64,17 @@ class Overview extends Page {
     ];
   }
 
-  #best({ best, searcher }) {
+  #best({ best, searcher, metrics }) {
+    const names = metrics.filter((it) => it.group === "validation").map((it) => it.name);
+    if (!best && searcher?.metric && names.length && !names.includes(searcher.metric))
+      return card(
+        "Best trial",
+        null,
+        empty(
+          `No validation has ${searcher.metric}, the metric of the search.`,
+          `Reported instead: ${names.join(", ")}.`,
+        ),
+      );
     if (!best)
       return card(
         "Best trial",
