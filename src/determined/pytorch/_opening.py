@@ -18,6 +18,7 @@ from determined.pytorch._checkpoint.departures import depart
 from determined.pytorch._checkpoint.environment import threads_of
 from determined.pytorch._checkpoint.optimizers import optimizer_name
 from determined.pytorch._checkpoint.resume import SavedRun, find_saved_run
+from determined.pytorch._checkpoint.settings import Settings
 from determined.pytorch._checkpoint.state import RunRecord
 from determined.pytorch._checks.steps_by_hand import HandSteps
 from determined.pytorch._checks.trial import check_evaluates, warn_of_no_validation
@@ -61,6 +62,7 @@ class _Place:
     rng_state: dict[str, Any] | None
     started_from: str | None
     saved: SavedRun | None
+    changes: list[str]  # that the user asked for, of what the checkpoint restored
 
     @property
     def continues(self) -> str | None:
@@ -133,6 +135,7 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
     """Start callbacks, build the loaders and restore the checkpoint, in this order."""
     context = fit.context
     state, rng = _TrialState(trial_id=context.get_trial_id()), None
+    changes: list[str] = []
     with contextlib.ExitStack() as restoring:
         record = _new_record(fit)
         saved = find_saved_run(restoring, fit, record)
@@ -149,19 +152,21 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
         data = _build_data(stack, fit, start, saved)
         if saved is not None:
             state, rng = saved.restore(fit, data.epoch_length)
+            changes = saved.settle_settings(fit, record, state)
         # A validation may come before the first batch; it is about the last one trained.
         context._current_batch_idx = state.batches_trained - 1 if state.batches_trained else None
     started_from = None if saved is None else pathlib.Path(saved.name).name
     if record.best_checkpoint == started_from:
         record.best_checkpoint = None  # it has a second use now, so nothing takes its place
-    return _Place(state, record, rng, started_from, saved), data
+    return _Place(state, record, rng, started_from, saved, changes), data
 
 
 def _compare_environment(fit: Fit, place: _Place) -> None:
     """Say what differs from where the run was saved, when user code has set all it sets."""
     saved, batches = place.saved, place.state.batches_trained
     if saved is not None and saved.continues and not fit.plan.is_finished(place.state):
-        depart(fit.context, place.record, batches, saved.departures(fit.context))
+        found = [*place.changes, *saved.departures(fit.context)]
+        depart(fit.context, place.record, batches, found)
 
 
 def _description(fit: Fit, place: _Place) -> RunDescription:
@@ -190,6 +195,7 @@ def _new_record(fit: Fit) -> RunRecord:
         metric=plan.metric,
         smaller_is_better=plan.smaller_is_better,
         optimizers=[optimizer_name(optimizer) for optimizer in context.optimizers],
+        constructed=Settings.of(context).as_json(),
     )
 
 

@@ -63,6 +63,7 @@ class FitPlan:
     keep_last: int | None = None
     keep_best: int | None = None
     limit_validation_batches: int | None = None
+    settings_from: str = "checkpoint"
 
     @property
     def length(self) -> int:
@@ -102,6 +103,7 @@ class FitPlan:
             "test_mode",
             "sanity_validation",
             "limit_validation_batches",
+            "settings_from",
         )
         return {name: re.sub(" at 0x[0-9a-f]+", "", repr(getattr(self, name))) for name in names}
 
@@ -141,6 +143,7 @@ def plan_fit(
     keep_last: int | None,
     keep_best: int | None,
     limit_validation_batches: int | None,
+    settings_from: str,
 ) -> FitPlan:
     """Check the arguments of `fit`, fill in what is configured elsewhere, and return the plan."""
     for name, flag in (
@@ -157,6 +160,7 @@ def plan_fit(
     check_kind("metric", metric, str, "a string")
     check_count("limit_validation_batches", limit_validation_batches, 1, optional=True)
     check_choice("on_checkpoint_error", on_checkpoint_error, ("raise", "continue"))
+    check_choice("settings_from", settings_from, ("checkpoint", "script"))
     check_choice("export", export, (None, "safetensors", EXPORT))
     length = _checked_length(max_length, context)
     if context._core._trial is not None:
@@ -193,6 +197,7 @@ def plan_fit(
         keep_last=keep_last,
         keep_best=keep_best,
         limit_validation_batches=limit_validation_batches,
+        settings_from=settings_from,
     )
 
 

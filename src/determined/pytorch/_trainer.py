@@ -283,6 +283,7 @@ class Trainer:
         keep_last: int | None = None,
         keep_best: int | None = None,
         limit_validation_batches: int | None = None,
+        settings_from: str = "checkpoint",
     ) -> None:
         """Train the trial.
 
@@ -332,6 +333,10 @@ class Trainer:
             keep_best: How many of those with the best `metric` to keep in addition. By default all,
                 or 1 if `keep_last` is given.
             limit_validation_batches: Validate at most this many batches on each rank.
+            settings_from: Whose settings of optimizers and schedulers count when a run continues
+                and the script gives others by now: those of the `checkpoint`, so that it goes on as
+                it began, or those of the `script`, with schedules where they would be at this
+                batch.
 
         If user code raises an exception, the state after the last finished batch is saved before
         the exception propagates (on a single rank; `latest` finds it).
@@ -359,6 +364,7 @@ class Trainer:
             keep_last=keep_last,
             keep_best=keep_best,
             limit_validation_batches=limit_validation_batches,
+            settings_from=settings_from,
         )
         overrides = current_overrides()
         self._plan = overrides.fit(plan)

@@ -21,6 +21,12 @@ from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound
 from determined.pytorch._checkpoint.environment import current_environment, differences
 from determined.pytorch._checkpoint.reading import read_counters, read_dict, read_state, state_file
+from determined.pytorch._checkpoint.settings import (
+    apply_settings,
+    began_with,
+    other_settings,
+    say_other_settings,
+)
 from determined.pytorch._checkpoint.shards import join
 from determined.pytorch._checkpoint.state import (
     RunRecord,
@@ -96,6 +102,21 @@ class SavedRun:
             "the checkpoint does not say in which environment it was saved (earlier releases did "
             "not), so threads, instruction set and versions are compared from here on only"
         ]
+
+    def settle_settings(self, fit: Fit, record: RunRecord, state: _TrialState) -> list[str]:
+        """Decide whose settings of optimizers and schedulers count; return what that changes."""
+        began = began_with(None if self.record is None else self.record.constructed)
+        found = [] if began is None else other_settings(fit.context, began)
+        if began is None or not found or fit.plan.is_finished(state):
+            return []
+        if fit.plan.settings_from == "script":
+            apply_settings(fit.context, began)
+            return [f"{text}, as settings_from={fit.plan.settings_from!r} asks" for text in found]
+        if self.continues:
+            record.constructed = dict(began)
+        if fit.context.distributed.rank == 0:
+            say_other_settings(found)
+        return []
 
     def restore(self, fit: Fit, epoch_length: int) -> tuple[_TrialState, dict[str, Any] | None]:
         """Load everything; return the counters, and the random states to continue with."""

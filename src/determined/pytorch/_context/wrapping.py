@@ -56,6 +56,7 @@ class WrappedParts(_PyTorchReducerContext):
         self._default_gradient_compression = False
         self._default_average_aggregated_gradients = True
         self._scaler: Any = None
+        self._constructed: Any = None  # the settings that the script gave to these
         self._use_apex = False
 
     def wrap_model(
