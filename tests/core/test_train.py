@@ -67,7 +67,7 @@ def test_group_names_are_checked(train: TrainContext, group: Any) -> None:
         train.report_metrics(group, 1, {})
 
 
-@pytest.mark.parametrize("steps", [-1, 1.5, "1", None])
+@pytest.mark.parametrize("steps", [-1, 1.5, "1", None, 2**63])
 def test_step_counts_are_checked(train: TrainContext, steps: Any) -> None:
     with pytest.raises(ValueError, match="`steps_completed`"):
         train.report_training_metrics(steps, {})

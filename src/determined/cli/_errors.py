@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import IO, Any
 
 import click
@@ -51,9 +52,29 @@ def _run(command: click.Command, arguments: list[str]) -> int:
         complain(_words(error))
         return ERROR
     except Exception:
+        return _explain_crash()
+
+
+def _explain_crash() -> int:
+    """A damaged store may hold anything; without one, the fault is ours."""
+    if wants_traceback() or not (fault := _store_fault()):
         traceback.print_exc()
         complain("this is a bug in `det` itself; the traceback above shows where")
-        return ERROR
+    else:
+        complain(fault)
+    return ERROR
+
+
+def _store_fault() -> str:
+    """What is wrong with the store, if anything."""
+    from determined._home import home_path
+    from determined.store import find_damage
+
+    try:
+        error = find_damage(home_path())
+    except Exception:  # the first error is the one to show
+        return ""
+    return "" if error is None else str(error)
 
 
 def _words(error: Exception) -> str:
@@ -61,7 +82,16 @@ def _words(error: Exception) -> str:
         return error.format_message()
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, FileNotFoundError) and not _has_working_directory():
+        return "The working directory no longer exists: change to another one, such as `cd ~`."
     return str(error) or type(error).__name__
+
+
+def _has_working_directory() -> bool:
+    try:
+        return bool(Path.cwd())
+    except FileNotFoundError:
+        return False
 
 
 def complain(message: str) -> None:

@@ -211,8 +211,10 @@ def check_metadata(metadata: dict[str, Any] | None) -> dict[str, Any]:
     if not isinstance(metadata, dict):
         raise TypeError(f"`metadata` must be a dict, got {type(metadata).__name__}.")
     steps = metadata.get("steps_completed", 0)
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
-        raise ValueError(f"`steps_completed` must be an integer >= 0, got {steps!r}.")
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps < 2**63:
+        raise ValueError(
+            f"`steps_completed` must be an integer >= 0 and below 2**63, got {steps!r}."
+        )
     for key, value in metadata.items():
         try:
             json.dumps({key: value})

@@ -176,8 +176,11 @@ class TrainContext:
     ) -> None:
         if not isinstance(group, str) or not group or "." in group:
             raise ValueError(f"`group` must be a non-empty str without '.', got {group!r}.")
-        if not isinstance(steps_completed, numbers.Integral) or steps_completed < 0:
-            raise ValueError(f"`steps_completed` must be an integer >= 0, got {steps_completed!r}.")
+        if not isinstance(steps_completed, numbers.Integral) or not 0 <= steps_completed < 2**63:
+            raise ValueError(
+                "`steps_completed` must be an integer >= 0 and below 2**63, got "
+                f"{steps_completed!r}."
+            )
         if not isinstance(metrics, dict):
             raise TypeError(f"`metrics` must be a dict, got {type(metrics).__name__}.")
         if self._reports(f"metrics of group {group!r}"):

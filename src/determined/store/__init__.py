@@ -12,7 +12,7 @@ from determined.store._curves import Curve, CurveKey
 from determined.store._identity import Identity, Standing
 from determined.store._ingest import Heard, is_decisive
 from determined.store._listing import ExperimentRow, RunSpan, Tables, TrialPoint
-from determined.store._maintenance import backup, check
+from determined.store._maintenance import backup, check, find_damage
 from determined.store._ownership import is_inside, is_storage_inside
 from determined.store._pages import (
     CheckpointFilter,
@@ -105,6 +105,7 @@ __all__ = [
     "Writer",
     "backup",
     "check",
+    "find_damage",
     "is_decisive",
     "is_inside",
     "is_storage_inside",

@@ -23,6 +23,10 @@ _NETWORK = {
     *("lustre", "gpfs", "glusterfs", "beegfs", "beegfs_nodev", "orangefs", "pvfs2"),
     *(f"fuse.{name}" for name in _CLOUD_MOUNTS.split()),
 }
+_SIGNS_OF_DAMAGE = (
+    *("malformed", "not a database", "no such table", "no such column", "Could not decode"),
+    *("database corruption", "unsupported file format", "unsupported encoding"),
+)
 _PRAGMAS = """
 PRAGMA busy_timeout=10000;
 PRAGMA foreign_keys=ON;
@@ -205,16 +209,23 @@ def _statements(script: str) -> list[str]:
     return statements
 
 
+def damaged(path: Path, what: str) -> StoreError:
+    """The error that says what is damaged, what is not lost, and what to do."""
+    return StoreError(
+        f"{path} is damaged ({what}). Runs go on, and nothing of them is lost: their "
+        "configurations, reports and checkpoints are in files of their own. `det store rebuild` "
+        "makes the records anew from these and from what can still be read; `det store check` "
+        "says more."
+    )
+
+
 def as_store_error(error: sqlite3.Error, path: Path) -> StoreError:
     """Convert an error of the database to a StoreError that says what to do next."""
     text = str(error)
     if "locked" in text:
         return StoreError(f"{path} stays locked by another process: {text}. Try again.")
-    if "malformed" in text or "not a database" in text:
-        return StoreError(
-            f"{path} is damaged ({text}). `det store check` says more, `det store rebuild` makes "
-            "it anew from what can be read and from the folders of the home."
-        )
+    if any(sign in text for sign in _SIGNS_OF_DAMAGE):
+        return damaged(path, text)
     if "readonly" in text or "unable to open" in text:
         return StoreError(
             f"{path} cannot be written: {text}. Is it on a read-only disk, or somebody else's? Set "

@@ -11,12 +11,14 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from determined.store._pages import (
     CheckpointFilter,
     Where,
 )
+from determined.store._read_connections import Explained
 from determined.store._records import (
     CHECKPOINTS,
     EVENTS,
@@ -93,11 +95,12 @@ class RunSpan(NamedTuple):
     ended: float | None
 
 
-class Tables:
+class Tables(Explained):
     """The lists of a store, for one thread."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, store: Path) -> None:
         self._connection = connection
+        self._store = store
 
     def experiments(
         self, wanted: TableFilter, shown: Slice

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from determined.errors import StoreError
-from determined.store._connection import FILE_NAME, as_store_error, open_read_only
+from determined.store._connection import FILE_NAME, as_store_error, damaged, open_read_only
 
 
 def check(home: Path) -> list[str]:
@@ -29,6 +29,16 @@ def check(home: Path) -> list[str]:
         return [str(as_store_error(error, home / FILE_NAME))]
     finally:
         connection.close()
+
+
+def find_damage(home: Path) -> StoreError | None:
+    """The error to show if the store is damaged; None if it is intact, or there is none."""
+    path = home / FILE_NAME
+    faults = check(home) if path.exists() else []
+    if not faults:
+        return None
+    first = faults[0]
+    return StoreError(first) if " is damaged (" in first else damaged(path, first)
 
 
 def backup(home: Path, target: Path) -> None:

@@ -6,14 +6,24 @@ A recreated store is another file in the same place. Readers notice, and open th
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
+import json
 import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from determined.errors import OutdatedStoreError
-from determined.store._connection import FILE_NAME, is_outdated, open_read_only
+from determined.errors import OutdatedStoreError, StoreError
+from determined.store._connection import (
+    FILE_NAME,
+    as_store_error,
+    damaged,
+    is_outdated,
+    open_read_only,
+)
 
 
 class _Held:
@@ -33,11 +43,53 @@ class _Held:
         self.connection.close()
 
 
-class Connected:
+class Explained:
+    """A class whose queries raise StoreError, and nothing of the database, if they fail.
+
+    What cannot be understood though it was read, such as text that is no JSON, is damage, too.
+    """
+
+    def __init_subclass__(cls) -> None:
+        for name, value in list(vars(cls).items()):
+            if inspect.isfunction(value) and not name.startswith("_"):
+                is_generator = inspect.isgeneratorfunction(value)
+                setattr(cls, name, (_explained_items if is_generator else _explained)(value))
+
+
+def _explained(query: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(query)
+    def ask(self: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return query(self, *arguments, **named)
+        except (sqlite3.Error, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise _in_words(error, self._store) from error
+
+    return ask
+
+
+def _explained_items(query: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(query)
+    def ask(self: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+        try:
+            yield from query(self, *arguments, **named)
+        except (sqlite3.Error, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise _in_words(error, self._store) from error
+
+    return ask
+
+
+def _in_words(error: Exception, store: Path) -> StoreError:
+    if isinstance(error, sqlite3.Error):
+        return as_store_error(error, store)
+    return damaged(store, f"a record cannot be read: {error}")
+
+
+class Connected(Explained):
     """Read-only connections to the store of a home, one per thread."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
+        self._store = home / FILE_NAME
         self._local = threading.local()
         self._all: weakref.WeakSet[_Held] = weakref.WeakSet()
         self._replaced: list[_Held] = []  # not closed: a caller may still iterate over a result

@@ -25,7 +25,7 @@ class Reader(ExperimentQuestions, MetricQuestions, CheckpointQuestions, NamedQue
     @property
     def tables(self) -> Tables:
         """Lists with totals, sorting by any column, and numbered pages."""
-        return Tables(self._connection)
+        return Tables(self._connection, self._store)
 
     @property
     def identity(self) -> Identity | None:

@@ -34,7 +34,7 @@ class CreatingVerbs(Lookups):
         except ValueError as error:
             raise RefusedError(str(error)) from error
         except OSError as error:
-            if not str(error.filename or self.home.path).startswith(str(self.home.path)):
+            if not _is_about(error, self.home.path):
                 raise
             raise self._cannot_write(error) from error
 
@@ -99,7 +99,7 @@ class CreatingVerbs(Lookups):
         except BaseException as error:
             if not self._was_asked(creation):
                 shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and _is_about(error, self.home.path):
                 raise self._cannot_write(error) from error
             raise
 
@@ -149,6 +149,13 @@ class CreatingVerbs(Lookups):
             raise RefusedError(str(error)) from None
         arguments = {"experiment_id": experiment_id, "config": new, "limits": limits.to_json()}
         self.ask("continue", arguments)
+
+
+def _is_about(error: OSError, home: Path) -> bool:
+    """Whether the home is to blame; a missing path without a name is the working directory."""
+    if error.filename is None:
+        return not isinstance(error, FileNotFoundError)
+    return str(error.filename).startswith(str(home))
 
 
 def _check_slots(config: dict[str, Any], machine: Machine) -> None:

@@ -17,7 +17,7 @@ from determined.errors import DeterminedError, OutdatedStoreError, RefusedError
 from determined.platform.home import Home
 from determined.platform.supervisor import presence
 from determined.platform.unread import Unread
-from determined.store import Reader, Standing, is_inside, is_made, send_command
+from determined.store import Reader, Standing, find_damage, is_inside, is_made, send_command
 
 T = TypeVar("T")
 
@@ -78,6 +78,7 @@ class SupervisedHome:
             if time.monotonic() > patience:
                 presence.refuse_stopped(self.home)
                 self._refuse_full_disk()
+                self._refuse_damage()
                 patience = time.monotonic() + _STOPPED_AFTER_SECONDS
             failures += self._ensure_supervisor()
             if failures == _MOST_FAILURES:
@@ -112,6 +113,15 @@ class SupervisedHome:
                 f"The supervisor cannot write in {self.home.path}: {error.strerror}. Free some "
                 "space there: the command is recorded, and is then carried out."
             ) from error
+
+    def _refuse_damage(self) -> None:
+        """Raise StoreError if the supervisor cannot answer because the store is damaged."""
+        from determined.platform.keeper._last_words import read_end
+
+        if " is damaged (" in read_end(self.home.supervisor_log):
+            error = find_damage(self.home.path)
+            if error is not None:
+                raise error
 
     def wake_if_needed(self) -> None:
         """Start a supervisor if there is unfinished work and none is running.
