@@ -25,53 +25,9 @@ from torch.utils.data import (
 )
 
 from determined.pytorch._data.batches import DataLoader
-from determined.pytorch._data.seed import rng_state, seed_everything, set_rng_state
-from determined.pytorch._data.training_data import TrainingData, open_training_data
+from determined.pytorch._data.seed import seed_everything
+from tests.support.cut import Build, opened, trained
 from tests.support.orders import KINDS, Noisy, NumpySampler, arguments_of, generator
-
-Build = Callable[[], Any]
-
-
-def opened(
-    loader: Any,
-    start: int = 0,
-    saved: dict[str, Any] | None = None,
-    *,
-    rank: int = 0,
-    size: int = 1,
-    seed: int = 1,
-) -> TrainingData:
-    return open_training_data(loader, seed=seed, rank=rank, size=size, start=start, saved=saved)
-
-
-def plain(batch: Any) -> Any:
-    """Return a batch in a form that compares exactly."""
-    if isinstance(batch, torch.Tensor):
-        return batch.tolist()
-    return [plain(item) for item in batch] if isinstance(batch, (list, tuple)) else batch
-
-
-def trained(
-    build: Build, total: int, cuts: Iterable[int] = (), *, rank: int = 0, size: int = 1
-) -> list[Any]:
-    """Train `total` batches in as many processes as the cuts ask for, as a trial would."""
-    seen: list[Any] = []
-    saved = None
-    generators = None
-    for attempt, end in enumerate([*sorted(cuts), total]):
-        seed_everything(100)
-        data = opened(build(), len(seen), saved, rank=rank, size=size)
-        if generators is None:
-            seed_everything(7)
-        else:
-            torch.rand(attempt)
-            set_rng_state(generators)
-        while len(seen) < end:
-            seen.append(plain(next(data)))
-            torch.rand(2), np.random.rand(), random.random()  # the model's own draws
-        saved, generators = data.state_dict(len(seen)), rng_state()
-        data.close()
-    return seen
 
 
 @settings(max_examples=150, deadline=None)

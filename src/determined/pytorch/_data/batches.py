@@ -57,6 +57,8 @@ class DataLoader:
       global generators, even for samplers that draw from them. A user's `generator` gives the order
       of the first epoch as in torch, and by its seed that of the others. Samplers may have
       `set_epoch`, or `state_dict` and `load_state_dict`. Up to 64 batches are read ahead from them.
+    - If the dataset or `collate_fn` has `state_dict` and `load_state_dict`, or random generators in
+      its attributes, these are saved, for each worker.
     - With workers, `random`, numpy and torch are seeded for each batch, so augmentation depends on
       neither the number of workers nor where a run was interrupted.
     - An `IterableDataset` is read by every rank and worker, each keeping its own batches, and is

@@ -99,6 +99,7 @@ class TrainingData(ABC):
             "kind": kind,
             "batches": consumed,
             "size": self._origin.size,
+            "num_workers": getattr(self._loader, "num_workers", 0),
             "batch_size": getattr(self._loader, "batch_size", None),
             "length": sized(getattr(self._loader, "dataset", None)),
         }

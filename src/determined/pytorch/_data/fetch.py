@@ -10,7 +10,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset, default_collate, ge
 
 from determined.core._watchdog import prepare_loader_worker
 from determined.pytorch._data.collate import quickest
+from determined.pytorch._data.part_states import PartStates
 from determined.pytorch._data.seed import seed_cpu
 
 logger = logging.getLogger("determined.pytorch")
@@ -36,6 +37,7 @@ class BatchFetcher:
 
     def __init__(self, dataset: Any, collate_fn: Collate) -> None:
         self.dataset = dataset
+        self.collate_fn = collate_fn
         self._collate = quickest(collate_fn)
         self._tensors = TensorBatches.of(dataset, collate_fn)
         self._get_many = getattr(dataset, "__getitems__", None)
@@ -172,6 +174,44 @@ class SeededBatches(Dataset[Any]):
         return worker, num_workers
 
 
+class WithStates(NamedTuple):
+    """A batch from a worker, and what the dataset there remembers after it."""
+
+    batch: Any
+    states: dict[str, Any]
+
+
+class RememberedBatches(SeededBatches):
+    """What training's workers read, which take turns, from any of them on.
+
+    What a dataset remembers is of one worker. It comes along with each batch, so that the worker
+    whose turn it is after a resume can continue with it.
+    """
+
+    def __init__(
+        self, fetch: BatchFetcher, first_worker: int, saved: Sequence[dict[str, Any] | None]
+    ) -> None:
+        super().__init__(fetch)
+        self._first_worker = first_worker
+        self._saved = saved
+        self._to_load: dict[str, Any] | None = None
+        self._states = PartStates(dataset=fetch.dataset, collate_fn=fetch.collate_fn)
+        self._has_states: bool | None = None
+
+    def place(self, worker: int, num_workers: int) -> tuple[int, int]:
+        """Take the turn that this worker had before the resume."""
+        worker = (worker + self._first_worker) % num_workers
+        self._to_load = self._saved[worker] if worker < len(self._saved) else None
+        return worker, num_workers
+
+    def __getitems__(self, seeded: tuple[int | None, list[Any]]) -> Any:
+        if self._has_states is None:  # only now: `worker_init_fn` may have made generators
+            self._states.load_state_dict(self._to_load or {})
+            self._has_states = bool(self._states)
+        batch = super().__getitems__(seeded)
+        return WithStates(batch, self._states.state_dict()) if self._has_states else batch
+
+
 def start_worker(user_init: Callable[[int], None] | None, worker_id: int) -> None:
     """Show users their own dataset in `get_worker_info()`, then run their `worker_init_fn`."""
     info = get_worker_info()
@@ -223,6 +263,13 @@ def end_workers(iterator: Iterator[Any], grace_seconds: float = 1.0) -> None:
         killer.cancel()
 
 
+def end_pass(loader: Any, iterator: Iterator[Any]) -> None:
+    """End the workers of a pass, persistent ones too: what they drew must not reach the next."""
+    end_workers(iterator)
+    if getattr(loader, "_iterator", None) is iterator:  # where torch keeps persistent workers
+        loader._iterator = None
+
+
 def _kill_workers(iterator: Any) -> None:
     # Forgotten first: torch raises in the main thread when a worker it knows dies by a signal.
     if iterator._worker_pids_set:
@@ -247,11 +294,6 @@ def sized(thing: Any) -> int | None:
         return len(thing)
     except (TypeError, NotImplementedError, AttributeError):
         return None
-
-
-def has_state(thing: Any) -> bool:
-    """Return whether a dataset, sampler or loader can save and restore its own position."""
-    return all(callable(getattr(thing, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def add_note(error: BaseException, note: str) -> None:

@@ -27,10 +27,10 @@ from determined.pytorch._data.fetch import (
     as_is,
     draw_base_seed,
     end_workers,
-    has_state,
     start_worker,
 )
 from determined.pytorch._data.order import empty_error
+from determined.pytorch._data.part_states import has_state
 from determined.pytorch._data.seed import forked_rng, mix, seed_cpu
 
 logger = logging.getLogger("determined.pytorch")

@@ -6,13 +6,16 @@ each epoch's samples as one permutation and jumps anywhere; `SamplerOrder` itera
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch.utils.data import (
     BatchSampler,
@@ -23,7 +26,8 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from determined.pytorch._data.fetch import Indices, draw_base_seed, has_state, sized
+from determined.pytorch._data.fetch import Indices, draw_base_seed, sized
+from determined.pytorch._data.part_states import has_state
 from determined.pytorch._data.seed import PrivateRNG, mix
 from determined.pytorch.samplers import (
     DistributedBatchSampler,
@@ -36,7 +40,9 @@ from determined.pytorch.samplers import DistributedSampler as ShardSampler
 
 logger = logging.getLogger("determined.pytorch")
 
+_HISTORY = 16  # batches that a consumer may hold back when it asks for the position
 _CHUNK = 64  # batches read at once from a sampler, or from a permutation
+_VALUES = {int, float, bool, str, type(None)}
 _STATELESS = (
     BatchSampler,
     RandomSampler,
@@ -193,6 +199,9 @@ class SamplerOrder:
     knows what a batch is. Samplers that keep no state between epochs, that have `set_epoch`, or
     that have `state_dict` and `load_state_dict`, are opened at that epoch. Others may remember
     earlier epochs, so these are read again, indices only.
+
+    Samplers are read ahead of training, and may react to it. So a position also holds what was
+    read ahead, and the state that the sampler was in after that; unless all of it is torch's own.
     """
 
     def __init__(
@@ -208,18 +217,26 @@ class SamplerOrder:
         self._seed = seed
         self._generators = generators
         self._chain = _chain(self._batching)
+        self._stateful = [part for part in self._chain if has_state(part)]
+        self._others = [part for part in self._chain if type(part) not in _STATELESS]
         self._counts_records = type(self._batching) is BatchSampler
         self.kind = "sampler" if self._counts_records else "batch sampler"
         self._start = start or {"epoch": 0, "offset": 0}
         self._dropped = dropped  # batches to read and not hand out
+        self._read_ahead = loader.num_workers * (loader.prefetch_factor or 0)
         self._starts: list[tuple[int, dict[str, Any]]] = []
-        self._source = self._global_batches()
+        self._rng = PrivateRNG(0)
+        self._is_over = False  # the epoch that is being read
+        self._check = 0, ""  # the items in the last chunk: how many, and a hash of them
+        self._source = self._chunks()
         self._num_read = 0
-        self._unused: deque[list[Any]] = deque()  # the last of those that were read
+        self._recent: deque[Any] = deque()  # the last of those that were read
 
     def starting_at(self, position: dict[str, Any]) -> SamplerOrder:
-        keys = position.keys() & {"epoch", "offset", "samplers"}
-        return SamplerOrder(*self._made_of, {key: position[key] for key in keys})
+        keys = {"epoch", "offset", "samplers"}
+        if position.get("batch_size") == self._made_of[0].batch_size:
+            keys.add("ahead")
+        return SamplerOrder(*self._made_of, {key: position[key] for key in keys & position.keys()})
 
     def starting_after(self, batches: int) -> SamplerOrder:
         length = sized(self._batching)
@@ -229,80 +246,156 @@ class SamplerOrder:
         return self.starting_at({"epoch": epoch, "offset": batch * self._step})
 
     def batches(self, rank: int, size: int, as_lists: bool = False) -> Iterator[Indices]:
+        num_kept = (self._read_ahead + _HISTORY) * size  # for positions before this batch
         for mine in itertools.count(self._dropped + rank, size):
             while self._num_read <= mine:
-                self._read_next()
-            while len(self._unused) > self._num_read - mine:
-                self._unused.popleft()
-            yield self._unused.popleft()
+                self._read_chunk()
+            while len(self._recent) > self._num_read - mine + num_kept:
+                self._recent.popleft()
+            yield self._recent[mine - self._num_read]
 
     def position(self, ahead: int) -> dict[str, Any]:
         ahead += self._dropped
+        if ahead == self._num_read == 0:
+            return self._start
         while self._num_read < ahead:  # else it could be in a later epoch than the last one seen
-            self._read_next()
+            self._read_chunk()
         while len(self._starts) > 1 and self._starts[1][0] <= ahead:
             del self._starts[0]
-        first, start = self._starts[0] if self._starts else (0, self._start)
-        return {**start, "offset": start["offset"] + (ahead - first) * self._step}
+        first, start = self._starts[0]
+        position = {**start, "offset": start["offset"] + (ahead - first) * self._step}
+        num_unused = self._num_read - ahead
+        if self._others and num_unused <= len(self._recent):
+            unused = _plain(list(self._recent)[len(self._recent) - num_unused :])
+            if unused is not None:
+                position["ahead"] = self._position_ahead(ahead, unused)
+        return position
 
-    def _read_next(self) -> None:
-        self._unused.append(next(self._source))
-        self._num_read += 1
+    def _position_ahead(self, ahead: int, unused: list[list[Any]]) -> dict[str, Any]:
+        """Return what lies between a position and where the sampler was read, and its state."""
+        return {
+            "batches": unused,
+            "starts": [[first - ahead, start] for first, start in self._starts[1:]],
+            "samplers": [copy.deepcopy(part.state_dict()) for part in self._stateful],
+            "random": self._rng.state_dict(),
+            "is_over": self._is_over,
+            "check": list(self._check),
+            "memory": self._memory(),
+            "read_ahead": self._read_ahead,
+        }
 
     @property
     def _step(self) -> int:
         """How far a batch moves the offset."""
         return int(self._batching.batch_size) if self._counts_records else 1
 
-    def _global_batches(self) -> Iterator[list[Any]]:
-        epoch, skip = self._start["epoch"], self._start["offset"]
-        states = self._start.get("samplers")
+    # Reading.
+
+    def _read_chunk(self) -> None:
+        chunk = next(self._source)
+        self._recent.extend(chunk)
+        self._num_read += len(chunk)
+
+    def _chunks(self) -> Iterator[list[Any]]:
+        """Yield batches without end, as many at once as are read from the sampler."""
+        start = {key: value for key, value in self._start.items() if key != "ahead"}
+        ahead: dict[str, Any] | None = self._start.get("ahead")
+        starts, num_ahead = [(0, start)], 0
+        if ahead is not None:
+            starts += [(first, later) for first, later in ahead["starts"]]
+            num_ahead = len(ahead["batches"])
+        first, last = starts[-1]
+        epoch, states = last["epoch"], last.get("samplers")
+        skip = last["offset"] + (num_ahead - first) * self._step
         if not self._can_jump(states):
-            if epoch:
-                logger.info("Rereading the sampler's first %d epochs (indices only).", epoch)
-            for earlier in range(epoch):
-                for _ in self._epoch(earlier, 0, None):
-                    pass
+            self._reread(epoch)
             states = None
-        index = 0
+        self._starts = [] if ahead is None else starts
         while True:
-            for begins, batch in self._epoch(epoch, skip, states):
-                if begins is not None:
-                    self._starts.append((index, begins))
-                yield batch
-                index += 1
-            epoch, skip, states = epoch + 1, 0, None
+            yield from self._epoch(epoch, skip, states, ahead)
+            epoch, skip, states, ahead = epoch + 1, 0, None, None
+
+    def _reread(self, num_epochs: int) -> None:
+        if num_epochs:
+            logger.info("Rereading the sampler's first %d epochs (indices only).", num_epochs)
+        for epoch in range(num_epochs):
+            for _ in self._epoch(epoch, 0, None, None):
+                pass
 
     def _epoch(
-        self, epoch: int, skip: int, states: list[Any] | None
-    ) -> Iterator[tuple[dict[str, Any] | None, list[Any]]]:
-        """Yield the batches of an epoch, the first one with the position of its beginning."""
-        rng = PrivateRNG(mix(self._seed, epoch))
-        with rng:
-            begins: dict[str, Any] | None = {**self._begin(epoch, states), "offset": skip}
-            iterator = self._read_epoch(skip)
+        self, epoch: int, skip: int, states: list[Any] | None, ahead: dict[str, Any] | None
+    ) -> Iterator[list[Any]]:
+        """Yield the batches of an epoch; `ahead` are those that were read before a resume."""
+        self._rng, self._is_over = PrivateRNG(mix(self._seed, epoch)), False
+        with self._rng:
+            begins = {**self._begin(epoch, states), "offset": skip}
+            items = iter(self._batching.sampler if self._counts_records else self._batching)
+        if ahead is not None:
+            self._continue(items, skip, ahead)
+            yield [list(batch) for batch in ahead["batches"]]
+        else:
+            self._starts.append((self._num_read, begins))
+            with self._rng:
+                deque(itertools.islice(items, skip), maxlen=0)
         is_empty = skip == 0
-        while chunk := self._read_chunk(rng, iterator):
-            is_empty = False
-            for batch in chunk:
-                yield begins, batch
-                begins = None
+        while not self._is_over:
+            chunk = self._read_items(items)
+            is_empty = is_empty and not chunk
+            yield chunk
         if is_empty:
             raise empty_error("its sampler gave no batch in a whole epoch")
 
-    def _read_epoch(self, skip: int) -> Iterator[list[Any]]:
+    def _read_items(self, items: Iterator[Any]) -> list[Any]:
+        """Read a chunk from the sampler, and return its batches."""
+        with self._rng:
+            chunk = list(itertools.islice(items, _CHUNK * self._step))
+        self._is_over = len(chunk) < _CHUNK * self._step
+        if chunk and self._others:
+            self._check = len(chunk), _hash(chunk)
         if not self._counts_records:
-            return itertools.islice(self._batching, skip, None)
-        samples = itertools.islice(self._batching.sampler, skip, None)
-        batches = iter(lambda: list(itertools.islice(samples, self._step)), [])
-        if not self._batching.drop_last:
-            return batches
-        return (batch for batch in batches if len(batch) == self._step)
+            return chunk
+        step, drop_last = self._step, self._batching.drop_last
+        end = len(chunk) - len(chunk) % step if drop_last else len(chunk)
+        return [chunk[begin : begin + step] for begin in range(0, end, step)]
 
-    @staticmethod
-    def _read_chunk(rng: PrivateRNG, iterator: Iterator[list[Any]]) -> list[list[Any]]:
-        with rng:
-            return list(itertools.islice(iterator, _CHUNK))
+    def _continue(self, items: Iterator[Any], skip: int, ahead: dict[str, Any]) -> None:
+        """Bring the sampler to where it was read, in the state that it had there."""
+        count, known = self._check = tuple(ahead["check"])
+        self._is_over = ahead["is_over"]
+        with self._rng:
+            given = deque(items if self._is_over else itertools.islice(items, skip), maxlen=count)
+        if _hash(given) != known or self._memory() != ahead["memory"]:
+            self._tell_of_reaction(ahead["read_ahead"])
+        self._rng.load_state_dict(ahead["random"])
+        for part, state in zip(self._stateful, ahead["samplers"], strict=False):
+            part.load_state_dict(copy.deepcopy(state))
+
+    def _tell_of_reaction(self, read_ahead: int) -> None:
+        """Say what keeps a sampler from being exact that depends on more than its own past."""
+        name = type(self._others[-1]).__name__
+        if not self._stateful:
+            logger.warning(
+                "%s does not give the indices again that it gave before: it depends on something "
+                "that is not saved, such as losses. From here on they may differ from those of an "
+                "unbroken run; `state_dict` and `load_state_dict` on it make it exact.",
+                name,
+            )
+        elif read_ahead != self._read_ahead:
+            logger.warning(
+                "%s reacts to training, and loader workers now read it %d batches ahead instead "
+                "of %d: its indices will differ from those of an unbroken run. Keep `num_workers` "
+                "and `prefetch_factor` to make it exact.",
+                name,
+                self._read_ahead,
+                read_ahead,
+            )
+
+    def _memory(self) -> str:
+        """Return a hash of what the sampler remembers: of its own reading, unless it reacts."""
+        return _hash(
+            _text(part.state_dict() if has_state(part) else getattr(part, "__dict__", {}))
+            for part in self._others
+        )
 
     def _begin(self, epoch: int, states: list[Any] | None) -> dict[str, Any]:
         """Bring all parts of the sampler to the start of an epoch; return that position."""
@@ -310,21 +403,48 @@ class SamplerOrder:
         for part in self._chain:
             if callable(getattr(part, "set_epoch", None)) and not (states and has_state(part)):
                 part.set_epoch(epoch)
-        stateful = [part for part in self._chain if has_state(part)]
-        for part, state in zip(stateful, states or [], strict=False):
-            part.load_state_dict(state)
+        for part, state in zip(self._stateful, states or [], strict=False):
+            part.load_state_dict(copy.deepcopy(state))
         position: dict[str, Any] = {"epoch": epoch}
-        if stateful:
-            position["samplers"] = [part.state_dict() for part in stateful]
+        if self._stateful:
+            position["samplers"] = [copy.deepcopy(part.state_dict()) for part in self._stateful]
         return position
 
     def _can_jump(self, states: list[Any] | None) -> bool:
         return all(
-            type(part) in _STATELESS
-            or callable(getattr(part, "set_epoch", None))
-            or (states is not None and has_state(part))
-            for part in self._chain
+            callable(getattr(part, "set_epoch", None)) or (states is not None and has_state(part))
+            for part in self._others
         )
+
+
+def _plain(batches: list[Any]) -> list[list[Any]] | None:
+    """Return batches of indices as plain values; None if they have other types."""
+    plain = [as_list(batch) for batch in batches]
+    plain = [[i.item() if hasattr(i, "item") else i for i in batch] for batch in plain]
+    types = {type(index) for batch in plain for index in batch}
+    return plain if types <= {int, float, bool, str} else None
+
+
+def _text(value: Any, depth: int = 3) -> str:
+    """Return values as text; objects, whose text may be an address, are left out."""
+    if isinstance(value, torch.Tensor):
+        return _text(value.detach().cpu().tolist(), depth)
+    if isinstance(value, np.ndarray):
+        return _text(value.tolist(), depth)
+    if type(value) in _VALUES:
+        return repr(value)
+    if isinstance(value, dict):
+        value = [item for pair in value.items() for item in pair]
+    if not isinstance(value, (list, tuple)):
+        return ""
+    if all(type(item) in _VALUES for item in value):
+        return repr(value)
+    is_small = depth > 0 and len(value) <= 1000
+    return ",".join(_text(item, depth - 1) for item in value) if is_small else ""
+
+
+def _hash(items: Iterable[Any]) -> str:
+    return hashlib.blake2b(repr(list(items)).encode(), digest_size=16).hexdigest()
 
 
 def _chain(sampler: Any) -> list[Any]:

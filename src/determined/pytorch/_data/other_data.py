@@ -8,8 +8,9 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from determined.pytorch._data.endless import Origin, TrainingData
-from determined.pytorch._data.fetch import end_workers, has_state, sized
+from determined.pytorch._data.fetch import end_pass, sized
 from determined.pytorch._data.order import empty_error
+from determined.pytorch._data.part_states import PartStates, has_state
 from determined.pytorch._data.seed import PrivateRNG, mix
 
 logger = logging.getLogger("determined.pytorch")
@@ -20,8 +21,8 @@ _END: Any = object()
 class OtherData(TrainingData):
     """Batches of any object that can be iterated, as it gives them; started again at its end.
 
-    Each pass begins under generators seeded for its number, so that a torch loader shuffles alike
-    on all ranks and after a resume.
+    A pass draws from generators of its own, seeded for its number: so a torch loader shuffles alike
+    on all ranks, and what is read again after a resume is what it was.
     """
 
     def __init__(self, loader: Any, origin: Origin) -> None:
@@ -35,24 +36,35 @@ class OtherData(TrainingData):
             epoch, batch = saved["epoch"], saved["batch"]
         elif self.epoch_length:
             epoch, batch = divmod(batch, self.epoch_length)
-        self._passes = [(origin.start - batch, epoch)]  # first batch and number of each
+        self._rng = PrivateRNG(mix(origin.seed, epoch))
+        self._states = PartStates() if has_state(loader) else PartStates(loader=loader)
+        self._states.load_state_dict((saved or {}).get("parts", {}))
+        # First batch and number of each pass, and what the loader's parts remembered before it.
+        self._passes = [(origin.start - batch, epoch, self._states.state_dict())]
+        drawn = None
         if saved is not None and "loader" in saved and has_state(loader):
             loader.load_state_dict(saved["loader"])
-            batch = 0
+            batch, drawn = 0, saved.get("random")
         elif batch:
             logger.info(
                 "Rereading %d batches to return to the position where training stopped.", batch
             )
-        self._batches = self._read(epoch, batch)
+        self._batches = self._read(epoch, batch, drawn)
 
     def state_dict(self, consumed: int) -> dict[str, Any]:
         while len(self._passes) > 1 and self._passes[1][0] <= consumed:
             del self._passes[0]
-        first, epoch = self._passes[0]
-        state = {**self._state("other", consumed), "epoch": epoch, "batch": consumed - first}
+        first, epoch, parts = self._passes[0]
+        state = {
+            **self._state("other", consumed),
+            "epoch": epoch,
+            "batch": consumed - first,
+            "parts": parts,
+        }
         # A loader only tells where it is now: no use if the consumer holds a batch back.
         if has_state(self._loader) and consumed == self._delivered:
             state["loader"] = self._loader.state_dict()
+            state["random"] = self._rng.state_dict()
         return state
 
     def close(self) -> None:
@@ -61,25 +73,33 @@ class OtherData(TrainingData):
         if isinstance(batches, Generator):
             batches.close()
 
-    def _read(self, epoch: int, skip: int) -> Iterator[Any]:
+    def _read(self, epoch: int, skip: int, drawn: dict[str, Any] | None) -> Iterator[Any]:
         may_be_empty = skip == 0 and self._passes[0][0] < self._origin.start
         while True:
-            with PrivateRNG(mix(self._origin.seed, epoch)):
+            rng = self._rng = PrivateRNG(mix(self._origin.seed, epoch))
+            with rng:
                 iterator = iter(self._loader)
+            if drawn is not None:
+                rng.load_state_dict(drawn)
+            with rng:
                 skipped = sum(1 for _ in itertools.islice(iterator, skip))
-                batch = next(iterator, _END)  # torch draws the order of a pass with its first batch
-            if skipped == 0 and batch is _END and not may_be_empty:
+            is_empty = skipped == 0 and not may_be_empty
+            try:
+                while (batch := self._next(rng, iterator)) is not _END:
+                    is_empty = False
+                    yield batch
+            finally:
+                end_pass(self._loader, iterator)
+            if is_empty:
                 raise empty_error(
                     "it ended and did not start again; return a loader, not an iterator"
                     if self._delivered
                     else f"{type(self._loader).__name__} is empty"
                 )
-            try:
-                while batch is not _END:
-                    yield batch
-                    batch = next(iterator, _END)
-            finally:
-                if not getattr(self._loader, "persistent_workers", False):
-                    end_workers(iterator)
-            epoch, skip, may_be_empty = epoch + 1, skip - skipped, False
-            self._passes.append((self._delivered - skip, epoch))
+            epoch, skip, may_be_empty, drawn = epoch + 1, skip - skipped, False, None
+            self._passes.append((self._delivered - skip, epoch, self._states.state_dict()))
+
+    @staticmethod
+    def _next(rng: PrivateRNG, iterator: Iterator[Any]) -> Any:
+        with rng:
+            return next(iterator, _END)

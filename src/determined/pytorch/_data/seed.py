@@ -53,6 +53,7 @@ RNG_STATES: dict[str, Callable[[], Any]] = {
     "random_rng_state": random.getstate,
     "gpu_rng_state": _accelerator_state,
 }
+_CPU_STATES = RNG_STATES.keys() - {"gpu_rng_state"}
 
 
 def rng_state() -> dict[str, Any]:
@@ -70,9 +71,14 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
     A generator that the state does not mention keeps its own, with a warning.
     """
-    missing = {"cpu_rng_state", "np_rng_state", "random_rng_state"} - state.keys()
+    missing = _CPU_STATES - state.keys()
     if missing:
         logger.warning("The saved random state lacks %s: not restored.", ", ".join(sorted(missing)))
+    _set_cpu_state(state)
+    _set_accelerator_state(state.get("gpu_rng_state"))
+
+
+def _set_cpu_state(state: dict[str, Any]) -> None:
     if "random_rng_state" in state:
         version, words, gauss = state["random_rng_state"]
         random.setstate((version, tuple(words), gauss))
@@ -81,7 +87,6 @@ def set_rng_state(state: dict[str, Any]) -> None:
         np.random.set_state((name, np.asarray(keys).astype(np.uint32), *rest))
     if "cpu_rng_state" in state:
         torch.set_rng_state(torch.as_tensor(state["cpu_rng_state"], dtype=torch.uint8))
-    _set_accelerator_state(state.get("gpu_rng_state"))
 
 
 def _set_accelerator_state(saved: torch.Tensor | None) -> None:
@@ -127,6 +132,16 @@ class PrivateRNG:
     ) -> None:
         self._mine = _cpu_states()
         _set_cpu_states(self._outer.pop())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the generators are, in types that `weights_only` loading accepts."""
+        with self:
+            return {name: RNG_STATES[name]() for name in _CPU_STATES}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the generators were that gave `state`."""
+        with self:
+            _set_cpu_state(state)
 
 
 @contextlib.contextmanager

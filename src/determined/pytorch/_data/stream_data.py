@@ -9,9 +9,10 @@ from typing import Any
 
 from determined.pytorch._data.batches import DataLoader
 from determined.pytorch._data.endless import Origin, TrainingData
-from determined.pytorch._data.fetch import describe, has_state, sized
+from determined.pytorch._data.fetch import describe, sized
 from determined.pytorch._data.iterable import Anchor, StreamPlan, plan_from, read_stream
 from determined.pytorch._data.order import empty_error
+from determined.pytorch._data.part_states import has_state
 
 logger = logging.getLogger("determined.pytorch")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,8 @@ from determined.pytorch._data.endless import Origin, TrainingData
 from determined.pytorch._data.fetch import (
     BatchFetcher,
     Indices,
-    SeededBatches,
+    RememberedBatches,
+    WithStates,
     as_is,
     describe,
     draw_base_seed,
@@ -36,6 +38,7 @@ from determined.pytorch._data.order import (
     index_order,
 )
 from determined.pytorch._data.other_data import OtherData
+from determined.pytorch._data.part_states import PartStates
 from determined.pytorch._data.seed import mix
 from determined.pytorch._data.stream_data import StreamData
 from determined.pytorch._observer import UNOBSERVED, Observer
@@ -43,6 +46,8 @@ from determined.pytorch._observer import UNOBSERVED, Observer
 __all__ = ["TrainingData", "open_training_data"]
 
 logger = logging.getLogger("determined.pytorch")
+
+_HISTORY = 16  # batches that a consumer may hold back when it asks for the state
 
 
 def open_training_data(
@@ -92,8 +97,22 @@ class MapData(TrainingData):
                 f"drop_last={loader.drop_last}"
             )
         self.epoch_length = origin.share(length)
+        self._states = PartStates(dataset=loader.dataset, collate_fn=loader.collate_fn)
+        # What the dataset remembers, here or in each worker: they take turns.
+        self._remembered: list[dict[str, Any] | None] = [None] * max(1, loader.num_workers)
+        self._recent: deque[tuple[int, dict[str, Any]]] = deque()
         self._order, self._first = self._order_at_start()
         self._batches = self._fetched()
+
+    def __next__(self) -> Any:
+        batch = super().__next__()
+        if type(batch) is not WithStates:
+            return batch
+        self._recent.append((self._delivered - 1, batch.states))
+        if len(self._recent) > _HISTORY:
+            batch_idx, states = self._recent.popleft()
+            self._remembered[batch_idx % len(self._remembered)] = states
+        return batch.batch
 
     def state_dict(self, consumed: int) -> dict[str, Any]:
         ahead = (consumed - self._origin.start) * self._origin.size
@@ -101,8 +120,18 @@ class MapData(TrainingData):
             **self._state(self._kind, consumed),
             "global_batches": self._first + ahead,
             "generators": self._generators.state_dict(),
+            "dataset": self._remembered_after(consumed),
             **self._order.position(ahead),
         }
+
+    def _remembered_after(self, consumed: int) -> list[dict[str, Any] | None]:
+        if self._loader.num_workers == 0:
+            return [self._states.state_dict()]
+        remembered = list(self._remembered)
+        for batch_idx, states in self._recent:
+            if batch_idx < consumed:
+                remembered[batch_idx % len(remembered)] = states
+        return remembered
 
     def _order_at_start(self) -> tuple[Order, int]:
         """Return the order at its start, and how many global batches came before."""
@@ -117,7 +146,28 @@ class MapData(TrainingData):
             return order.starting_after(before), before
         self._compare(saved)
         self._generators.load_state_dict(saved["generators"])
+        self._remember(saved)
         return order.starting_at(saved), saved["global_batches"]
+
+    def _remember(self, saved: dict[str, Any]) -> None:
+        """Bring the dataset to its saved state; that of workers waits until they start."""
+        remembered: list[dict[str, Any] | None] = saved.get("dataset") or []
+        if not any(remembered):
+            return
+        then = saved["num_workers"], saved["size"]
+        now = self._loader.num_workers, self._origin.size
+        if then != now:
+            logger.warning(
+                "%s and its collate function remember what they did, each worker and slot on its "
+                "own: with %d workers and %d slots instead of %d and %d they start afresh.",
+                describe(self._loader.dataset),
+                *now,
+                *then,
+            )
+        elif self._loader.num_workers:
+            self._remembered = list(remembered)
+        else:
+            self._states.load_state_dict(remembered[0] or {})
 
     def _compare(self, saved: dict[str, Any]) -> None:
         """Say what differs from the run that saved this position."""
@@ -155,9 +205,10 @@ class MapData(TrainingData):
         options = loader.process_options()
         options.pop("in_order", None)
         seed = mix(origin.seed, origin.rank, origin.start)
+        first_worker = origin.start % len(self._remembered)
         return iter(
             torch.utils.data.DataLoader(
-                SeededBatches(fetch),
+                RememberedBatches(fetch, first_worker, self._remembered),
                 batch_sampler=self._seeded(indices),  # type: ignore[arg-type]  # our dataset knows these
                 collate_fn=as_is,
                 worker_init_fn=functools.partial(start_worker, loader.worker_init_fn),
