@@ -14,8 +14,8 @@ _ROOT = Path(determined.__file__).parent
 
 # From the ground up. A module imports from lines above its own, and from its own package.
 _LINES = (
-    "_checkpoint_layout _collector _ignore_rules _parent_death _plain_file _printable _retention "
-    "_source_files _sync _trial_code",
+    "_checkpoint_layout _collector _ignore_rules _json_numbers _parent_death _plain_file "
+    "_printable _retention _source_files _sync _trial_code",
     "errors _info _version _log_format _user_code _trial_questions gpu "
     "_distributed_backend _experiment_config _hparams _import_from_path _keeper_watch "
     "_log_index _notebook",

@@ -190,7 +190,11 @@ def test_verbs_tell_what_they_did_and_what_they_cannot_do(lab: Lab) -> None:
     documented("an experiment is archived before it has ended", told)
     assert _det("e", "cancel", "1") == "Canceled experiment 1\n"
     lab.wait(number)
-    assert _det("e", "kill", "1") == "Killed experiment 1\n"
+    told = _det("e", "kill", "1")
+    assert told == "Experiment 1 had already ended: it is CANCELED\n"
+    documented("an experiment that has ended is killed", told)
+    assert _det("e", "cancel", "1") == told
+    assert _det("t", "kill", "1") == "Trial 1 had already ended: it is CANCELED\n"
     documented("an experiment is paused after its end", _det("e", "pause", "1", code=1))
     assert _det("e", "archive", "1") == "Archived experiment 1\n"
     assert "only archived experiments" in _det("e", "list")

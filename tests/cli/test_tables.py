@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 
 import click
 import pytest
@@ -18,9 +19,24 @@ from determined.cli._tables import (
     output_options,
     percent,
     show,
+    show_json,
     table,
     time_text,
 )
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(math.nan, '"NaN"'), (math.inf, '"Infinity"'), (-math.inf, '"-Infinity"'), (0.5, "0.5")],
+)
+def test_json_has_names_for_numbers_that_it_lacks(
+    number: float, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_json({"a": [number], "b": (number, {"c": number})})
+    shown = capsys.readouterr().out
+    assert json.loads(shown, parse_constant=pytest.fail)
+    assert shown.count(text) == 3
+
 
 _HEADERS = ["ID", "Name", "Loss"]
 _ROWS: list[list[object]] = [[1, "short", 0.25], [12, "a longer name", None]]

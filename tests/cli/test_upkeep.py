@@ -15,6 +15,7 @@ import pytest
 from tests.cli.det import Answer, call_det, det_on_a_terminal
 from tests.cli.scripts import ENDLESS, STEPS
 from tests.support.lab import Lab
+from tests.support.messages import documented
 from tests.support.saving import collected
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -81,6 +82,8 @@ def test_trials_stand_side_by_side_best_first(lab: Lab) -> None:
     assert "net.width" in _det(lab, "e", "compare", "1,2", "--all")
     zero = _rows(_det(lab, "e", "compare", "1", "--metric", "nothing", "--csv"))
     assert [row["Best nothing"] for row in zero] == ["0.0"] * 3
+    told = _det(lab, "e", "compare", "1", "--metric", "nope", code=1)
+    documented("`compare --metric` names a metric that was not reported", told)
     assert "does not belong to these" in _det(lab, "e", "compare", "1", "--trials", "99", code=2)
 
 

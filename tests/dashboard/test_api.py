@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from determined._json_numbers import named
 from determined.dashboard.contour import Column, contour
-from determined.dashboard.encoding import dump, named, takes_gzip
+from determined.dashboard.encoding import dump, takes_gzip
 from determined.dashboard.importance import importance
 from determined.dashboard.shapes import differing, flat, shown_state
 from determined.platform.home import Home

@@ -38,6 +38,7 @@ from determined.experimental.client import (
     TrialState,
 )
 from tests.experimental.searched import CONFIG, Searched, searched
+from tests.support.messages import documented
 
 __all__ = ["searched"]
 pytestmark = pytest.mark.multiprocess
@@ -115,7 +116,9 @@ def test_metrics_come_back_as_they_were_reported(searched: Searched) -> None:
     everything = list(trial.iter_metrics())
     assert {m.group for m in everything} == {"training", "validation"}
     assert len(everything) == 9
-    assert list(trial.iter_metrics("nothing")) == []
+    with pytest.warns(UserWarning, match="groups are training, validation") as warned:
+        assert list(trial.iter_metrics("val")) == []
+    documented('`iter_metrics("val")`', str(warned[0].message))
     of_all = list(searched.det.iter_trials_metrics([3, 1, 1], "validation"))
     assert [m.trial_id for m in of_all] == [1, 1, 1, 3, 3, 3]
     with pytest.raises(NotFoundError):

@@ -14,6 +14,7 @@ from typing import Any, Literal, TextIO, TypeVar
 
 import click
 
+from determined._json_numbers import named
 from determined._printable import printable as harmless
 from determined.cli._errors import use_colour
 
@@ -84,10 +85,11 @@ def write_csv(file: TextIO, headers: Sequence[str], rows: Sequence[Sequence[obje
 
 
 def show_json(data: object) -> None:
-    """Print JSON: sorted, indented by two."""
+    """Print JSON: sorted, indented by two; NaN and infinities are strings."""
     import json
 
-    text = json.dumps(data, indent=2, sort_keys=True, default=str, ensure_ascii=False)
+    plain = named(data)
+    text = json.dumps(plain, indent=2, sort_keys=True, default=str, ensure_ascii=False)
     if not text.isprintable():  # as escapes they mean the same, and steer no terminal
         text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
     if os.environ.get("DET_CLI_COLORIZE", "").lower() in ("1", "true") and use_colour(sys.stdout):

@@ -161,9 +161,12 @@ def support_bundle(trial_id: int, output_dir: Path) -> None:
 def kill(trial_id: int) -> None:
     """Kill a trial; its search continues without it."""
     with platform(wake=False) as service:
+        before = service.trial(trial_id).state
         service.kill_trial(trial_id)
         state = service.trial(trial_id).state
-        done(f"Killed trial {trial_id}", trial_id=trial_id, state=state)
+        is_over = before in ("COMPLETED", "CANCELED", "ERROR")
+        ended = f"Trial {trial_id} had already ended: it is {before}"
+        done(ended if is_over else f"Killed trial {trial_id}", trial_id=trial_id, state=state)
 
 
 @trial.verb("debug")

@@ -49,7 +49,8 @@ def yaml_safe_dump(data: Any, stream: IO[str] | None = None, **options: Any) -> 
     import yaml
 
     options.setdefault("sort_keys", False)
-    return yaml.safe_dump(data, stream, **options)  # type: ignore[no-any-return]  # text or None
+    text: str | None = yaml.safe_dump(data, stream, **options)
+    return text
 
 
 def debug_mode() -> bool:

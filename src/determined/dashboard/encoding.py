@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 
+from determined._json_numbers import named
+
 _SMALLEST_COMPRESSED = 1024
-_NAMES = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def dump(data: Any) -> bytes:
@@ -21,15 +21,6 @@ def dump(data: Any) -> bytes:
     except ValueError:
         text = json.dumps(named(data), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.encode("utf-8", errors="replace")  # a file name may contain a lone surrogate
-
-
-def named(data: Any) -> Any:
-    """Data in which NaN and infinities are replaced by their names."""
-    if isinstance(data, float):
-        return data if math.isfinite(data) else _NAMES.get(data, "NaN")
-    if isinstance(data, dict):
-        return {key: named(value) for key, value in data.items()}
-    return [named(value) for value in data] if isinstance(data, (list, tuple)) else data
 
 
 def compressed(

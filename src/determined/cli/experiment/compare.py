@@ -14,6 +14,7 @@ from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
     from determined.platform.comparison import Compared
+    from determined.platform.service import Service
     from determined.store import Trial
 
 
@@ -54,6 +55,8 @@ def compare(
                 raise click.UsageError(f"Trial {unknown[0]} does not belong to these experiments.")
             trials = [known[number] for number in trial_ids]
         seen = look(service.reader, found, trials, metric, smaller_is_better)
+        if metric is not None and trials and all(row.best is None for row in seen.rows):
+            raise click.ClickException(_no_such_metric(service, metric, experiment_ids))
         running = {run.trial_id for run in service.reader.unfinished_runs()}
     names = sorted({n for row in seen.rows for n in row.hparams}) if show_all else seen.differing
     rows = [
@@ -74,6 +77,17 @@ def compare(
     show(headers, rows, output, data, in_full=len(rows) == 1)
     if output == "table" and not show_all and len(seen.rows) > 1 and not seen.differing:
         click.echo("Their hyperparameters are the same.")
+
+
+def _no_such_metric(service: Service, metric: str, experiment_ids: list[int]) -> str:
+    names = {
+        name
+        for number in experiment_ids
+        for group, name in service.reader.metric_names(number)
+        if group == "validation"
+    }
+    known = f"they have {', '.join(sorted(names))}" if names else "none was reported"
+    return f"No validation of these trials has the metric {metric!r}: {known}."
 
 
 def _value(value: Any) -> Any:

@@ -16,6 +16,8 @@ from determined.cli.experiment.noun import experiment
 if TYPE_CHECKING:
     from determined.platform.service import Service
 
+_OVER = ("COMPLETED", "CANCELED", "ERROR")
+
 
 def _verb(
     name: str,
@@ -34,12 +36,20 @@ def _verb(
             for experiment_id in experiment_ids:
                 service.experiment(experiment_id)
             for experiment_id in experiment_ids:
+                before = service.experiment(experiment_id).state
                 act(service, experiment_id)
                 if not tells_json():
-                    click.echo(f"{past} experiment {experiment_id}")
+                    click.echo(_told(past, experiment_id, before))
             if tells_json():
                 found = map(service.experiment, experiment_ids)
                 show_json([{"experiment_id": one.id, "state": one.state} for one in found])
+
+
+def _told(past: str, experiment_id: int, before: str) -> str:
+    """What a verb did; nothing, if it ends what has ended."""
+    if past in ("Killed", "Canceled") and before in _OVER:
+        return f"Experiment {experiment_id} had already ended: it is {before}"
+    return f"{past} experiment {experiment_id}"
 
 
 _verb(

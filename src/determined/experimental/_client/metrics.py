@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -56,10 +57,15 @@ class ValidationMetrics(TrialMetrics):
 def iter_reports(
     session: Session, trial_ids: Iterable[int], group: str | None
 ) -> Iterator[TrialMetrics]:
-    """Yield the metrics of trials, ordered by trial id and step."""
-    reader = session.service.reader
-    for trial_id in sorted(set(trial_ids)):
+    """Yield the metrics of trials, ordered by trial id and step.
+
+    A warning tells of a group that none of them has, with the groups that there are.
+    """
+    reader, is_empty = session.service.reader, True
+    numbers = sorted(set(trial_ids))
+    for trial_id in numbers:
         for report in reader.iter_metrics(trial_id, group):
+            is_empty = False
             yield TrialMetrics(
                 report.trial_id,
                 report.run_id,
@@ -69,6 +75,19 @@ def iter_reports(
                 report.group,
                 report.batch_metrics,
             )
+    if is_empty and group not in (None, "training", "validation"):
+        _warn_of_group(session, numbers, str(group))
+
+
+def _warn_of_group(session: Session, trial_ids: Sequence[int], group: str) -> None:
+    tables = session.service.reader.tables
+    known = {name for number in trial_ids for name, _ in tables.summaries(number)}
+    if known:
+        warnings.warn(
+            f"No metrics of group {group!r} were reported: the groups are "
+            f"{', '.join(sorted(known))}.",
+            stacklevel=3,
+        )
 
 
 def reports_of_users(
