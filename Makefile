@@ -17,7 +17,7 @@ PEERS := lightning accelerate pytorch-ignite matplotlib
 # Tests and benchmarks start many interpreters; where this is set, each would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dashboard test test-faults check format bench bench-platform bench-quick docs clean
+.PHONY: demo dashboard test test-faults test-versions check format bench bench-platform bench-quick docs clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Creating $(VENV) and installing torch and determined (once, a minute or two) ..."
@@ -50,6 +50,23 @@ test-faults: $(TOOLS)
 		tests/platform/launchers/ray
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.soak --kills 1000 --minutes 5
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.platform.soak --kills 1000
+
+# The fast tests on the oldest torch that is supported and on the newest; by hand, as each brings gigabytes along.
+TORCHES ?= 2.10.0 newest
+test-versions:
+	@for version in $(TORCHES); do \
+		venv=.venv-torch-$$version; \
+		wanted=torch; [ $$version = newest ] || wanted=torch==$$version; \
+		$(PYTHON) -m venv $$venv && \
+		grep -v -i -E '^(torch|setuptools)==' constraints.txt > $$venv/constraints.txt && \
+		$$venv/bin/python -m pip install --quiet --disable-pip-version-check -U pip setuptools wheel && \
+		$$venv/bin/python -m pip install --quiet --disable-pip-version-check $$wanted && \
+		$$venv/bin/python -m pip install --quiet --disable-pip-version-check -c $$venv/constraints.txt \
+			--no-build-isolation -e '.[test]' && \
+		$$venv/bin/python -c 'import torch; print("torch", torch.__version__)' && \
+		OMP_NUM_THREADS=1 $$venv/bin/python -m pytest -q -n $(WORKERS) --dist worksteal \
+			-m 'not slow and not multiprocess' || exit 1; \
+	done
 
 check: $(TOOLS)
 	$(BIN)/ruff format --check .

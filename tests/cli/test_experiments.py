@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from determined.config import load
 from tests.cli.det import det_on_a_terminal, run_det
 from tests.cli.scripts import ENDLESS, FAILING, STEPS
 from tests.support.lab import Lab
@@ -239,9 +240,20 @@ def test_the_code_comes_back_as_an_archive(lab: Lab, tmp_path: Path) -> None:
 
 def test_secrets_are_masked_in_configurations(lab: Lab) -> None:
     storage = {"type": "s3", "bucket": "b", "access_key": "open", "secret_key": "sesame"}
-    lab.create(STEPS, paused=True, checkpoint_storage=storage)
-    for words in (["e", "config", "1"], ["e", "describe", "1", "--json"]):
-        assert "sesame" not in _det(*words)
+    environment = {"environment_variables": ["DATABASE=sesame"]}
+    lab.create(
+        STEPS,
+        paused=True,
+        checkpoint_storage=storage,
+        environment=environment,
+        hyperparameters={"hf_token": "sesame", "url": "s3://me:sesame@host/data", "lr": 0.5},
+    )
+    shown = ["e config 1", "e describe 1 --json", "e describe 1", "e lt 1", "t describe 1"]
+    for words in (*shown, "t describe 1 --json", "e list --json"):
+        assert "sesame" not in _det(*words.split()), words
+    whole = _det("e", "config", "1", "--show-secrets")
+    assert whole.count("sesame") == 1 + 3 + 2  # the variable stands there for three devices
+    assert load(whole).effective == lab.experiment(1).config
     lab.service.kill(1)
 
 

@@ -27,13 +27,13 @@ _CONFIG = {
             "cpu": [
                 "AWS_SECRET_ACCESS_KEY=hush9",
                 "WANDB_API_KEY=hush10",
-                "PATH=keep",
+                "PATH=hush0",
                 "HF_TOKEN=",
             ],
             "cuda": [
                 "DB_PASSWORD=hush11=x",
                 "OMP_NUM_THREADS=4",
-                "MONKEY=keep",
+                "MONKEY=hush00",
                 "GITHUB_PAT=hush12",
             ],
         },
@@ -41,6 +41,16 @@ _CONFIG = {
     "integrations": {
         "on_end": "https://user:hush13@hooks.example/services/hush14?token=hush15",
         "on_failure": "notify-send keep",
+    },
+    "hyperparameters": {
+        "max_tokens": 4096,
+        "key_dim": 64,
+        "tokenizer": "keep",
+        "monkey": "keep",
+        "hf_token": "hush16",
+        "apiKey": {"type": "const", "val": "hush17"},
+        "nested": {"secret": {"type": "categorical", "vals": ["hush18", 7]}},
+        "data": "postgres://me:hush19@keep.example/db",
     },
 }
 
@@ -51,12 +61,18 @@ def test_every_secret_is_masked_and_nothing_else() -> None:
     text = json.dumps(shown)
     assert before == _CONFIG
     assert "hush" not in text
-    assert json.dumps(_CONFIG).count("hush") == 15
+    assert json.dumps(_CONFIG).count("hush") == 21
     assert text.count("keep") == json.dumps(_CONFIG).count("keep")
     assert shown["checkpoint_storage"]["secret_key"] == MASK == "********"
     assert shown["checkpoint_storage"]["prefix"] is None
     assert shown["data"]["secrets"]["b"]["c"] == [MASK, MASK]
-    assert "OMP_NUM_THREADS=4" in shown["environment"]["environment_variables"]["cuda"]
+    assert f"OMP_NUM_THREADS={MASK}" in shown["environment"]["environment_variables"]["cuda"]
+    assert "HF_TOKEN=" in shown["environment"]["environment_variables"]["cpu"]
+    hparams = shown["hyperparameters"]
+    assert (hparams["max_tokens"], hparams["key_dim"]) == (4096, 64)
+    assert hparams["apiKey"] == {"type": "const", "val": MASK}
+    assert hparams["nested"]["secret"]["vals"] == [MASK, 7]
+    assert hparams["data"] == f"postgres://me:{MASK}@keep.example/db"
     assert shown["integrations"]["on_end"] == f"https://hooks.example/{MASK}"
 
 

@@ -244,10 +244,13 @@ def counted(count: int, what: str) -> str:
 
 
 def hparams_text(values: object) -> str:
-    """Write hyperparameters on one line, as JSON."""
+    """Write hyperparameters on one line, as JSON; secrets are masked."""
     import json
 
-    return json.dumps(values, sort_keys=True, default=str, ensure_ascii=False)
+    from determined.config import masked_hparams
+
+    shown = masked_hparams(values)
+    return json.dumps(shown, sort_keys=True, default=str, ensure_ascii=False)
 
 
 def percent(share: float | None) -> str:

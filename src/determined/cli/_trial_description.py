@@ -94,12 +94,14 @@ class TrialDescription:
 
     def _show_story(self, utc: bool) -> None:
         """The history of the trial: hyperparameters, metrics, runs, decisions."""
+        from determined.config import masked_hparams
+
         trial = self.trial
         if trial.reason:
             click.echo(f"\n{self.state}: {printable(trial.reason)}")
         if trial.hparams:
             click.echo("\nHyperparameters:")
-            for name, value in sorted(trial.hparams.items()):
+            for name, value in sorted(masked_hparams(trial.hparams).items()):
                 click.echo(f"  {printable(name)}: {printable(hparams_text(value))}")
         if self.summary:
             click.echo("\nMetrics:")

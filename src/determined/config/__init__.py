@@ -6,7 +6,7 @@ pydantic nor yaml.
 """
 
 from determined.config._load import Completion, Loaded, load, load_file
-from determined.config._mask import MASK, masked
+from determined.config._mask import MASK, masked, masked_hparams
 from determined.config._names import random_name
 from determined.config._old_forms import is_trial_class, uses_harness
 from determined.config._problems import Place, Problem
@@ -28,6 +28,7 @@ __all__ = [
     "load",
     "load_file",
     "masked",
+    "masked_hparams",
     "random_name",
     "schema",
     "to_yaml",

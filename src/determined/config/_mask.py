@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,11 +14,9 @@ MASK = "********"
 _SECRET_KEYS = frozenset({"access_key", "secret_key", "connection_string", "credential"})
 _OPEN_IN_REGISTRY = frozenset({"username", "serveraddress", "email"})
 _HOOKS = frozenset({"on_end", "on_failure"})
-_SECRET_NAME = re.compile(
-    r"SECRET|TOKEN|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|(API|ACCESS|AUTH|ACCOUNT|ENCRYPTION)_?KEY"
-    r"|_KEY$|^KEY$|_PAT$|_AUTH$|CONNECTION_STRING|_DSN$",
-    re.IGNORECASE,
-)
+_SECRET_WORDS = frozenset({"key", "secret", "token", "password"})
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")  # of snake_case, kebab-case, camelCase
+_PASSWORD_IN_URL = re.compile(r"(\w[\w+.-]*://[^/\s:@]*):[^/\s@]+@")
 _SECRET_WORD = re.compile(
     r"access_key|secret|password|connection_string|credential|registry_auth|token|api_?key|://",
     re.IGNORECASE,
@@ -62,13 +60,34 @@ def _masked(value: Any, path: Path) -> Any:
         return _masked_variable(value)
     if path[0] == "integrations" and len(path) == 2 and path[1] in _HOOKS:
         return _masked_address(value)
-    return value
+    if path[0] == "hyperparameters" and path[-1] != "type" and is_secret_name(path):
+        return MASK
+    return masked_text(value)
+
+
+def masked_hparams(values: Any) -> Any:
+    """Return hyperparameters of a trial in which texts named like a secret read `********`.
+
+    Numbers are never secrets: `max_tokens` is none.
+    """
+    return _masked(values, ("hyperparameters",))
+
+
+def is_secret_name(path: Iterable[str | int]) -> bool:
+    """Whether a name is that of a secret: it has the whole word key, secret, token or password."""
+    words = (word for part in path for word in _WORD.findall(str(part)))
+    return any(word.lower() in _SECRET_WORDS for word in words)
+
+
+def masked_text(text: str) -> str:
+    """Return a text in which the passwords of URLs read `********`."""
+    return _PASSWORD_IN_URL.sub(rf"\1:{MASK}@", text) if "://" in text else text
 
 
 def _masked_variable(variable: str) -> str:
+    """What a variable is set to is nobody's business; what is set may be."""
     name, equals, value = variable.partition("=")
-    secret = bool(_SECRET_NAME.search(name) and value)
-    return f"{name}={MASK}" if secret else f"{name}{equals}{value}"
+    return f"{name}={MASK}" if value else f"{name}{equals}"
 
 
 def _masked_address(hook: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
+from determined.config import masked_hparams
 from determined.store import Experiment, ExperimentRow, Run, Trial
 
 Json = Any
@@ -268,8 +269,12 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Values:
         if isinstance(value, dict) and value:
             found |= flat(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = value
+            found[f"{prefix}{name}"] = _shown(f"{prefix}{name}", value)
     return found
+
+
+def _shown(name: str, value: Any) -> Any:
+    return masked_hparams({name: value})[name] if isinstance(value, (str, list)) else value
 
 
 def differing(rows: Iterable[Mapping[str, Any]]) -> dict[str, bool]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from determined.config import masked_hparams
 from determined.store import Experiment, Reader, Trial
 
 
@@ -50,7 +51,8 @@ def compare(
             best, steps = trial.best_validation, trial.best_validation_steps
         else:
             best, steps = _best_of(reader, trial, name, smaller)
-        rows.append(Compared(trial, flattened(trial.hparams), best, steps))
+        hparams = flattened(masked_hparams(trial.hparams))
+        rows.append(Compared(trial, hparams, best, steps))
     rows.sort(key=lambda row: _place(row, smaller))
     return Comparison(name, smaller, differing(row.hparams for row in rows), rows)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from determined.config import masked
+from determined.config import masked, masked_hparams
 from determined.platform.home import Home
 from determined.platform.logs import LogFilter, read_logs
 from determined.store import Reader, Trial
@@ -52,7 +52,7 @@ def _files(home: Home, reader: Reader, trial: Trial) -> Iterator[tuple[str, byte
         "api_trial_call.json",
         _json(
             {
-                "trial": dataclasses.asdict(trial),
+                "trial": dataclasses.asdict(trial) | {"hparams": masked_hparams(trial.hparams)},
                 "runs": [dataclasses.asdict(run) for run in runs],
                 "events": [dataclasses.asdict(e) for e in reader.events(trial_id=trial.id)],
                 "summary_metrics": {

@@ -111,6 +111,16 @@ def test_load_data_names_the_class_and_keeps_config_and_hparams_apart(
     assert (stored["hparams"], stored["experiment_config"]) == ({"width": 5}, None)
 
 
+def test_no_value_of_a_variable_is_saved(tmp_path: Path) -> None:
+    variables = {"cpu": ["DATABASE=hush", "HF_TOKEN=hush"], "cuda": []}
+    config = {"name": "n", "environment": {"environment_variables": variables}}
+    train(tmp_path, 1, init={"exp_conf": config})
+    files = [path for path in only_checkpoint(tmp_path).rglob("*") if path.is_file()]
+    assert files
+    assert not any(b"hush" in path.read_bytes() for path in files)
+    assert config["environment"] == {"environment_variables": variables}  # the trial gets them
+
+
 def test_metadata_has_the_keys_of_the_original(saved: Path) -> None:
     text = (saved / "metadata.json").read_text()
     metadata = json.loads(text)

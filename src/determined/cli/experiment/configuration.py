@@ -72,12 +72,22 @@ def schema() -> None:
 @experiment.verb("config")
 @click.argument("experiment_id", type=EXPERIMENT_ID, metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def config(experiment_id: int, as_json: bool) -> None:
-    """Show the whole configuration of an experiment as YAML; secrets are masked."""
+@click.option(
+    "--show-secrets",
+    is_flag=True,
+    help="Show secrets too, so that the experiment can be created again from it.",
+)
+def config(experiment_id: int, as_json: bool, show_secrets: bool) -> None:
+    """Show the whole configuration of an experiment as YAML; secrets are masked.
+
+    Secrets are the values of environment variables, credentials of storages, passwords in URLs, and
+    texts of hyperparameters whose name has the word key, secret, token or password.
+    """
     from determined.config import masked
 
     with platform() as service:
-        content = masked(service.experiment(experiment_id).config)
+        stored = service.experiment(experiment_id).config
+    content = stored if show_secrets else masked(stored)
     if as_json:
         show_json(content)
     else:

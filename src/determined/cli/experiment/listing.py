@@ -218,8 +218,11 @@ def list_trials(
 
 
 def trial_json(trial: Trial) -> dict[str, Any]:
-    """A trial as data."""
-    return record_json(trial, ("not_before", "is_held"))
+    """A trial as data; secrets are masked."""
+    from determined.config import masked_hparams
+
+    content = record_json(trial, ("not_before", "is_held"))
+    return content | {"hparams": masked_hparams(trial.hparams)}
 
 
 @experiment.verb("list-checkpoints", aliases=["lc"])

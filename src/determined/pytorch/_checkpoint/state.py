@@ -174,10 +174,13 @@ def write_side_files(
 
 def load_data_of(trial: object, context: PyTorchTrialContext, code: TrialCode) -> dict[str, Any]:
     """Return what `load_trial_from_checkpoint_path` needs to build the trial again."""
+    from determined.config import masked
+
     cls = type(trial)
     load_data: dict[str, Any] = {
         "trial_type": "PyTorchTrial",
-        "experiment_config": context._exp_conf,
+        # Whoever may read a checkpoint need not know secrets, such as values of variables.
+        "experiment_config": None if context._exp_conf is None else masked(context._exp_conf),
         "hparams": context._hparams,
         "trial_cls_spec": f"{cls.__module__}:{cls.__qualname__}",
     }
