@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
+
 import pytest
 
 from determined.pytorch._identity import (
+    DISPLAYS,
+    LAUNCH,
+    LENGTHS,
+    WITHOUT_VALUE,
     Identity,
     counting,
     differences,
     file_name,
     former_run_id,
+    formerly,
+    this_run,
 )
 
 
@@ -27,14 +37,36 @@ class Net:
         ("epochs=30 lr=1", "lr=1"),
         ("--resume --lr 0.1", "--lr 0.1"),
         ("--resume=latest 0.1", "0.1"),
-        ("--num_workers 4 --local-rank=0", ""),
-        ("--steps", ""),
+        ("--log-every 4 --local-rank=0", ""),
+        ("--train-steps", ""),
+        ("--verbose", ""),
+        ("--length 64 --max_length=64 --max-time 3", "--length 64 --max_length=64 --max-time 3"),
+        ("--rank 8 --num-workers 4 --steps 5", "--rank 8 --num-workers 4 --steps 5"),
+        ("--eval-every 5 -v --profile=small", "--eval-every 5 -v --profile=small"),
         ("epochs 3", "epochs 3"),
         ("--warmup-steps 10", "--warmup-steps 10"),
     ],
 )
 def test_lengths_and_displays_do_not_count(arguments: str, kept: str) -> None:
     assert counting(arguments.split()) == kept.split()
+
+
+def test_the_docs_show_the_table_of_what_does_not_count() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text()
+    table = page.partition("| options that do not count | value |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(\w+)`", row) for row in table.splitlines()[2:]]
+    assert [set(row) for row in rows] == [
+        set(LENGTHS),
+        set(DISPLAYS),
+        set(LAUNCH),
+        set(WITHOUT_VALUE),
+    ]
+
+
+def test_hyperparameters_always_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    names = {this_run(1, {"length": n, "epochs": 3}).name for n in (64, 128)}
+    assert len(names | {this_run(1, {"length": 64, "epochs": 5}).name}) == 3
 
 
 def test_runs_differ_by_seed_arguments_hyperparameters_script_and_class() -> None:
@@ -81,3 +113,12 @@ def test_names_of_files_are_safe_and_distinct() -> None:
 
 def test_the_former_name_is_that_of_earlier_releases() -> None:
     assert former_run_id(Identity("/t.py"), None, Net) == "0307db5e02677280"
+
+
+def test_the_name_of_release_0_2_left_more_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["--lr", "1", "--length", "64", "--steps", "5", "-v", "--workers=3"]
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "/t/train.py", raising=False)
+    now = this_run(3, {"length": 5, "width": 2})
+    assert now.arguments == tuple(arguments)
+    assert formerly(now) == Identity("/t/train.py", ("--lr", "1"), 3, {"width": 2})

@@ -17,7 +17,7 @@ import pytest
 
 from determined import pytorch
 from determined.errors import RunInUse
-from determined.pytorch._identity import Identity, former_run_id
+from determined.pytorch._identity import Identity, former_run_id, formerly, this_run
 from determined.storage import SharedFSStorageManager
 from determined.storage._run_lock import alone_in_run, live_holder
 from determined.storage._runs import list_runs
@@ -277,6 +277,48 @@ def test_a_doubtful_former_identity_is_named(
     documented("`latest`, but checkpoints of an earlier release may be meant", said, name, storage)
 
 
+def _named_by_0_2(patch: pytest.MonkeyPatch, arguments: list[str], hparams: dict[str, Any]) -> None:
+    """Save a checkpoint under the name that release 0.2 gave."""
+    script = str(Path("train.py").resolve())
+    patch.setattr(sys, "argv", [script, *arguments])
+    patch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
+    name = formerly(this_run(5, hparams)).run_id(LineTrial)
+    with patch.context() as then:
+        then.setattr("determined.pytorch._identity._NAMING", None)
+        _train(run_id=name, hparams=hparams)
+
+
+def test_a_run_that_0_2_named_is_continued_where_it_is_certain(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _named_by_0_2(monkeypatch, ["--lr", "1"], {"length": 64})
+    assert _train(5, hparams={"length": 128}) == [0, 1, 2, 3, 4]
+    assert "regardless of some of its arguments" in caplog.text
+    assert _train(5, hparams={"length": 64}) == [3, 4]
+    assert "from an earlier release" in caplog.text
+
+
+def test_a_run_that_0_2_named_regardless_of_an_argument_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _named_by_0_2(monkeypatch, ["--length", "64"], {})
+    assert _train(5) == [0, 1, 2, 3, 4]
+    assert "regardless of some of its arguments" in caplog.text
+
+
+def test_a_run_of_another_length_is_a_run_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for length in ("64", "128"):
+        script = str(Path("train.py").resolve())
+        monkeypatch.setattr(sys, "argv", [script, "--length", length])
+        monkeypatch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
+        assert _train(3) == [0, 1, 2]
+    monkeypatch.setattr(sys, "argv", [script])  # the name that 0.2 gave both of them
+    assert _train(3) == [0, 1, 2]
+    assert "earlier release" not in caplog.text
+
+
 def test_the_command_lists_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from determined.pytorch.runs import main
 
@@ -307,5 +349,5 @@ def test_checkpoints_say_what_run_they_are_of(tmp_path: Path) -> None:
     (found,) = SharedFSStorageManager(tmp_path / "said").list()
     facts = found.metadata["run"]
     assert (facts["trial"], facts["seed"]) == ("LineTrial", 5)
-    assert json.loads(facts["hparams"]) == {"lr": 0.1}
+    assert json.loads(facts["hparams"]) == {"lr": 0.1, "epochs": 3}
     assert time.strptime(found.manifest.created[:10], "%Y-%m-%d")

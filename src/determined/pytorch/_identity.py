@@ -1,9 +1,10 @@
 """Which run this is: what `latest` continues, and the name by which people know it.
 
 A run is its script, the arguments of the script, the seed that was given, the hyperparameters and
-the trial class. What says how long to train, what to show or how to load data does not count: by
-the names below, written as `--name value`, `--name=value` or `name=value`. So `--epochs 30`
-continues what `--epochs 10` began.
+the trial class. Of the arguments, only names that cannot mean anything but how long to train, what
+to show or where ranks meet are left out, written as `--name value`, `--name=value` or `name=value`.
+So `--epochs 30` continues what `--epochs 10` began, and `--length 64` is another run than
+`--length 128`.
 """
 
 from __future__ import annotations
@@ -14,27 +15,48 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from determined.util import json_encode
 
-_UNITS = ("epochs", "batches", "steps", "iters", "iterations")
-_BEFORE_UNITS = ("", "max_", "n_", "num_", "total_", "train_", "max_train_", "num_train_")
-_PERIODS = ("checkpoint_period", "reporting_period", "validation_period", "print_freq")
-_ACTS = ("eval", "log", "print", "save")
-_OTHERS = ("length", "max_length", "max_time", "log_level", "num_workers", "workers")
-_LAUNCH = ("rank", "local_rank", "node_rank", "world_size", "master_addr", "master_port")
-WITH_VALUE = frozenset(
-    [before + unit for before in _BEFORE_UNITS for unit in _UNITS]
-    + [f"{act}_{pace}" for act in _ACTS for pace in ("every", "interval")]
-    + [*_PERIODS, *_OTHERS, *_LAUNCH]
+LENGTHS = (
+    *("epochs", "max_epochs", "num_epochs", "total_epochs"),
+    *("train_epochs", "max_train_epochs", "num_train_epochs"),
+    *("train_steps", "max_train_steps", "num_train_steps", "total_train_steps"),
+    *("train_batches", "max_train_batches", "num_train_batches"),
+    *("train_iters", "max_train_iters", "num_train_iters"),
+    *("train_iterations", "max_train_iterations", "num_train_iterations"),
 )
+DISPLAYS = (
+    *("log_every", "log_interval", "log_level", "print_every", "print_interval", "print_freq"),
+    *("reporting_period", "save_every", "save_interval", "checkpoint_period"),
+)
+LAUNCH = ("local_rank", "node_rank", "master_addr", "master_port")
+WITH_VALUE = frozenset((*LENGTHS, *DISPLAYS, *LAUNCH))
 """Options that do not count, nor does the argument after them."""
 WITHOUT_VALUE = frozenset(
-    ("continue", "resume", "profile", "progress", "no_progress", "quiet", "q", "verbose", "v")
+    ("continue", "resume", "progress", "no_progress", "quiet", "verbose", "no_verbose")
 )
 """Options that do not count and stand alone; `--resume=...` does not count either."""
+
+# What release 0.2 left out: names that can also mean a length of sequences or a rank of matrices.
+_UNITS = ("epochs", "batches", "steps", "iters", "iterations")
+_BEFORE_UNITS = ("", "max_", "n_", "num_", "total_", "train_", "max_train_", "num_train_")
+_FORMERLY_WITH_VALUE = frozenset(
+    (
+        *(before + unit for before in _BEFORE_UNITS for unit in _UNITS),
+        *(f"{a}_{p}" for a in ("eval", "log", "print", "save") for p in ("every", "interval")),
+        *("checkpoint_period", "reporting_period", "validation_period", "print_freq"),
+        *("length", "max_length", "max_time", "log_level", "num_workers", "workers"),
+        *("rank", "local_rank", "node_rank", "world_size", "master_addr", "master_port"),
+    )
+)
+_FORMERLY_WITHOUT_VALUE = frozenset(
+    ("continue", "resume", "profile", "progress", "no_progress", "quiet", "q", "verbose", "v")
+)
+
+_NAMING = 2  # of these rules, in the facts of a checkpoint
 
 _LONGEST_NAME = 60
 
@@ -74,6 +96,7 @@ class Identity:
             "arguments": [_readable(argument) for argument in self.arguments],
             "seed": self.seed,
             "hparams": _as_json(self.hparams),
+            "naming": _NAMING,
         }
 
     def _digest(self) -> str:
@@ -91,9 +114,17 @@ def this_run(seed: int | None, hparams: Mapping[str, Any] | None) -> Identity:
         script=main or "interactive",
         arguments=tuple(counting(sys.argv[1:])) if has_arguments else (),
         seed=seed,
-        hparams={
-            key: value for key, value in (hparams or {}).items() if _option(key) not in WITH_VALUE
-        },
+        hparams=dict(hparams or {}),
+    )
+
+
+def formerly(run: Identity) -> Identity:
+    """Return the identity that release 0.2 gave this program."""
+    kept = {k: v for k, v in run.hparams.items() if _option(k) not in _FORMERLY_WITH_VALUE}
+    has_arguments = main_script() is not None or sys.argv[:1] == ["-c"]
+    arguments = counting(sys.argv[1:], _FORMERLY_WITH_VALUE, _FORMERLY_WITHOUT_VALUE)
+    return dataclasses.replace(
+        run, arguments=tuple(arguments) if has_arguments else (), hparams=kept
     )
 
 
@@ -109,24 +140,39 @@ def digest_of(parts: Sequence[str]) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def counting(arguments: Sequence[str]) -> list[str]:
+def counting(
+    arguments: Sequence[str],
+    with_value: Set[str] = WITH_VALUE,
+    without_value: Set[str] = WITHOUT_VALUE,
+) -> list[str]:
     """Return the arguments that tell runs apart, in their order."""
     kept: list[str] = []
     remaining = iter(arguments)
     for argument in remaining:
         name, has_value, _ = argument.partition("=")
         is_option = argument.startswith("-") or bool(has_value)
-        if is_option and _option(name) in WITH_VALUE:
+        if is_option and _option(name) in with_value:
             if not has_value:
                 next(remaining, None)
-        elif not is_option or _option(name) not in WITHOUT_VALUE:
+        elif not is_option or _option(name) not in without_value:
             kept.append(argument)
     return kept
 
 
 def former_run_id(identity: Identity, hparams: Mapping[str, Any] | None, trial_class: type) -> str:
-    """Return what earlier releases called this run: they ignored the seed and the arguments."""
+    """Return what releases before 0.2 called this run: they ignored the seed and the arguments."""
     return digest_of([identity.script, trial_class.__qualname__, repr(hparams)])
+
+
+def is_named_now(metadata: Mapping[str, Any]) -> bool:
+    """Whether the checkpoint with this metadata was named by the rules above."""
+    facts = metadata.get("run")
+    return isinstance(facts, Mapping) and facts.get("naming") == _NAMING
+
+
+def same_hparams(hparams: Mapping[str, Any] | None, saved: Any) -> bool:
+    """Whether a checkpoint was saved with these hyperparameters, all of them."""
+    return _as_json(dict(hparams or {})) == _as_json(dict(saved or {}))
 
 
 def differences(run: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

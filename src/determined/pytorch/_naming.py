@@ -5,13 +5,23 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+from collections.abc import Mapping
 from typing import Any
 
-from determined._checkpoint_layout import RUN
+from determined._checkpoint_layout import LOAD_DATA, RUN
 from determined.core._agreement import Ranks
 from determined.errors import InvalidCheckpointException, RunInUse
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._identity import Identity, differences, file_name, former_run_id, this_run
+from determined.pytorch._identity import (
+    Identity,
+    differences,
+    file_name,
+    former_run_id,
+    formerly,
+    is_named_now,
+    same_hparams,
+    this_run,
+)
 from determined.pytorch._plan import FitPlan
 from determined.storage import StoredCheckpoint
 from determined.storage._manifest import load_json
@@ -74,41 +84,62 @@ def place_curves(context: PyTorchTrialContext, is_continued: bool) -> None:
 def former_checkpoint(context: PyTorchTrialContext, trial_class: type) -> str | None:
     """Return the newest checkpoint that an earlier release saved of this very run, if any.
 
-    Those releases told runs apart by script, class and hyperparameters. It is this run's beyond
-    doubt if the seed is the same and there are no arguments; otherwise say how to continue it.
+    Earlier releases told fewer runs apart. Where it may be another run's, say how to continue it.
     """
 
     def find() -> str | None:
         identity, storage = identity_of(context), context._core.checkpoint._storage
         if context._run_id != identity.run_id(trial_class):
             return None  # a name that the user chose
-        former = former_run_id(identity, context._hparams, trial_class)
-        newest = storage.latest(former)
-        if newest is None:
-            return None
-        seed = _saved_seed(context, newest)
-        if not identity.arguments and identity.seed in (None, seed):
+        in_0_2 = formerly(identity).run_id(trial_class)
+        for name, is_same in (
+            (in_0_2, _is_same_in_0_2),
+            (former_run_id(identity, context._hparams, trial_class), _is_same_before_0_2),
+        ):
+            newest = storage.latest(name)
+            if newest is None or (name == in_0_2 and is_named_now(newest.metadata)):
+                continue
+            if is_same(context, identity, newest):
+                logger.warning(
+                    f"Continuing checkpoint {newest.storage_id} from an earlier release, which "
+                    f"called this run {name}; it is now called {context._run_id}."
+                )
+                return newest.storage_id
             logger.warning(
-                f"Continuing checkpoint {newest.storage_id} from an earlier release, which "
-                f"called this run {former}; it is now called {context._run_id}."
+                f"{storage.location} has checkpoints that an earlier release saved for this "
+                "script, regardless of some of its arguments. If they belong to this run, continue "
+                f'them with pytorch.init(run_id="{name}").'
             )
-            return newest.storage_id
-        logger.warning(
-            f"{storage.location} has checkpoints that an earlier release saved for this script, "
-            "regardless of seed and arguments. If they belong to this run, continue them with "
-            f'pytorch.init(run_id="{former}").'
-        )
         return None
 
     return Ranks(context.distributed).on_first(find)
 
 
-def _saved_seed(context: PyTorchTrialContext, checkpoint: StoredCheckpoint) -> Any:
-    text = context._core.checkpoint._storage._read(checkpoint.storage_id, RUN)
+def _is_same_in_0_2(
+    context: PyTorchTrialContext, identity: Identity, saved: StoredCheckpoint
+) -> bool:
+    """Whether nothing that 0.2 ignored tells the two apart: only hyperparameters are on record."""
+    hparams = _read_json(context, saved, LOAD_DATA).get("hparams")
+    return formerly(identity).arguments == identity.arguments and same_hparams(
+        context._hparams, hparams
+    )
+
+
+def _is_same_before_0_2(
+    context: PyTorchTrialContext, identity: Identity, saved: StoredCheckpoint
+) -> bool:
+    seed = _read_json(context, saved, RUN).get("seed")
+    return not identity.arguments and identity.seed in (None, seed)
+
+
+def _read_json(
+    context: PyTorchTrialContext, checkpoint: StoredCheckpoint, file: str
+) -> Mapping[str, Any]:
+    text = context._core.checkpoint._storage._read(checkpoint.storage_id, file)
     try:
-        return None if text is None else load_json(text, RUN).get("seed")
+        return {} if text is None else load_json(text, file)
     except InvalidCheckpointException:
-        return None
+        return {}
 
 
 def tell_of_others(context: PyTorchTrialContext) -> None:
