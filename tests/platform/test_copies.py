@@ -196,6 +196,19 @@ def test_a_moved_home_goes_on_in_its_new_place(lab: Lab) -> None:
     assert not (moved / "checkpoints" / uuid).exists()
 
 
+def test_a_home_moved_while_a_run_lives_still_has_it(lab: Lab) -> None:
+    number = lab.create(ENDLESS)
+    lab.until(lambda: "is running" in lab.log(lab.runs(number)[0]))
+    presence.stop(lab.home)
+    lab.service.close()
+    moved = lab.folder / "moved"
+    lab.home.path.rename(moved)
+    _det(moved, "e", "kill", str(number))
+    (run,) = moved.glob("experiments/1/trials/1/1/exit.json")
+    assert "SIGKILL" in run.read_text()
+    assert not lab.home.path.exists()  # nothing was made in the old place
+
+
 def test_other_names_of_a_home_are_the_home(lab: Lab) -> None:
     (uuid,) = _trained(lab)
     link = lab.folder / "link"

@@ -198,6 +198,39 @@ def reap() -> dict[int, int]:
     return statuses
 
 
+def has_children() -> bool:
+    """Whether this process has children, ended ones aside, which are collected."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def kill_children() -> None:
+    """Kill the children of this process, as fast as can be.
+
+    A pid of a child means nothing else until the child is collected, which we alone do.
+    """
+    for pid in _children():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _children() -> list[int]:
+    """The pids of our children; those of all threads, since any of them may have forked."""
+    me = os.getpid()
+    try:
+        tasks = os.listdir(f"/proc/{me}/task")  # noqa: PTH208  # speed matters here
+        texts = [_read(me, f"task/{task}/children") for task in tasks]
+        if any(texts):
+            return [int(pid) for text in texts for pid in text.split()]
+    except OSError:
+        pass
+    return [process.pid for process in table().values() if process.parent == me]
+
+
 def _ask(processes: list[Process], asked: set[tuple[int, int]]) -> None:
     pids = {process.pid for process in processes}
     for process in processes:

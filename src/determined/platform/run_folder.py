@@ -288,7 +288,7 @@ class RunFolder:
         content = {"version": _VERSION, **end._asdict()}
         content["traceback"] = end.traceback and end.traceback._asdict()
         content["matches"] = [match._asdict() for match in end.matches]
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # the trial may have removed it
+        self.path.mkdir(mode=0o700, exist_ok=True)  # the trial may have removed it
         if self._exit.is_dir():
             self._exit.rename(self._exit.with_name(f".exit.{uuid.uuid4()}"))
         write_json(self._exit, content, durable=True)

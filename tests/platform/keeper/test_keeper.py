@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -467,3 +468,69 @@ def test_a_run_that_the_kernel_ends_for_memory_says_so(
 def test_a_run_that_somebody_kills_says_nothing_of_memory(tmp_path: Path) -> None:
     end = keep(make_run(tmp_path / "run", "sh", "-c", "echo up; kill -9 $$"))
     assert end.last_lines == ("up",)
+
+
+# Each process lives just long enough to start the next one.
+_CHANGES_ITS_PID = """
+import os, sys
+print("up", flush=True)
+if os.fork():
+    sys.exit(0)
+os.setsid()
+os.environ.clear()
+while True:
+    if os.fork():
+        os._exit(0)
+"""
+
+
+def test_a_daemon_that_keeps_changing_its_pid_ends_with_its_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", script=_CHANGES_ITS_PID, leftover_grace_seconds=0.2)
+    end = keep(run)
+    assert end.exit_code == 0
+    time.sleep(0.2)  # whatever was left would have moved on
+    mine = [p for p in processes.table().values() if not p.is_gone]
+    here = str(run.workdir)
+    assert not [p.pid for p in mine if _directory(p.pid) == here]
+
+
+def _directory(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/cwd").readlink())
+    except OSError:
+        return ""
+
+
+def test_a_run_whose_home_is_deleted_ends(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    script = "print('up', flush=True)\nimport time\ntime.sleep(600)"
+    run = make_run(home / "trials" / "1", script=script)
+    keeper = begin(run)
+    entrypoint = run.entrypoint
+    assert entrypoint is not None
+    shutil.rmtree(home)
+    eventually(lambda: _is_over(keeper.pid))
+    assert processes.look_up(entrypoint) is None
+    assert not home.exists()
+
+
+def _is_over(pid: int) -> bool:
+    found = processes.find(pid)
+    return found is None or found.is_gone
+
+
+def test_a_run_whose_home_is_moved_goes_on(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    script = "print('up', flush=True)\nimport pathlib, sys, time\n"
+    script += f"while not pathlib.Path({str(tmp_path / 'go')!r}).exists():\n    time.sleep(0.05)"
+    run = make_run(home / "trials" / "1", script=script)
+    keeper = begin(run)
+    home.rename(tmp_path / "moved")
+    time.sleep(7.0)  # longer than a keeper waits for a folder that was deleted
+    assert not _is_over(keeper.pid)
+    (tmp_path / "go").touch()
+    eventually(lambda: _is_over(keeper.pid))
+    end = RunFolder(tmp_path / "moved" / "trials" / "1").exit
+    assert end is not None
+    assert end.exit_code == 0
+    assert not home.exists()

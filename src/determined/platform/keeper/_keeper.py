@@ -21,6 +21,7 @@ from typing import Any
 
 from determined.platform import processes
 from determined.platform.keeper import _entrypoint, _memory
+from determined.platform.keeper._held_folder import HeldFolder
 from determined.platform.keeper._log import FollowedLog
 from determined.platform.run_folder import (
     EXITED,
@@ -36,6 +37,9 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _POLL_SECONDS = 0.25
 _REST_SECONDS = 0.02
 _EXIT_ATTEMPTS = 10
+_LOOK_SECONDS = 3.0  # how often to look whether the folder is still there
+_LOOKS = 2  # a trial that has deleted it may be about to end
+_GRACE_WITHOUT_FOLDER_SECONDS = 5.0
 _KILLED = 128 + signal.SIGKILL
 _SHORT_OF_MEMORY = (
     "SIGKILL. The kernel has killed a process for lack of memory since the run began."
@@ -49,6 +53,9 @@ class Keeper:
         self, folder: RunFolder, execute: Callable[..., Any] = os.execvpe, note: str = ""
     ) -> None:
         self._folder = folder
+        self._held = HeldFolder(folder)
+        self._looked_at = time.monotonic()
+        self._times_missed = 0
         self._execute = execute
         self._note = note
         self._spec = folder.spec
@@ -103,6 +110,7 @@ class Keeper:
                 return status
             self._pass_on()
             self._end_with_bond()
+            self._end_with_folder()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._kill_everything()
             more = self._log.follow()
@@ -114,11 +122,11 @@ class Keeper:
 
     def _sleep(self, seconds: float | None) -> None:
         growth = self._log.growth
-        if seconds is None and (growth is None or isinstance(self._bond, processes.Identity)):
-            seconds = _POLL_SECONDS
+        if seconds is None:
+            is_blind = growth is None or isinstance(self._bond, processes.Identity)
+            seconds = _POLL_SECONDS if is_blind else _LOOK_SECONDS
         if self._kill_at is not None:
-            left = max(_REST_SECONDS, self._kill_at - time.monotonic())
-            seconds = left if seconds is None else min(seconds, left)
+            seconds = min(seconds, max(_REST_SECONDS, self._kill_at - time.monotonic()))
         bond = self._bond if isinstance(self._bond, int) else None
         sources = [source for source in (self._wake_up, growth, bond) if source is not None]
         select.select(sources, [], [], seconds)
@@ -144,6 +152,17 @@ class Keeper:
             self._bond = None
             self._log.say("this node has left the cluster: stopping")
             self._pass_on_one(signal.SIGTERM)
+
+    def _end_with_folder(self) -> None:
+        """Stop when the folder was deleted: nothing could collect the run."""
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = now
+        self._times_missed = self._times_missed + 1 if self._held.is_deleted else 0
+        if self._times_missed == _LOOKS:
+            self._pass_on_one(signal.SIGTERM)
+            self._kill_at = min(self._kill_at or now, now + _GRACE_WITHOUT_FOLDER_SECONDS)
 
     def _pass_on_one(self, number: int) -> None:
         main = processes.find(self._pid) if self._pid is not None else None
@@ -180,7 +199,16 @@ class Keeper:
                 found.setdefault(process.pid, process)
             return list(found.values())
 
-        return processes.end_all(find_them, deadline, say=self._log.say)
+        count = processes.end_all(find_them, deadline, say=self._log.say)
+        # Whoever is orphaned becomes our child at once: while there is a child, somebody is left,
+        # even if it changes its pid faster than all processes can be listed.
+        while processes.has_children():
+            count += processes.end_all(find_them, deadline, say=self._log.say)
+            if time.monotonic() >= deadline():
+                processes.kill_children()
+            else:
+                self._rest(_REST_SECONDS)
+        return count
 
     def _describe(self, status: int, ended_at: float) -> RunExit:
         code = os.waitstatus_to_exitcode(status)
@@ -214,10 +242,13 @@ class Keeper:
 
     def _save(self, end: RunExit) -> RunExit:
         for _ in range(_EXIT_ATTEMPTS - 1):
-            with contextlib.suppress(OSError):  # space may be freed, and this record matters
-                return self._folder.save_exit(end)
-            time.sleep(1.0)
-        return self._folder.save_exit(end)
+            try:
+                return self._held.now.save_exit(end)
+            except FileNotFoundError:  # the home was deleted: nobody wants to know
+                return end
+            except OSError:  # space may be freed, and this record matters
+                time.sleep(1.0)
+        return self._held.now.save_exit(end)
 
     def _catch_signals(self) -> None:
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
