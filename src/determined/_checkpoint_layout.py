@@ -1,8 +1,9 @@
 """The files of a checkpoint, and the keys in them: every name is here, once.
 
 `state_dict.pth`, `trial_state.pkl` and `load_data.json` have the layout of the original, as has
-`code/`. Ours beside them: `ranks/rank_<n>.pth` (random states, data position and open gradients of
-each rank), `shards/rank_<n>.pth` of models that are split, `run.json` and `manifest.json`.
+`code/`. Ours beside them: `ranks/rank_<n>.pth` (random states, data position, open gradients and
+open report of each rank), `shards/rank_<n>.pth` of models that are split, `run.json` and
+`manifest.json`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ RANDOM = "rng_state"
 DATA = "data"
 GRADIENTS = "gradients"
 BUFFERS = "buffers"
+SEGMENT = "segment"
 ENVIRONMENT = "environment"  # until it is gathered into `run.json`
 
 

@@ -21,7 +21,8 @@ class Candidate:
     """A whole checkpoint of a trial.
 
     `value` is the validation at its step, None if there was none; `validated` and `saved` grow in
-    the order in which validations were reported and checkpoints were saved.
+    the order in which validations were reported and checkpoints were saved. One that is not exact
+    was saved after an error.
     """
 
     uuid: str
@@ -30,6 +31,7 @@ class Candidate:
     value: float | None
     validated: int = 0
     saved: int = 0
+    is_exact: bool = True
 
 
 def kept(
@@ -37,13 +39,17 @@ def kept(
 ) -> frozenset[str]:
     """The checkpoints that the policy keeps: the union of its three parts.
 
-    One without a validation can be kept as a newest one only.
+    One without a validation can be kept as a newest one only. One that is not exact does not count,
+    and is kept until the trial saves another one.
     """
     everything = list(candidates)
+    exact = [candidate for candidate in everything if candidate.is_exact]
     trials: dict[object, list[Candidate]] = {}
-    for candidate in everything:
+    for candidate in exact:
         trials.setdefault(candidate.trial_id, []).append(candidate)
-    keep = _best(everything, policy.experiment_best, smaller_is_better)
+    last = {c.trial_id: c for c in sorted(everything, key=lambda c: c.saved)}
+    keep = [candidate for candidate in last.values() if not candidate.is_exact]
+    keep += _best(exact, policy.experiment_best, smaller_is_better)
     for trial in trials.values():
         keep += _best(trial, policy.trial_best, smaller_is_better)
         newest = sorted(trial, key=lambda c: (c.steps_completed, c.saved), reverse=True)

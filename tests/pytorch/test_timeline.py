@@ -44,6 +44,7 @@ def _both(hook: str, *args: Any) -> list[Any]:
 
 def _validation(step: int) -> list[Any]:
     return [
+        *_both("state_dict"),  # the state of before, in case the validation is cut short
         "status: validating",
         *_both("on_validation_start"),
         *_both("on_validation_epoch_start"),

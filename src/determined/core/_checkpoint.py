@@ -350,7 +350,8 @@ class CheckpointContext:
         """Return the storage id of `"latest"` or `"best"`; any other name is returned as it is.
 
         All ranks call in step and get the same answer. Damaged checkpoints are skipped, with a
-        warning; the one returned is verified. CheckpointNotFound if there is none.
+        warning; the one returned is verified. `latest` is an exact one: what was saved after an
+        error in user code is skipped as well. CheckpointNotFound if there is none.
         """
         if name not in ("latest", "best"):
             return name
@@ -368,6 +369,18 @@ class CheckpointContext:
                     f"There is no complete checkpoint{of_run} in {self._storage.location}."
                 )
             return found.storage_id
+
+        return self._ranks.on_first(find)
+
+    def newest_inexact(self, run_id: str | None = None) -> str | None:
+        """Return the checkpoint that `latest` skips because it is not exact, None if there is none.
+
+        Only one that was saved after all exact ones counts. All ranks call in step.
+        """
+
+        def find() -> str | None:
+            found = sorted(self._storage.list(run_id), key=lambda c: c.manifest.sequence)
+            return None if not found or found[-1].is_exact else found[-1].storage_id
 
         return self._ranks.on_first(find)
 

@@ -95,10 +95,10 @@ def latest_checkpoint(reader: Reader, trial: Trial) -> Checkpoint | None:
     page = reader.checkpoints(
         CheckpointFilter(trial_id=trial.id, states=["COMPLETED"]),
         Order("steps_completed", descending=True),
-        limit=1,
     )
-    if page.rows:
-        return page.rows[0]
+    exact = [checkpoint for checkpoint in page.rows if not checkpoint.metadata.get("not_exact")]
+    if exact:
+        return exact[0]
     warm = trial.warm_start_checkpoint
     return None if warm is None else reader.checkpoint(warm)
 

@@ -12,7 +12,6 @@ import torch
 from determined.errors import CheckpointNotFound
 from determined.pytorch._checkpoint.averages import averages_weights
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
-from determined.pytorch._checkpoint.moment import Stage
 from determined.pytorch._checks.signatures import train_call
 from determined.pytorch._checks.trial import check_trial
 from determined.pytorch._context.context import PyTorchTrialContext
@@ -27,7 +26,7 @@ from determined.pytorch._evaluate import (
     try_validation,
     uses_evaluate_batch,
 )
-from determined.pytorch._metrics.batch_metrics import BatchMetrics, average_over_ranks, averages
+from determined.pytorch._metrics.batch_metrics import average_over_ranks, averages
 from determined.pytorch._modes import begin_training, end_training
 from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._opening import open_run
@@ -63,7 +62,6 @@ class TrainLoop:
         self._profile = profile
         self._reporter = Reporter(context, averages_weights(fit.callbacks), profile)
         self._checkpoints = Checkpoints(fit, self._reporter)
-        self._metrics = BatchMetrics()
         self._validated: dict[str, Any] = {}
         check_trial(trial, context, fit.callbacks)
         self._train_batch = train_call(trial.train_batch)
@@ -80,13 +78,18 @@ class TrainLoop:
             run = self._run
             if self._plan.sanity_validation:
                 self._try_validation()
-            with checkpoints.rescue:  # saves what there is when user code raises
+            with checkpoints.on_error as user_code:
                 try:
                     self._check_stop(preemption_only=True)
+                    if run.segment.is_open and run.due:  # whose report had failed
+                        self._report_training()
                     if run.record.validation_pending or self._wants_step_zero_validation():
                         self._validate()
                     while not run.is_finished:
-                        self._train_segment()
+                        with user_code("a batch or its callbacks"):
+                            self._train_segment()
+                        if not run.due:  # leaves the report to the run that continues
+                            self._check_stop(preemption_only=True)
                         self._observer.watch("metrics", self._report_training)()
                         self._handle(run.due)
                     run.updates.look(run.state.batches_trained)
@@ -103,99 +106,105 @@ class TrainLoop:
         """Train up to the next batch at which anything is due."""
         context, run, hooks, watch = self._context, self._run, self._hooks, self._observer.watch
         state, data, epoch_length = run.state, run.training_data, run.epoch_length
-        beat = run.watchdog.beat
+        beat, stop_seen = run.watchdog.beat, run.stop.seen_after
         fetch = watch("data", data.__next__)
         train_batch = watch("train_batch", self._train_batch)
-        finish_batch = watch("metrics", self._finish_batch)
+        collect = watch("metrics", self._collect)
         batch_start = hooks.of("on_training_batch_start")
         batch_end = hooks.of("on_training_batch_end")
-        moment = self._checkpoints.rescue.moment
-        self._reporter.begin_segment()
-        context.reset_reducers()
-        self._metrics = BatchMetrics()
-        moment.begin_segment()
+        moves_batches = context.experimental._auto_to_device
+        self._reporter.status("training")
+        run.segment.begin()
         look_at = run.next_look
         counts_passes = epoch_length == sys.maxsize
+        epoch_idx, batch_in_epoch = divmod(state.batches_trained, epoch_length)
         while True:
             batch_idx = state.batches_trained
             beat("training batch", batch_idx)
-            moment.begin_batch()
-            epoch_idx, batch_in_epoch = divmod(batch_idx, epoch_length)
             is_update = context._begin_batch(batch_idx)
             if batch_in_epoch == 0:
                 hooks.call("on_training_epoch_start", epoch_idx)
             batch = fetch()
             if counts_passes and data.passes is not None:
                 epoch_idx = state.epochs_trained = data.passes
-            if context.experimental._auto_to_device:
+            if moves_batches:
                 batch = context.to_device(batch)
             for on_batch_start in batch_start:
                 on_batch_start(epoch_idx, batch_idx, batch)
 
-            moment.stage = Stage.TRAINING
             metrics = train_batch(batch, epoch_idx, batch_idx)
 
-            metrics = finish_batch(metrics, batch_idx, is_update)
+            metrics = collect(metrics, batch_idx, is_update)
             state.batches_trained = batch_idx + 1
-            ends_epoch = batch_in_epoch == epoch_length - 1
-            state.epochs_trained += ends_epoch
-            moment.stage = Stage.BETWEEN
+            batch_in_epoch += 1
+            state.epochs_trained += batch_in_epoch == epoch_length
             for on_batch_end in batch_end:
                 on_batch_end(epoch_idx, batch_idx, metrics)
             del batch, metrics  # the next batch can have their memory
-            if ends_epoch:
+            if batch_in_epoch == epoch_length:
                 hooks.call("on_training_epoch_end", epoch_idx)
-            if state.batches_trained >= look_at:
-                if state.batches_trained >= run.updates.look_at:
-                    run.updates.look(state.batches_trained)
+                epoch_idx, batch_in_epoch = epoch_idx + 1, 0
+            if batch_idx + 1 >= look_at:
+                if batch_idx + 1 >= run.updates.look_at:
+                    run.updates.look(batch_idx + 1)
                 if run.due:
                     return
                 look_at = run.next_look
-            if run.stop.seen_after(state.batches_trained):
+            if stop_seen(batch_idx + 1):
                 return
 
-    def _finish_batch(
+    def _collect(
         self, metrics: torch.Tensor | dict[str, Any], batch_idx: int, is_update: bool
     ) -> dict[str, Any]:
         """Do what follows `train_batch`: profiler, loss scale, learning rates, metrics."""
         context = self._context
         if context.profiler is not None:
             context.profiler.step()
-        if is_update:
-            if context.experimental._auto_amp and context._scaler is not None:
-                context._scaler.update()
-            for scheduler in context.lr_schedulers:
-                steps = scheduler._steps_due(
-                    batch_idx, context._aggregation_frequency, self._run.epoch_length
+        if is_update and (context.lr_schedulers or context._scaler is not None):
+            self._after_update(batch_idx)
+        if not isinstance(metrics, dict):
+            if not isinstance(metrics, torch.Tensor):
+                raise TypeError(
+                    "train_batch must return a dictionary of metrics or the loss as a tensor, got "
+                    f"{type(metrics).__name__} from batch {batch_idx}."
                 )
-                for _ in range(steps):
-                    self._step_scheduler(scheduler)
-        if isinstance(metrics, torch.Tensor):
             metrics = {"loss": metrics}
-        elif not isinstance(metrics, dict):
-            raise TypeError(
-                "train_batch must return a dictionary of metrics or the loss as a tensor, got "
-                f"{type(metrics).__name__} from batch {batch_idx}."
-            )
-        self._metrics.append(metrics)
+        self._run.segment.metrics.append(metrics)
         return metrics
 
+    def _after_update(self, batch_idx: int) -> None:
+        context = self._context
+        if context.experimental._auto_amp and context._scaler is not None:
+            context._scaler.update()
+        for scheduler in context.lr_schedulers:
+            steps = scheduler._steps_due(
+                batch_idx, context._aggregation_frequency, self._run.epoch_length
+            )
+            for _ in range(steps):
+                self._step_scheduler(scheduler)
+
     def _report_training(self) -> None:
-        distributed = self._context.distributed
-        columns, length = self._metrics.columns(), len(self._metrics)
+        distributed, segment = self._context.distributed, self._run.segment
+        user_code = self._checkpoints.on_error.during
+        columns, length = segment.metrics.columns(), len(segment.metrics)
         if distributed.size > 1:
             gathered = distributed.gather((length, columns))
             if gathered is not None:
                 columns = average_over_ranks(gathered)
         avg_metrics = averages(columns)
-        avg_metrics.update(self._context.reduce_metrics(for_training=True))
-        rows = self._reporter.training(self._run.state, avg_metrics, columns, length)
+        with user_code("a reducer"):
+            avg_metrics.update(self._context.reduce_metrics(for_training=True))
+        rows = self._reporter.training(
+            self._run.state, avg_metrics, columns, length, segment.seconds
+        )
+        segment.close()
         if self._hooks.of("on_training_workload_end"):
             avg_metrics, batch_metrics = distributed.broadcast((avg_metrics, list(rows or ())))
             reported = set(avg_metrics)
-            self._hooks.call(
-                "on_training_workload_end", avg_metrics=avg_metrics, batch_metrics=batch_metrics
-            )
+            with user_code("on_training_workload_end"):
+                self._hooks.call(
+                    "on_training_workload_end", avg_metrics=avg_metrics, batch_metrics=batch_metrics
+                )
             self._reporter.add_to_training(self._run.state, avg_metrics, reported)
 
     def _handle(self, due: list[_TrainBoundaryType]) -> None:
@@ -242,10 +251,14 @@ class TrainLoop:
             self._run.state.last_val = self._run.state.batches_trained
 
     def _measure_and_report(self) -> None:
-        metrics, train = self._measure(), self._core.train
-        is_best = train._is_best(metrics)
-        self._reporter.validation(self._run.state, metrics, is_best)
-        self._run.record.best = train._get_own_best()
+        run, train = self._run, self._core.train
+        with self._checkpoints.unchanged_until_validated():
+            metrics = self._measure()
+            is_best = train._is_best(metrics)
+            self._reporter.validation(run.state, metrics, is_best)
+        run.state.last_val = run.state.batches_trained
+        run.record.validation_pending = False
+        run.record.best = train._get_own_best()
         self._validated = metrics
         self._checkpoints.after_validation(metrics, is_best)
 
@@ -255,9 +268,8 @@ class TrainLoop:
         What it draws at random derives from seed, rank and position: training must not depend on
         when somebody looks at it, and a validation that is repeated must see the same.
         """
-        run, moment = self._run, self._checkpoints.rescue.moment
+        run = self._run
         limit = 1 if self._plan.test_mode else self._plan.limit_validation_batches
-        moment.begin_validation()
         rank, batches = self._context.distributed.rank, run.state.batches_trained
         began = time.monotonic()
         with apart_from_training(mix(run.record.seed, rank, batches)):
@@ -273,18 +285,15 @@ class TrainLoop:
                 run.record.validation_pending = True
                 self._core.preempt.should_preempt()  # acknowledges, else it looks like the end
                 raise _ShouldExit from None
-        run.state.last_val = batches
-        run.record.validation_pending = False
-        moment.stage = Stage.BETWEEN
         if evaluation.num_batches:
             self._reporter.validation_speed(began, evaluation.num_records, evaluation.num_batches)
         return metrics
 
     def _after_validation_batch(self) -> bool:
-        """Say whether the validation may be cut short; with several ranks it is not."""
+        """Say whether to cut the validation short, which is possible if there is a copy."""
         self._run.watchdog.beat("validation")
-        is_alone = self._context.distributed.size == 1
-        return is_alone and self._core.preempt.preempt_requested_locally()
+        can_stop = self._checkpoints.can_interrupt_validations
+        return can_stop and self._core.preempt.preempt_requested_locally()
 
     def _try_validation(self) -> None:
         """Validate a few batches before training, so that mistakes show at once."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from determined._checkpoint_layout import DATA
+from determined._checkpoint_layout import DATA, SEGMENT
 from determined.core._backend import RunDescription
 from determined.core._watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
@@ -32,6 +32,7 @@ from determined.pytorch._data.training_data import TrainingData, open_training_d
 from determined.pytorch._display.hints import add_hints
 from determined.pytorch._display.reports import Reporter
 from determined.pytorch._evaluate import uses_evaluate_batch
+from determined.pytorch._metrics.segment import Segment
 from determined.pytorch._naming import hold_run, place_curves
 from determined.pytorch._observer import UNOBSERVED
 from determined.pytorch._plan import FitPlan
@@ -69,6 +70,11 @@ class _Place:
         """The checkpoint, by id or path, if counters continue from it."""
         return self.saved.name if self.saved is not None and self.saved.continues else None
 
+    @property
+    def segment(self) -> dict[str, Any] | None:
+        """What the checkpoint has of an open report, if counters continue from it."""
+        return self.saved.rank.get(SEGMENT) if self.saved and self.saved.continues else None
+
 
 def open_run(
     stack: contextlib.ExitStack, fit: Fit, reporter: Reporter, checkpoints: Checkpoints
@@ -100,6 +106,9 @@ def open_run(
     updates = UpdateCheck(context, state.batches_trained)
     stack.callback(updates.close)
     stack.callback(HandSteps(context, fit.trial).close)
+    segment = Segment(context)
+    if (saved_segment := place.segment) is not None:
+        segment.load_state_dict(saved_segment)
     run = Run(
         plan=plan,
         state=state,
@@ -113,6 +122,7 @@ def open_run(
         watchdog=watchdog,
         stop=stop,
         updates=updates,
+        segment=segment,
     )
     checkpoints.follow(run)
     stack.push(lambda kind, error, tb: add_hints(context, error, tb))

@@ -12,6 +12,7 @@ from determined.pytorch._checkpoint.state import RunRecord
 from determined.pytorch._checks.updates import UpdateCheck
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.endless import TrainingData
+from determined.pytorch._metrics.segment import Segment
 from determined.pytorch._observer import Observer
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.stopping import StopWatch
@@ -68,6 +69,7 @@ class Run:
     watchdog: Watchdog
     stop: StopWatch
     updates: UpdateCheck
+    segment: Segment
 
     @property
     def due(self) -> list[_TrainBoundaryType]:

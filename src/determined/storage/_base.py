@@ -59,6 +59,14 @@ class StoredCheckpoint:
         """Later saves of a run sort higher, whatever the clock says."""
         return (self.manifest.steps_completed or 0, self.manifest.sequence)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether a run that continues from it ends as if it had never been interrupted.
+
+        One that was saved after an error in user code may not be: what failed may have changed it.
+        """
+        return not self.metadata.get("not_exact")
+
     def metric(self, name: str) -> float | None:
         """The validation metric of that name at the time of the save, None if there was none."""
         metrics = self.metadata.get("metrics")
@@ -408,13 +416,14 @@ class StorageManager(abc.ABC):
             logger.warning("Skipping a damaged checkpoint in %s. %s", self.location, error)
 
     def latest(self, run_id: str | None = None) -> StoredCheckpoint | None:
-        """Return the intact checkpoint saved last, every byte verified; None if there is none.
+        """Return the exact and intact checkpoint saved last, every byte verified, if there is one.
 
         Saved last, not trained longest: a run that was started from scratch finds its own.
         """
 
         def newest_first() -> Iterable[StoredCheckpoint]:
-            return sorted(self.list(run_id), key=lambda c: c.manifest.sequence, reverse=True)
+            exact = [checkpoint for checkpoint in self.list(run_id) if checkpoint.is_exact]
+            return sorted(exact, key=lambda c: c.manifest.sequence, reverse=True)
 
         return self._first_intact(newest_first)
 

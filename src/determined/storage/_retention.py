@@ -41,7 +41,15 @@ class RetentionPolicy:
     def _candidate(self, checkpoint: StoredCheckpoint) -> Candidate:
         steps, sequence = checkpoint.order
         value = None if self.metric_name is None else checkpoint.metric(self.metric_name)
-        return Candidate(checkpoint.storage_id, checkpoint.run_id, steps, value, sequence, sequence)
+        return Candidate(
+            checkpoint.storage_id,
+            checkpoint.run_id,
+            steps,
+            value,
+            sequence,
+            sequence,
+            checkpoint.is_exact,
+        )
 
 
 def apply_retention(
@@ -54,13 +62,13 @@ def apply_retention(
 ) -> list[str]:
     """Delete the checkpoints of these runs that no rule keeps; return their ids, oldest first.
 
-    Kept in any case: the newest whole checkpoint of each run, those in `protected`, one that a live
+    Kept in any case: the newest exact checkpoint of each run, those in `protected`, one that a live
     process restores, one with files in it that we did not write, and all of other runs.
     A deletion that fails is logged and tried again next time.
     """
     checkpoints = [c for run_id in sorted(run_ids) for c in manager.list_tagged(run_id)]
     by_age = sorted(checkpoints, key=lambda c: c.manifest.sequence)
-    newest = {c.run_id: c.storage_id for c in by_age}  # what `latest` finds: saved last
+    newest = {c.run_id: c.storage_id for c in by_age if c.is_exact}  # what `latest` finds
     keep = policy.kept(checkpoints) | set(newest.values()) | set(protected)
     deleted = []
     for checkpoint in checkpoints:

@@ -24,6 +24,7 @@ from determined.store._records import (
     Checkpoint,
     Deletion,
     RatedCheckpoint,
+    is_exact,
 )
 from determined.store._summary import type_of
 
@@ -90,6 +91,7 @@ class CheckpointQuestions(Connected):
                 r.value,
                 r.validated or 0,
                 saved,
+                not r.checkpoint.metadata.get("not_exact"),
             )
             for saved, r in enumerate(rated)
         ]
@@ -103,7 +105,8 @@ class CheckpointQuestions(Connected):
             "SELECT v.checkpoint_uuid FROM model_version v UNION "
             "SELECT t.warm_start_checkpoint FROM trial t WHERE t.warm_start_checkpoint IS NOT NULL "
             "UNION SELECT (SELECT c.uuid FROM checkpoint c WHERE c.trial_id=t.id "
-            "AND c.state='COMPLETED' ORDER BY c.steps_completed DESC, c.report_time DESC LIMIT 1) "
+            f"AND c.state='COMPLETED' AND {is_exact('c')} "
+            "ORDER BY c.steps_completed DESC, c.report_time DESC LIMIT 1) "
             f"FROM trial t WHERE t.experiment_id=? AND t.state NOT IN ({terminal})",
             (experiment_id, *TERMINAL_STATES),
         )

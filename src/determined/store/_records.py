@@ -149,6 +149,14 @@ class Checkpoint:
     """Whether its files belong to another home, and are never deleted by this one."""
 
 
+def is_exact(table: str) -> str:
+    """The condition for checkpoints from which a run continues as if it had not been interrupted.
+
+    A search in the text: SQLite cannot parse the NaN that metrics may contain.
+    """
+    return f"instr({table}.metadata, '\"not_exact\"')=0"
+
+
 @dataclass(frozen=True)
 class RatedCheckpoint:
     """A checkpoint and the validation at its step; `value` is the searcher's metric."""

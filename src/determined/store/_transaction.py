@@ -35,6 +35,7 @@ from determined.store._records import (
     Run,
     SearchStep,
     Trial,
+    is_exact,
 )
 from determined.store._registry import Registry
 from determined.store._restoration import Restoration
@@ -415,10 +416,14 @@ class Transaction:
     # Checkpoints
 
     def latest_checkpoint(self, trial_id: int) -> Checkpoint | None:
-        """The complete checkpoint with the most steps, from which the trial's next run resumes."""
+        """The complete checkpoint with the most steps, from which the trial's next run resumes.
+
+        One that is not exact, saved after an error, is left out.
+        """
         return CHECKPOINTS.find(
             self._connection,
-            "trial_id=? AND state='COMPLETED' ORDER BY steps_completed DESC, report_time DESC",
+            f"trial_id=? AND state='COMPLETED' AND {is_exact('checkpoint')} "
+            "ORDER BY steps_completed DESC, report_time DESC",
             trial_id,
         )
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Set
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from determined._checkpoint_layout import ENVIRONMENT
+from determined._checkpoint_layout import ENVIRONMENT, SEGMENT
 from determined._trial_code import find_trial_code
 from determined._version import __version__
 from determined.core import EarlyExitReason
-from determined.errors import InvalidHP
+from determined.errors import CheckpointError, InvalidHP
 from determined.pytorch._checkpoint.averages import averages_weights, check_export
 from determined.pytorch._checkpoint.environment import current_environment
 from determined.pytorch._checkpoint.policy import CheckpointPolicy
-from determined.pytorch._checkpoint.rescue import Rescue
 from determined.pytorch._checkpoint.retention import Retention, configured_policy
+from determined.pytorch._checkpoint.save_on_error import SaveOnError
 from determined.pytorch._checkpoint.saver import SaveJob, Saver
 from determined.pytorch._checkpoint.state import collect, collect_rank, load_data_of
 from determined.pytorch._display.reports import Reporter
@@ -25,6 +25,9 @@ from determined.pytorch._ranks.fsdp import is_sharded
 from determined.pytorch._run import Fit, Run
 from determined.pytorch._schedule import _ShouldExit
 from determined.util import is_numerical_scalar
+
+# What goes into `state_dict.pth`, and what only ranks know.
+_State = tuple[dict[str, Any], list[dict[str, Any]]]
 
 
 class Checkpoints:
@@ -42,6 +45,8 @@ class Checkpoints:
         self._reporter = reporter
         self._policy = CheckpointPolicy(plan)
         self._metrics: dict[str, Any] = {}  # of the last validation
+        self._before_validation: _State | None = None
+        self._newest: str | None = None
         self._code = find_trial_code(type(fit.trial))
         self._saver = Saver(
             core.checkpoint,
@@ -73,7 +78,7 @@ class Checkpoints:
             run.started_from,
             is_managed=self._context._core._backend.restarts_trials,
         )
-        self.rescue = Rescue(self._fit, run, self._saver, self._save_without)
+        self.on_error = SaveOnError(self._fit, run, self._saver, self._save_after_error)
 
     def is_writing(self) -> bool:
         """Say whether a checkpoint is being written."""
@@ -109,13 +114,42 @@ class Checkpoints:
         """Wait for the last checkpoint, which must have worked."""
         self._fit.observer.watch("checkpoint", self._saver.finish)()
 
-    def _save_without(self, culprits: Set[str]) -> str | None:
-        """Save after an error, without callbacks that raised it, and wait for it."""
-        self._fit = self._fit.without(culprits)
-        self._saver.callbacks = self._fit.callbacks
-        self._save(already_exiting=True)
+    @contextlib.contextmanager
+    def unchanged_until_validated(self) -> Iterator[None]:
+        """Save the state of before a validation if anything ends this block early.
+
+        Hooks and `evaluate_batch` may change anything: swap weights, count, step a scheduler. So
+        the state is copied first, into the memory of background saves.
+        """
+        if self.can_interrupt_validations and not self._fit.plan.test_mode:
+            self._before_validation = self._saver.copy(self._state())
+            yield
+            self._before_validation = None
+        else:
+            with self.on_error.during("a validation"):
+                yield
+
+    @property
+    def can_interrupt_validations(self) -> bool:
+        """Whether there is a copy of before a validation, and no other rank to agree with."""
+        return self._fit.plan.async_checkpoint and self._context.distributed.size == 1
+
+    def _save_after_error(self) -> str | None:
+        """Save and wait for it; if a callback prevents it, leave all of them out."""
+        run, record = self._run, self._run.record
+        if self._before_validation is not None or (run.is_validation_due and not run.is_validated):
+            record.validation_pending = True
+        try:
+            self._save(already_exiting=True)
+        except (OSError, CheckpointError):
+            raise
+        except Exception as error:
+            record.not_exact = f"without callbacks, one of which raised {type(error).__name__}"
+            self._fit = self._fit.without(self._fit.callbacks)
+            self._saver.callbacks = self._fit.callbacks
+            self._save(already_exiting=True)
         self.finish()
-        return self._reporter.latest_checkpoint
+        return self._newest
 
     # What.
 
@@ -125,7 +159,8 @@ class Checkpoints:
         self._reporter.before_save()
         self._run.state.last_ckpt = self._run.state.batches_trained
         try:
-            self._fit.observer.watch("checkpoint", self._hand_over)(is_best)
+            with self.on_error.during("a save"):  # callbacks have hooks in it
+                self._fit.observer.watch("checkpoint", self._hand_over)(is_best)
         except InvalidHP:
             if already_exiting or self._context.distributed.size > 1:
                 raise
@@ -135,23 +170,37 @@ class Checkpoints:
     def _hand_over(self, is_best: bool) -> None:
         """Give the saver the state of all ranks, or have each of them write its part."""
         distributed, hooks = self._context.distributed, self._fit.hooks
-        batches = self._run.state.batches_trained
-        mine = collect_rank(self._context, batches, self._run.training_data.state_dict(batches))
-        mine[ENVIRONMENT] = current_environment(self._context.device, distributed.size)
+        state = self._before_validation or self._state()
         storage_id = None
         if any(map(is_sharded, self._context.models)):
-            storage_id = self._saver.save_together(self._job([mine], is_best), distributed)
-        elif (ranks := distributed.gather(mine)) is not None:
-            storage_id = self._saver.save(self._job(ranks, is_best))
+            storage_id = self._saver.save_together(self._job(state, is_best), distributed)
+        elif distributed.rank == 0:
+            storage_id = self._saver.save(self._job(state, is_best))
         if hooks.of("on_checkpoint_upload_end"):
             storage_id = distributed.broadcast(storage_id)
             if storage_id is not None:
                 hooks.call("on_checkpoint_upload_end", uuid=storage_id)
 
-    def _job(self, ranks: list[dict[str, Any]], is_best: bool) -> SaveJob:
-        tensors = collect(self._context, self._fit.callbacks)
-        self._fit.hooks.call("on_checkpoint_save_start", tensors)
+    def _state(self) -> _State:
+        """Return the state, tensors being the live ones, and what only ranks know.
+
+        The chief gets that of all ranks; of sharded models each rank keeps its own.
+        """
+        context, batches = self._context, self._run.state.batches_trained
+        mine = collect_rank(context, batches, self._run.training_data.state_dict(batches))
+        mine[ENVIRONMENT] = current_environment(context.device, context.distributed.size)
+        if (segment := self._run.segment.state_dict()) is not None:
+            mine[SEGMENT] = segment
+        is_split = any(map(is_sharded, context.models))
+        ranks = [mine] if is_split else context.distributed.gather(mine)
+        if ranks is None:
+            return {}, []
         self._run.record.environments = [rank.pop(ENVIRONMENT) for rank in ranks]
+        return collect(context, self._fit.callbacks), ranks
+
+    def _job(self, state: _State, is_best: bool) -> SaveJob:
+        tensors, ranks = state
+        self._fit.hooks.call("on_checkpoint_save_start", tensors)
         return SaveJob(
             tensors=tensors,
             ranks=ranks,
@@ -161,10 +210,13 @@ class Checkpoints:
             metadata=self._metadata(),
             is_best=is_best,
             is_asked_for=not is_best or self._run.is_save_due,
+            is_copy=state is self._before_validation,
         )
 
     def _metadata(self) -> dict[str, Any]:
-        record, metrics = self._run.record, self._metrics if self._run.is_validated else {}
+        record = self._run.record
+        is_measured = self._run.is_validated and record.not_exact is None
+        metrics = self._metrics if is_measured else {}
         metadata = {
             "determined_version": __version__,
             "steps_completed": self._run.state.batches_trained,
@@ -186,9 +238,10 @@ class Checkpoints:
 
     def _saved(self, storage_id: str, job: SaveJob) -> None:
         """Follow up on a checkpoint that is safe now; runs in the saver's thread."""
-        record = self._run.record
-        self._reporter.saved(storage_id, job.state.batches_trained)
-        self.rescue.safe_at = job.state.batches_trained
+        record, self._newest = self._run.record, storage_id
+        if job.run.not_exact is None:
+            self._reporter.saved(storage_id, job.state.batches_trained)
+        self.on_error.saved_at = job.state.batches_trained
         superseded = record.best_checkpoint if job.is_best else None
         record.best_checkpoint = job.replaceable(storage_id)
         self._retention.after_save(storage_id, superseded)

@@ -188,7 +188,14 @@ def _find(
         former = former_checkpoint(context, type(fit.trial)) if name == "latest" else None
         if former is not None:
             return former, restoring.enter_context(checkpoints.restore_path(former))
-        logger.info(f"{e} Training starts from the beginning.")
+        if (newer := checkpoints.newest_inexact(record.run_id)) is None:
+            logger.info(f"{e} Training starts from the beginning.")
+        else:
+            logger.warning(
+                f"Training starts from the beginning: the only checkpoint of this run, {newer}, "
+                "was saved after an error and is not exact. To continue from it anyway: "
+                f'fit(latest_checkpoint="{newer}").'
+            )
         if context.distributed.rank == 0:
             tell_of_others(context)
         return None
@@ -249,8 +256,8 @@ def _read_rank_file(path: pathlib.Path, rank: int, context: PyTorchTrialContext)
 def _warn_of_differences(record: RunRecord, saved: RunRecord) -> None:
     if saved.not_exact is not None:
         logger.warning(
-            f"This checkpoint was saved after an error and is not exact: {saved.not_exact}. The "
-            "failed batch will be trained again."
+            f"This checkpoint was saved after an error and is not exact: {saved.not_exact}. What "
+            "failed may have changed it, so the run will not end like an unbroken one."
         )
     if saved.aggregation_frequency != record.aggregation_frequency:
         logger.warning(

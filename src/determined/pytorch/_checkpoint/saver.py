@@ -42,7 +42,7 @@ class SaveJob:
     """Everything one checkpoint consists of.
 
     `is_best` if the policy had it written as the best so far; `is_asked_for` if it would have been
-    written anyway.
+    written anyway; `is_copy` if its tensors are what `Saver.copy` returned.
     """
 
     tensors: dict[str, Any]
@@ -53,6 +53,7 @@ class SaveJob:
     metadata: dict[str, Any]
     is_best: bool
     is_asked_for: bool
+    is_copy: bool = False
 
     def replaceable(self, storage_id: str) -> str | None:
         """Return which checkpoint the next best one replaces, once this one is stored."""
@@ -110,16 +111,23 @@ class Saver:
             with self._policy_on_errors():
                 return write(job)
             return None
-        copied = self._snapshot.copy((job.tensors, job.ranks))
+        tensors, ranks = job.tensors, job.ranks
+        if not job.is_copy:
+            tensors, ranks = self._snapshot.copy((tensors, ranks))
         job = dataclasses.replace(
             job,
-            tensors=copied[0],
-            ranks=copied[1],
+            tensors=tensors,
+            ranks=ranks,
             state=dataclasses.replace(job.state),
             run=dataclasses.replace(job.run),
         )
         self._pending = self._thread.submit(write, job)
         return None
+
+    def copy(self, state: Any) -> Any:
+        """Copy a state into main memory; the copy holds until the next one or the next save."""
+        self.wait()
+        return self._snapshot.copy(state)
 
     def save_together(self, job: SaveJob, distributed: DistributedContext) -> str | None:
         """Write a checkpoint of which each rank has a part: `job.ranks` is the state of this one.

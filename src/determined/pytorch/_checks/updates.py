@@ -32,7 +32,7 @@ class UpdateCheck:
         self._reached: set[int] = set()  # parameters that a step found with a gradient
         window = context._aggregation_frequency
         self.look_at = -(-(batches_trained + max(_BATCHES, window)) // window) * window
-        context._stepped.clear()
+        self._stepped: set[int] = set()  # ids of the optimizers that took a step
         context._on_step = self._see_step
 
     def look(self, batches_trained: int) -> None:
@@ -57,6 +57,7 @@ class UpdateCheck:
         self._context._on_step = None
 
     def _see_step(self, optimizer: Optimizer) -> None:
+        self._stepped.add(id(optimizer))
         parameters = parameters_of(optimizer)
         self._reached.update(id(p) for p in parameters if p.grad is not None)
         for index, model in enumerate(self._context.models):
@@ -75,7 +76,7 @@ class UpdateCheck:
         missing = {id(p) for p in unchanged}
         if not missing:
             return ""
-        if context._scaler is not None and context._stepped:
+        if context._scaler is not None and self._stepped:
             return ""  # it skips the first steps, until its scale fits
         of_optimizers = {id(p) for o in context.optimizers for p in parameters_of(o)}
         problems = []
@@ -109,7 +110,7 @@ class UpdateCheck:
             for i, o in enumerate(context.optimizers)
             if any(id(p) in own for p in parameters_of(o))
         ]
-        stepped = [o for _, o in holders if id(o) in context._stepped]
+        stepped = [o for _, o in holders if id(o) in self._stepped]
         if not stepped:
             index, optimizer = holders[0]
             return (

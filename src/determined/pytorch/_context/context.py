@@ -76,11 +76,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         )
         self._debug_enabled = debug_enabled
         self._last_backward_batch_idx: int | None = None
-        self._num_backwards = 0
         self._num_updates = 0
-        self._stepped: set[int] = set()  # ids of the optimizers that took a step
-        self._cleared_at: dict[int, int] = {}  # the backward pass before its gradients were cleared
-        self._batch_began_at = (0, 0)  # updates and backward passes
         self._on_step: Callable[[Optimizer], None] | None = None  # during the first updates only
         self._warned_types: set[type] = set()
         self._tbd_writer: SummaryWriter | None = None
@@ -126,7 +122,6 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
             raise TypeError(f"`loss` must be a tensor, got {loss!r}.")
         if gradient is not None and not isinstance(gradient, torch.Tensor):
             raise TypeError(f"`gradient` must be a tensor, got {gradient!r}.")
-        self._num_backwards += 1
         if self._use_apex:
             if only is not None:
                 raise InvalidExperimentException("backward(only=...) does not work with apex.")
@@ -217,10 +212,10 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
                 "closure=...), a function that calls optimizer.zero_grad() and "
                 "context.backward(loss) and returns the loss."
             )
-        if not self._should_communicate_and_update():
+        in_windows = self._aggregation_frequency > 1 or self._current_batch_idx is None
+        if in_windows and not self._should_communicate_and_update():
             return
         self._num_updates += 1
-        self._stepped.add(key)
         if self._on_step is not None:
             self._on_step(optimizer)
         unscaler = scaler if clip_grad_norm is not None else None
@@ -255,7 +250,6 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
             optimizer.step()
         if auto_zero_grads:
             optimizer.zero_grad()
-            self._cleared_at[id(optimizer)] = self._num_backwards
 
     def _check_closure(self, scaler: Any) -> None:
         """Refuse what does not go with an optimizer that evaluates the loss itself."""
@@ -293,7 +287,6 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
     def _begin_batch(self, batch_idx: int) -> bool:
         """Note the batch about to be trained and say whether it ends an aggregation window."""
         self._current_batch_idx = batch_idx
-        self._batch_began_at = (self._num_updates, self._num_backwards)
         if self._aggregation_frequency == 1:
             return True
         is_update = (batch_idx + 1) % self._aggregation_frequency == 0

@@ -54,7 +54,7 @@ class Reporter:
         self._display = Progress(enabled=False)
         self._state: _TrialState | None = None
         self._samples_per_batch: int | None = None
-        self._began = self._segment_began = time.monotonic()
+        self._began = time.monotonic()
         self._has_warned = self._has_summary = False
 
     def start(
@@ -97,11 +97,6 @@ class Reporter:
             'pytorch.init(run_id="...") to start over.'
         )
 
-    def begin_segment(self) -> None:
-        """Say that batches are being trained; a report ends the segment."""
-        self.status("training")
-        self._segment_began = time.monotonic()
-
     def status(self, text: str) -> None:
         """Say what the run is doing now."""
         if self._is_chief:
@@ -114,11 +109,11 @@ class Reporter:
         avg_metrics: dict[str, Any],
         columns: Mapping[str, Column],
         length: int,
+        seconds: float,
     ) -> Rows | None:
         """Report a segment; `avg_metrics` gains the counters. Returns the metrics per batch."""
         if not self._is_chief:
             return None
-        seconds = time.monotonic() - self._segment_began
         self._warn_of_nan(avg_metrics, columns, state.batches_trained - length)
         batch_metrics = Rows(columns, length)
         if self._context.get_enable_tensorboard_logging():

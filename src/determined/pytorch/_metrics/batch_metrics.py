@@ -47,6 +47,15 @@ class BatchMetrics:
         self._collected: dict[str, _Collected] = {}
         self._length = 0
 
+    @classmethod
+    def of(cls, columns: Mapping[str, Column], length: int) -> BatchMetrics:
+        """Go on after so many batches, whose `columns` these are."""
+        metrics = cls()
+        metrics._length = length
+        for name, column in columns.items():
+            metrics._collected[name] = _Collected([column])
+        return metrics
+
     def __len__(self) -> int:
         return self._length
 
@@ -85,8 +94,8 @@ def _named(name: str, read: Callable[[], Column]) -> Column:
 class _Collected:
     """The values of one metric."""
 
-    def __init__(self) -> None:
-        self._parts: list[Column] = []
+    def __init__(self, parts: list[Column] | None = None) -> None:
+        self._parts: list[Column] = [] if parts is None else parts
         self._values: list[Any] = []
         # The type of tensors whose numbers `_values` holds; None if it holds what came.
         self._dtype: torch.dtype | None = None
@@ -134,14 +143,12 @@ class _Collected:
 
 def _column(values: list[Any]) -> Column:
     first = values[0]
-    if isinstance(first, torch.Tensor):
-        if all(
-            isinstance(v, torch.Tensor) and v.shape == first.shape and v.dtype == first.dtype
-            for v in values
-        ):
-            return to_numpy(torch.stack(values))
-        return [to_numpy(v) if isinstance(v, torch.Tensor) else v for v in values]
-    return values
+    if isinstance(first, torch.Tensor) and all(
+        isinstance(v, torch.Tensor) and v.shape == first.shape and v.dtype == first.dtype
+        for v in values
+    ):
+        return to_numpy(torch.stack(values))
+    return [to_numpy(v) if isinstance(v, torch.Tensor) else v for v in values]
 
 
 def _join(parts: list[Column]) -> Column:

@@ -19,9 +19,18 @@ def dump_reducers(reducers: Sequence[MetricReducer]) -> bytes:
     A reducer's state is its `state_dict()` if it has one, else its attributes: tensors, arrays,
     numbers, strings, and containers of them.
     """
+    try:
+        states = [_state_of(reducer) for reducer in reducers]
+    except Exception as error:  # whatever a user's method may raise
+        raise TypeError(str(error)) from error
+    return dump_plain(states)
+
+
+def dump_plain(value: Any) -> bytes:
+    """Return a value as bytes; TypeError if it is more than tensors, arrays and plain data."""
     buffer = io.BytesIO()
     try:
-        torch.save([_state_of(reducer) for reducer in reducers], buffer)
+        torch.save(value, buffer)
         buffer.seek(0)
         unsafe = unsafe_names(buffer)
     except Exception as error:  # whatever the pickling of a user's object may raise
@@ -29,6 +38,11 @@ def dump_reducers(reducers: Sequence[MetricReducer]) -> bytes:
     if unsafe:
         raise TypeError(f"they hold {', '.join(unsafe)}")
     return buffer.getvalue()
+
+
+def load_plain(data: bytes) -> Any:
+    """Return what `dump_plain` was given."""
+    return read_tensors(io.BytesIO(data))
 
 
 def load_reducers(

@@ -34,7 +34,7 @@ class _Registered(NamedTuple):
             return getattr(self.reducer, method)(*args)
         except Exception as e:
             raise ValueError(
-                f"{_describe(self.reducer)}.{method} of metric {self.name!r} raised "
+                f"{describe_reducer(self.reducer)}.{method} of metric {self.name!r} raised "
                 f"{type(e).__name__}: {e}"
             ) from e
 
@@ -99,7 +99,7 @@ class _PyTorchReducerContext:
             )
             if any(getattr(r.reducer, "function", None) is reducer for r in self._wrapped_reducers):
                 logger.warning(
-                    f"The function {_describe(reducer)} is wrapped as a reducer twice; each "
+                    f"The function {describe_reducer(reducer)} is wrapped as a reducer twice; each "
                     "wrapper keeps its own values."
                 )
             wrapped = _SimpleReducer(reducer)
@@ -136,7 +136,7 @@ class _PyTorchReducerContext:
             result = registered.call("cross_slot_reduce", per_slot)
             if result is NOTHING:
                 continue
-            who = _describe(registered.reducer)
+            who = describe_reducer(registered.reducer)
             if registered.name is None:
                 assert isinstance(result, dict), (
                     f"{who} was wrapped with name=None, so it must return a dictionary of "
@@ -159,7 +159,8 @@ class _PyTorchReducerContext:
         return metrics
 
 
-def _describe(reducer: Any) -> str:
+def describe_reducer(reducer: Any) -> str:
+    """Name a reducer as the user knows it: by its class, or its function."""
     if isinstance(reducer, MetricObjectReducer):
         return type(reducer.metric).__qualname__
     function = getattr(reducer, "function", reducer)

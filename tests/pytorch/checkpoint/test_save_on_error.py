@@ -1,7 +1,7 @@
-"""An error in user code loses nothing: what was trained is saved, exactly where that is possible.
+"""After an error what was trained is saved, and `latest` is a state that is exact.
 
-"Exact" is put to the test: the run that continues from such a checkpoint must end with the same
-weights as one that never failed, to the last bit.
+"Exact" is put to the test: the run that continues must end with the same weights as one that never
+failed, to the last bit.
 """
 
 from __future__ import annotations
@@ -203,14 +203,19 @@ def outcome(trial: Trial, trainer: pytorch.Trainer) -> Outcome:
 def fail_and_resume(
     trial_class: type[Trial], where: str, tmp_path: Path, at: int = 5, **options: Any
 ) -> tuple[Outcome, Outcome, Any]:
-    """Return what an unbroken run ends with, what a broken one does, and the rescue's run.json."""
+    """Return what an unbroken run ends with, what a broken one does, and the record of the save."""
     whole = outcome(*run(trial_class, Faults(), tmp_path / "whole", **options))
     with pytest.raises((BadError, ValueError)) as raised:
         run(trial_class, Faults(where, at), tmp_path / "cut", **options)
     assert "bad" in str(raised.value)
-    (saved,) = checkpoints(tmp_path / "cut").values()
-    record = json.loads((saved[0] / "run.json").read_text())
+    record = newest_record(tmp_path / "cut")
     return whole, outcome(*run(trial_class, Faults(), tmp_path / "cut", **options)), record
+
+
+def newest_record(storage: Path) -> Any:
+    found = checkpoints(storage)
+    (path,) = found[max(found)]
+    return json.loads((path / "run.json").read_text())
 
 
 def assert_equal(one: Outcome, other: Outcome) -> None:
@@ -218,100 +223,159 @@ def assert_equal(one: Outcome, other: Outcome) -> None:
     assert differing == []
 
 
-EXACT = [
-    "loader",
-    "epoch_start",
-    "batch_start",
-    "train_batch",
-    "forward",
-    "backward",
-    "batch_end",
-    "epoch_end",
-    "workload_end",
-    "reducer",
-    "reducer.reset",
-    "validation_start",
-    "evaluate_batch",
-    "validation_end",
-    "save_start",
-]
+IN_BATCHES = ["loader", "epoch_start", "batch_start", "train_batch", "forward", "backward", "step"]
+AFTER_BATCHES = ["batch_end", "epoch_end", "workload_end", "reducer"]
+IN_VALIDATIONS = ["validation_start", "evaluate_batch", "validation_end"]
 
 
-@pytest.mark.parametrize("where", EXACT)
-def test_a_run_that_failed_continues_as_if_it_had_not(where: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"checkpoint_period": Batch(6)} if where == "save_start" else {}
-    whole, resumed, record = fail_and_resume(Trial, where, tmp_path, **options)
-    assert record["not_exact"] is None
-    if where == "batch_end":  # the average, validated here, comes after the callback that failed
-        del whole["error"], resumed["error"]
+@pytest.mark.parametrize("where", [*IN_BATCHES, *AFTER_BATCHES, *IN_VALIDATIONS])
+@pytest.mark.parametrize("period", [None, Batch(4)])
+def test_a_run_that_failed_continues_as_if_it_had_not(
+    where: str, period: Batch | None, tmp_path: Path
+) -> None:
+    whole, resumed, record = fail_and_resume(Trial, where, tmp_path, checkpoint_period=period)
+    assert (record["not_exact"] is None) == (where in IN_VALIDATIONS)
     assert_equal(whole, resumed)
 
 
-@pytest.mark.parametrize("where", ["train_batch", "loader", "evaluate_batch", "batch_start"])
-def test_the_first_batches_are_rescued_exactly_too(where: str, tmp_path: Path) -> None:
-    whole, resumed, record = fail_and_resume(Trial, where, tmp_path, at=1)
-    assert record["not_exact"] is None
-    assert_equal(whole, resumed)
-
-
-def test_an_update_before_the_error_is_told(
+def test_a_state_that_is_not_exact_is_saved_but_not_the_latest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    _, _, record = fail_and_resume(Trial, "step", tmp_path)
-    assert "already updated the weights" in record["not_exact"]
-    (saved,) = [r.getMessage() for r in caplog.records if "An error ended" in r.getMessage()]
-    (path,) = checkpoints(tmp_path / "cut")[5]
-    assert json.loads((path / "metadata.json").read_text())["not_exact"] == record["not_exact"]
-    documented("`train_batch` raises after an optimizer step", saved, path)
+    with pytest.raises(BadError):
+        run(Trial, Faults("step"), tmp_path, checkpoint_period=Batch(3))
+    (newer,), (exact,) = checkpoints(tmp_path)[5], checkpoints(tmp_path)[3]
+    metadata = json.loads((newer / "metadata.json").read_text())
+    assert metadata["not_exact"] == "the error came during a batch or its callbacks"
+    assert metadata["metrics"] == {}
+    (line,) = [r.getMessage() for r in caplog.records if "An error ended" in r.getMessage()]
+    documented("`train_batch` raises", line, newer.name, exact.name)
+    assert resumed_at(tmp_path, "latest") == 3
+    caplog.clear()
+    assert resumed_at(tmp_path, newer.name) == 5
     (told,) = [r.getMessage() for r in caplog.records if "is not exact" in r.getMessage()]
     documented("a run continues from a checkpoint that is not exact", told)
 
 
-def test_running_statistics_that_saw_the_failed_batch_are_told(tmp_path: Path) -> None:
-    _, _, record = fail_and_resume(NormTrial, "forward", tmp_path)
-    assert "running statistics" in record["not_exact"]
-    whole, resumed, record = fail_and_resume(NormTrial, "loader", tmp_path / "loader")
-    assert record["not_exact"] is None
-    assert_equal(whole, resumed)
-
-
-@pytest.mark.parametrize(("where", "is_exact"), [("forward", True), ("backward", False)])
-def test_open_gradients_are_kept_or_the_rescue_is_not_exact(
-    where: str, is_exact: bool, tmp_path: Path
+def test_without_an_exact_checkpoint_the_latest_is_the_beginning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole, resumed, record = fail_and_resume(Trial, where, tmp_path, aggregation_frequency=4)
-    assert (record["not_exact"] is None) == is_exact
-    if is_exact:
-        assert_equal(whole, resumed)
+    with pytest.raises(BadError):
+        run(Trial, Faults("forward"), tmp_path)
+    (line,) = [r.getMessage() for r in caplog.records if "An error ended" in r.getMessage()]
+    (newer,) = checkpoints(tmp_path)[5]
+    assert 'fit(latest_checkpoint="latest") starts from the beginning and trains 5 batches' in line
+    caplog.clear()
+    assert resumed_at(tmp_path, "latest") == 0
+    (told,) = [r.getMessage() for r in caplog.records if "from the beginning" in r.getMessage()]
+    documented("`latest`, but the only checkpoint is not exact", told, newer.name)
 
 
-def test_leftover_gradients_are_not_dropped(tmp_path: Path) -> None:
-    class Leaky(Trial):
+def resumed_at(storage: Path, latest_checkpoint: str) -> int:
+    """Return the first batch that a run from there trains."""
+    began: list[int] = []
+
+    class Noted(Trial):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-            result = super().train_batch(batch, epoch_idx, batch_idx)
-            self.context.backward((self.model(batch[0]) ** 2).mean())  # never cleared
-            return result
+            began.append(batch_idx)
+            return super().train_batch(batch, epoch_idx, batch_idx)
 
-    _, _, record = fail_and_resume(Leaky, "backward", tmp_path)
-    assert "earlier batches include those of the failed" in record["not_exact"]
-    whole, resumed, record = fail_and_resume(Leaky, "forward", tmp_path / "forward")
-    assert record["not_exact"] is None
+    run(Noted, Faults(), storage, latest_checkpoint=latest_checkpoint, max_length=Batch(6))
+    return began[0]
+
+
+def test_a_report_that_failed_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reported(storage: Path, fail_at: int | None) -> list[Any]:
+        rows: list[Any] = []
+
+        class Watched(Trial):
+            def __init__(self, *args: Any) -> None:
+                super().__init__(*args)
+                train = self.context._core.train
+                report = train.report_training_metrics
+
+                def note(steps_completed: int, metrics: Any, **more: Any) -> None:
+                    if steps_completed == fail_at:
+                        raise OSError("no space")
+                    rows.append((steps_completed, {**metrics}))
+                    report(steps_completed=steps_completed, metrics=metrics, **more)
+
+                monkeypatch.setattr(train, "report_training_metrics", note)
+
+        if fail_at is None:
+            run(Watched, Faults(), storage)
+        else:
+            with pytest.raises(OSError, match="no space"):
+                run(Watched, Faults(), storage)
+        return rows
+
+    whole = reported(tmp_path / "whole", None)
+    cut = reported(tmp_path / "cut", 6)  # a validation is due there, too
+    assert newest_record(tmp_path / "cut")["not_exact"] is None
+    assert cut + reported(tmp_path / "cut", None) == whole
+
+
+class Plateau(PyTorchCallback):
+    """Lowers the rate in a hook, and fails after that."""
+
+    def __init__(self, trial: PlateauTrial) -> None:
+        self.trial = trial
+
+    def on_validation_end(self, metrics: dict[str, Any]) -> None:
+        self.trial.plateau.step(1.0)
+        self.trial.reach("plateau")
+
+
+class PlateauTrial(Trial):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(self.optimizer, patience=0)
+        self.context.wrap_lr_scheduler(self.plateau, LRScheduler.StepMode.MANUAL_STEP)
+
+    def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        return {"plateau": Plateau(self)}
+
+
+@pytest.mark.parametrize("options", [{}, {"async_checkpoint": False}])
+def test_a_scheduler_that_a_failing_hook_has_stepped_is_not_stepped_twice(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    whole, resumed, record = fail_and_resume(PlateauTrial, "plateau", tmp_path, **options)
+    assert (record["not_exact"] is None) == (not options)  # else there is no copy of before
     assert_equal(whole, resumed)
 
 
-def test_steps_of_the_trials_own_are_told(tmp_path: Path) -> None:
-    class Direct(Trial):
-        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-            loss = ((self.model(batch[0]) - batch[1]) ** 2).mean()
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
-            self.reach("step")
-            return {"loss": loss}
+class Counter(PyTorchCallback):
+    """Counts batches, and fails after that."""
 
-    _, _, record = fail_and_resume(Direct, "step", tmp_path)
-    assert "optimizer step of its own" in record["not_exact"]
+    def __init__(self, trial: Trial) -> None:
+        self.trial, self.count = trial, 0
+
+    def on_training_batch_end(self, epoch_idx: int, batch_idx: int, metrics: Any) -> None:
+        self.count += 1
+        self.trial.reach("counted")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.count = state_dict["count"]
+
+
+def test_what_a_failing_hook_has_counted_is_not_counted_twice(tmp_path: Path) -> None:
+    class Counting(Trial):
+        def build_callbacks(self) -> dict[str, PyTorchCallback]:
+            self.counter = Counter(self)
+            return {"counter": self.counter}
+
+    options: dict[str, Any] = {"checkpoint_period": Batch(3)}
+    with pytest.raises(BadError):
+        run(Counting, Faults("counted"), tmp_path, **options)
+    trial, _ = run(Counting, Faults(), tmp_path, **options)
+    assert isinstance(trial, Counting)
+    assert trial.counter.count == LENGTH
 
 
 def test_the_line_says_that_it_is_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -320,7 +384,7 @@ def test_the_line_says_that_it_is_saved(tmp_path: Path, caplog: pytest.LogCaptur
     assert raised.value.__context__ is None
     (line,) = [r.getMessage() for r in caplog.records if "An error ended" in r.getMessage()]
     (path,) = checkpoints(tmp_path)[6]
-    documented("user code raises, in a validation for instance", line, path)
+    documented("user code raises in a validation", line, path.name)
 
 
 def test_a_wrong_metric_is_an_error_that_loses_nothing(tmp_path: Path) -> None:
@@ -332,21 +396,18 @@ def test_a_wrong_metric_is_an_error_that_loses_nothing(tmp_path: Path) -> None:
     assert_equal(resumed, outcome(*run(Trial, Faults(), tmp_path / "whole")))
 
 
-@pytest.mark.parametrize("where", ["save_start", "state_dict", "batch_end"])
-def test_a_callback_that_failed_is_left_alone(where: str, tmp_path: Path) -> None:
-    kept: list[Trial] = []
-
-    class Kept(Trial):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            kept.append(self)
+@pytest.mark.parametrize("where", ["save_start", "state_dict"])
+def test_a_callback_that_fails_at_every_save_is_left_out(where: str, tmp_path: Path) -> None:
+    class Stubborn(Faults):
+        def at_place(self, where: str, batch_idx: int) -> None:
+            if where == self.where and batch_idx >= self.at:
+                raise self.error
 
     with pytest.raises(BadError):
-        run(Kept, Faults(where), tmp_path, checkpoint_period=Batch(6))
-    assert kept[0].hook.saves == (1 if where == "save_start" else 0)
+        run(Trial, Stubborn(where), tmp_path, checkpoint_period=Batch(6), validation_period=None)
     (path,) = checkpoints(tmp_path)[6]
     record = json.loads((path / "run.json").read_text())
-    assert (record["not_exact"] is None) == (where != "state_dict")
+    assert record["not_exact"] == "without callbacks, one of which raised BadError"
 
 
 def test_a_failing_save_does_not_hide_the_first_error(
