@@ -155,3 +155,76 @@ def test_early_stopping_says_why_and_what_continuing_means(
     (again,) = [line for line in lines if line.startswith("EarlyStopping ended")]
     documented("`EarlyStopping` ends a run", why)
     documented("a run that `EarlyStopping` has ended continues", again)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        ({"max_epochs": 2}, "write max_length=pytorch.Epoch(2)."),
+        ({"max_steps": 50}, "write max_length=pytorch.Batch(50)."),
+        ({"ckpt_path": "last.ckpt"}, "write latest_checkpoint='last.ckpt'."),
+        ({"max_lenght": Batch(2)}, "Did you mean `max_length`?"),
+        ({"xyz": 1}, "it has checkpoint_period, validation_period, max_length,"),
+    ],
+)
+def test_arguments_of_other_trainers_are_told_with_ours(
+    arguments: dict[str, Any], instead: str
+) -> None:
+    with pytest.raises(TypeError) as raised:
+        train(LineTrial, None, **arguments)
+    assert instead in str(raised.value)
+    if "max_epochs" in arguments:
+        documented("`fit(max_epochs=2)`", str(raised.value))
+
+
+def test_a_scheduler_without_a_mode_says_what_to_write() -> None:
+    with pytorch.init() as context:
+        trial = LineTrial(context)
+        decay = torch.optim.lr_scheduler.ExponentialLR(trial.optimizer, 0.9)
+        with pytest.raises(TypeError) as raised:
+            context.wrap_lr_scheduler(decay)
+        documented("`wrap_lr_scheduler` without a mode", str(raised.value))
+
+
+def test_a_class_instead_of_a_trial_says_what_to_write() -> None:
+    trial: Any = LineTrial
+    with pytorch.init() as context, pytest.raises(TypeError) as raised:
+        pytorch.Trainer(trial, context).fit(max_length=Batch(1))
+    documented("`Trainer(SineTrial, context)`, a class", str(raised.value))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_empty_dataset_is_named(shuffle: bool) -> None:
+    class Empty(LineTrial):
+        def build_training_data_loader(self) -> Any:
+            data = torch.utils.data.TensorDataset(torch.zeros(0, 1))
+            return pytorch.DataLoader(data, batch_size=4, shuffle=shuffle)
+
+    with pytest.raises((ValueError, RuntimeError)) as raised:
+        train(Empty)
+    assert "TensorDataset" in str(raised.value)
+    words = "shuffled" if shuffle else "not shuffled"
+    documented(f"the training dataset is empty, {words}", str(raised.value))
+
+
+def test_logging_as_elsewhere_says_to_return_metrics() -> None:
+    class Logging(LineTrial):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            trial: Any = self
+            del self.log
+            trial.log("loss", 1.0)
+
+    with pytest.raises(AttributeError, match="'log'") as raised:
+        train(Logging)
+    (note,) = raised.value.__notes__
+    documented("`self.log(...)` in a trial", note.splitlines()[-1])
+
+
+def test_text_as_a_validation_metric_is_named() -> None:
+    class Text(LineTrial):
+        def evaluate_batch(self, batch: Any, batch_idx: int) -> Any:
+            return {"verdict": "good"}
+
+    with pytest.raises(TypeError) as raised:
+        train(Text)
+    documented("a validation metric is text", str(raised.value))

@@ -22,6 +22,7 @@ from determined.pytorch._checks.arguments import (
     check_kind,
     check_path,
 )
+from determined.pytorch._checks.foreign_arguments import naming_our_arguments
 from determined.pytorch._checks.trial import check_takes_part
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import seed_everything
@@ -261,6 +262,7 @@ class Trainer:
         check_count("end_after_batch", end_after_batch, optional=True)
         self._profile = ProfileOptions(sync_timings, enabled, begin_on_batch, end_after_batch)
 
+    @naming_our_arguments
     def fit(
         self,
         checkpoint_period: TrainUnit | None = None,

@@ -27,6 +27,11 @@ logger = logging.getLogger("determined.pytorch")
 
 def check_takes_part(trial: object, context: object) -> None:
     """Refuse what a `Trainer` cannot train with."""
+    if isinstance(trial, type) and issubclass(trial, PyTorchTrial):
+        raise TypeError(
+            f"`trial` is the class {trial.__name__}: write pytorch.Trainer({trial.__name__}"
+            "(context), context)."
+        )
     if not isinstance(trial, PyTorchTrial):
         raise TypeError(
             f"`trial` must be an instance of a pytorch.PyTorchTrial subclass, got {trial!r}."

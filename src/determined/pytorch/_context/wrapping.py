@@ -164,17 +164,24 @@ class WrappedParts(_PyTorchReducerContext):
         return optimizer
 
     def wrap_lr_scheduler(
-        self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1
+        self, lr_scheduler: Any, step_mode: LRScheduler.StepMode | None = None, frequency: int = 1
     ) -> Any:
         """Register a scheduler, step it as `step_mode` says, and return it.
 
         Args:
             lr_scheduler: A torch scheduler of a wrapped optimizer, or any object with the same
                 methods.
-            step_mode: When the trainer steps it. `ReduceLROnPlateau` can only be stepped by hand.
+            step_mode: When the trainer steps it; required. `ReduceLROnPlateau` can only be stepped
+                by hand.
             frequency: Step only every `frequency`-th time.
         """
         check_methods("lr_scheduler", lr_scheduler, _OF_SCHEDULERS, "a learning-rate scheduler")
+        if step_mode is None:
+            raise TypeError(
+                "wrap_lr_scheduler needs `step_mode`, which says when the trainer steps the "
+                "scheduler: write context.wrap_lr_scheduler(scheduler, "
+                "pytorch.LRScheduler.StepMode.STEP_EVERY_EPOCH), or STEP_EVERY_BATCH."
+            )
         if isinstance(lr_scheduler, ReduceLROnPlateau) and (
             step_mode != LRScheduler.StepMode.MANUAL_STEP
         ):

@@ -141,6 +141,11 @@ class DataLoader:
         if is_stream:
             return
         if sampler is None and shuffle:
+            if len(dataset) == 0:
+                raise ValueError(
+                    f"`dataset` is empty: {type(dataset).__name__} has 0 samples to shuffle. Check "
+                    "the path or the split that it is made from."
+                )
             self.sampler = RandomSampler(dataset, generator=generator)
         elif sampler is None:
             self.sampler = SequentialSampler(dataset)

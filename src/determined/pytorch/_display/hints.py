@@ -28,6 +28,7 @@ _SHARED_MEMORY = re.compile(r"signal: Bus error|out of shared memory|/torch_\d+.
 _OPEN_FILES = re.compile(r"Too many open files")
 _KILLED = re.compile(r"DataLoader worker .*signal: Killed")
 _MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|^MemoryError")
+_LOG = re.compile(r"object has no attribute 'log(_dict|_metrics)?'")
 _THREADS = re.compile(r"can't start new thread")
 _DTYPES = re.compile(r"same dtype|expected .*scalar type|must have the same dtype")
 
@@ -75,6 +76,11 @@ def _hint(message: str, context: PyTorchTrialContext, batch: Any) -> str:
         return (
             f"Hint: the batch has {_shapes(batch)}; the first layers are "
             f"{', '.join(_first_layer(model) for model in context.models)}."
+        )
+    if _LOG.search(message):
+        return (
+            "Hint: metrics are what train_batch and evaluate_batch return, such as "
+            'return {"loss": loss}; there is no method to call.'
         )
     if _DEVICES.search(message):
         return (

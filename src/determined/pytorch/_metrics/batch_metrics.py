@@ -312,6 +312,12 @@ def _reduce_metrics(
         try:
             mine[name] = reduce_column(reducers[name], column, batch_lengths)
         except (TypeError, ValueError, OverflowError) as e:
+            first = next(iter(column), None)
+            if isinstance(first, (str, np.str_)):
+                raise TypeError(
+                    f"The metric {name!r} of evaluate_batch is text ({str(first)!r}), which has no "
+                    "average: return numbers, and print text or write it to TensorBoard."
+                ) from None
             raise TypeError(
                 f"The metric {name!r} of evaluate_batch cannot be reduced by {reducers[name]}: "
                 f"{e}. Return numbers, or wrap a reducer of your own with context.wrap_reducer."
