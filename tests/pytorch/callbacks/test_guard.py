@@ -106,6 +106,25 @@ def test_whole_window_is_left_out_if_one_of_its_batches_is_bad() -> None:
     assert equal(copied(trial.model), copied(by_hand.model))
 
 
+@pytest.mark.parametrize("cut", [4, 5, 7])  # before, after and beyond the bad batch
+def test_run_resumes_exactly_inside_a_window(cut: int) -> None:
+    init = {"aggregation_frequency": 3}
+    unbroken = fit(_guard("skip"), 9, Bad, init)
+    fit(_guard("skip"), cut, Bad, init)
+    buffers = saved(cut)["models_state_dict"][0]["norm.running_mean"]
+    assert buffers.isfinite().all()  # the checkpoint is fit for use
+    resumed = fit(_guard("skip"), 9, Bad, init, latest_checkpoint=the_checkpoint(cut))
+    assert equal(copied(resumed.model), copied(unbroken.model))
+    assert _of(resumed).state_dict() == _of(unbroken).state_dict()
+    assert all(
+        torch.equal(one, other)
+        for one, other in zip(
+            resumed.after_batch[0].values(), unbroken.after_batch[cut].values(), strict=True
+        )
+        if one.isfinite().all()
+    )
+
+
 def test_endless_bad_batches_stop_the_run() -> None:
     class AllBad(NormTrial):
         bad = tuple(range(3, 100))

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from determined._checkpoint_layout import MODELS
 from determined.core import EarlyExitReason
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._checkpoint.snapshot import Snapshot
@@ -92,6 +93,8 @@ class LossGuard(PyTorchCallback):
         self._buffers = BufferCopy([])
         self._memory = Snapshot()
         self._good: dict[str, Any] | None = None
+        self._good_after: int | None = None
+        self._saved: dict[str, Any] = {}
         self._hooks: list[RemovableHandle] = []
         self._norms: list[RunningMean] = []
         self._problem: str | None = None
@@ -112,7 +115,13 @@ class LossGuard(PyTorchCallback):
         self._norms = self._norms or [RunningMean() for _ in optimizers]
         for optimizer, norms in zip(optimizers, self._norms, strict=True):
             self._hooks.append(optimizer.register_step_pre_hook(self._before_step(norms)))
+        saved, self._saved = self._saved, {}
+        if "buffers" in saved:
+            self._buffers.make()
+            self._buffers.put_back(saved["buffers"])
         self._remember()
+        if self._good is not None and "good" in saved:
+            self._good, self._good_after = saved["good"], None
 
     def on_training_batch_start(self, epoch_idx: int, batch_idx: int, batch: Any) -> None:
         """Keep what the batch could corrupt, and the batch itself."""
@@ -159,9 +168,16 @@ class LossGuard(PyTorchCallback):
             )
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse to save a state that is not finite."""
+        """Refuse to save a state that is not finite.
+
+        Inside an accumulation window, buffers are saved as they were before it: whether they are
+        kept as they are now, and can be, is only known at its end.
+        """
         if not self._are_finite():
             raise FloatingPointError(f"No checkpoint was written: {_NOT_FINITE}")
+        for place, tensor in self._buffers.kept() if self._is_in_window else ():
+            if place.is_saved:
+                checkpoint[MODELS][place.model_index][place.key] = tensor
 
     def on_trial_shutdown(self) -> None:
         """Leave the optimizers as they were."""
@@ -170,13 +186,20 @@ class LossGuard(PyTorchCallback):
         self._hooks = []
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counts and the running means."""
-        return {
+        """Return the counts and the running means; the state to go back to, unless it is the
+        current one; and buffers inside an accumulation window.
+        """
+        state = {
             "refused": self.refused,
             "refused_in_a_row": self._refused_in_a_row,
             "rollbacks": self.rollbacks,
             "norms": [[norms.mean, norms.count] for norms in self._norms],
         }
+        if self._is_in_window and self._buffers.is_made:
+            state["buffers"] = self._buffers.tensors()
+        if self._good is not None and self._good_after != self._context._current_batch_idx:
+            state["good"] = self._good
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue to count."""
@@ -184,6 +207,7 @@ class LossGuard(PyTorchCallback):
         self._refused_in_a_row = state_dict["refused_in_a_row"]
         self.rollbacks = state_dict["rollbacks"]
         self._norms = [RunningMean(mean, count) for mean, count in state_dict["norms"]]
+        self._saved = state_dict
 
     def _before_step(self, norms: RunningMean) -> Any:
         def judge(optimizer: Optimizer, *_: Any) -> None:
@@ -227,12 +251,22 @@ class LossGuard(PyTorchCallback):
         return problem or ("another rank rejected its gradients." if flag.item() else None)
 
     def _are_finite(self, buffers_only: bool = False) -> bool:
-        tensors = [p.tensor for p in self._watched if p.is_buffer or not buffers_only]
+        watched = {id(place) for place in self._watched}
+        # What a batch did to buffers inside a window is undone at its end, if need be.
+        now = self._buffers.kept() if self._is_in_window else self._buffers.current()
+        tensors = [tensor for place, tensor in now if id(place) in watched]
         if not buffers_only:
+            tensors += [place.tensor for place in self._watched if not place.is_buffer]
             for optimizer in self._context.optimizers:
                 for state in optimizer.state.values():
                     tensors += [v for v in state.values() if isinstance(v, torch.Tensor)]
         return are_finite(tensors)
+
+    @property
+    def _is_in_window(self) -> bool:
+        """Whether the last batch left gradients for later ones to be added to."""
+        batch_idx = self._context._current_batch_idx
+        return batch_idx is not None and not self._context._should_communicate_and_update()
 
     # Acting.
 
@@ -263,6 +297,7 @@ class LossGuard(PyTorchCallback):
     def _remember(self) -> None:
         if self._action == "rollback":
             self._good = self._memory.copy(collect(self._context, self._callbacks))
+            self._good_after = self._context._current_batch_idx
 
     def _log(self, message: str) -> None:
         if self._context.distributed.rank == 0:

@@ -78,8 +78,16 @@ class BufferCopy:
         elif self._kept:
             torch._foreach_copy_(self._kept, self.tensors())
 
+    def kept(self) -> Iterable[tuple[Place, torch.Tensor]]:
+        """Return the copies, if there are any."""
+        return zip(self._places, self._kept, strict=False)
+
+    def current(self) -> Iterable[tuple[Place, torch.Tensor]]:
+        """Return the tensors as they are now, with their places."""
+        return zip(self._places, self.tensors(), strict=True)
+
     @torch.no_grad()
-    def put_back(self) -> None:
-        """Make the tensors what they were."""
+    def put_back(self, tensors: list[torch.Tensor] | None = None) -> None:
+        """Make the tensors what they were, or like others."""
         if self._kept:
-            torch._foreach_copy_(self.tensors(), self._kept)
+            torch._foreach_copy_(self.tensors(), self._kept if tensors is None else tensors)
