@@ -95,6 +95,24 @@ def test_whoever_waits_hears_that_a_search_has_paused_itself(lab: Lab, tmp_path:
     assert run_det("e", "wait", "1").returncode == 1
 
 
+def test_a_hook_that_changes_the_machine_needs_a_yes(lab: Lab, tmp_path: Path) -> None:
+    words = _code(tmp_path, "print('ran')")
+    hook = tmp_path / "my code" / "startup-hook.sh"
+    hook.write_text("export A=1\napt-get() { :; }; apt-get x\n")
+    told = _det("e", "create", *words, code=1)
+    assert "startup-hook.sh would change this machine" in told
+    assert "line 2 (`apt-get() { :; }; apt-get x`)" in told
+    assert "--allow-host-changes" in told
+    assert "There are no experiments yet" in _det("e", "list")
+    with det_on_a_terminal("e", "create", *words, "--paused") as terminal:
+        terminal.until("Run it? [y/N]")
+        terminal.type("y\n")
+        assert terminal.end() == 0
+    _det("e", "kill", "1")
+    told = _det("e", "create", *words, "--allow-host-changes", "-f")
+    assert "ran" in told
+
+
 def test_a_template_gives_what_the_configuration_leaves_open(lab: Lab, tmp_path: Path) -> None:
     config, folder = _code(tmp_path, STEPS)
     template = tmp_path / "template.yaml"

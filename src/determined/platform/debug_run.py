@@ -17,7 +17,7 @@ from determined.platform.downloads import download, storage_of
 from determined.platform.entrypoint import command_for, is_trial_class
 from determined.platform.environment import RecordedEnvironment, load_environment
 from determined.platform.home import Home
-from determined.platform.keeper._entrypoint import with_startup_hook
+from determined.platform.keeper._hook import with_startup_hook
 from determined.platform.run_environment import run_environment, variables_for_device
 from determined.platform.run_folder import RunFolder, write_json
 from determined.platform.slots import free_ports, port_variables
@@ -55,7 +55,8 @@ def prepare(
         write_json(folder.info / f"{name}.json", content)
     recorded = load_environment(_recorded(home, experiment))
     environment = _environment(recorded, folder, info, experiment.config)
-    argv = with_startup_hook(_command(experiment, recorded), environment, folder.workdir)
+    command = _command(experiment, recorded)
+    argv, environment = with_startup_hook(command, environment, folder.workdir)
     return Debug(argv, environment, folder.workdir, checkpoint)
 
 

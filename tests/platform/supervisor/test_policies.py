@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import importlib.util
 import json
 import sys
 import threading
@@ -102,6 +103,39 @@ def test_a_startup_hook_prepares_and_may_refuse(lab: Lab) -> None:
     bad = lab.wait(lab.create(script, files={"startup-hook.sh": "false\n"}))
     assert bad.state == "ERROR"
     assert "hook says" not in lab.log(lab.runs(bad.id)[0])
+
+
+_INSTALLED = """
+import sys, extra_of_the_hook, determined, torch
+print("found", extra_of_the_hook.__file__, sys.prefix)
+"""
+
+
+def test_what_a_startup_hook_installs_stays_in_the_experiment(lab: Lab) -> None:
+    package = lab.folder / "package"
+    (package / "src").mkdir(parents=True)
+    (package / "src" / "extra_of_the_hook.py").write_text("")
+    (package / "pyproject.toml").write_text(
+        "[build-system]\nrequires = ['setuptools']\nbuild-backend = 'setuptools.build_meta'\n"
+        "[project]\nname = 'extra-of-the-hook'\nversion = '1'\n"
+        "[tool.setuptools]\npackage-dir = {'' = 'src'}\npy-modules = ['extra_of_the_hook']\n"
+    )
+    flags = "--quiet --no-index --no-build-isolation --disable-pip-version-check"
+    hook = f"pip install {flags} '{package}'\npython3 -m pip --version\n"
+    settings = {"name": "grid", "metric": "loss"}
+    ended = lab.wait(
+        lab.create(
+            _INSTALLED,
+            files={"startup-hook.sh": hook},
+            searcher=settings,
+            hyperparameters={"x": {"type": "int", "minval": 0, "maxval": 1, "count": 2}},
+        )
+    )
+    assert ended.state == "COMPLETED", lab.account()
+    logs = [lab.log(run) for run in lab.runs(ended.id)]
+    own = lab.home.path / "experiments" / str(ended.id) / "hook_venv"
+    assert all(f"found {own}" in log and log.rstrip().endswith(str(own)) for log in logs)
+    assert importlib.util.find_spec("extra_of_the_hook") is None
 
 
 def test_variables_and_interpreter_are_those_of_the_configuration(lab: Lab) -> None:

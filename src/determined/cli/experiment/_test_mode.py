@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def run_test(
-    load_config: Callable[[], Loaded], model_dir: Path | None, includes: tuple[Path, ...]
+    load_config: Callable[[], Loaded],
+    model_dir: Path | None,
+    includes: tuple[Path, ...],
+    allow_host_changes: bool,
 ) -> int:
     """Try an experiment on one batch in a home of its own, and tell how it went."""
     from determined._home import HOME_VARIABLE
@@ -37,7 +40,9 @@ def run_test(
             loaded = shortened(load_config().effective)
             service = Service(home)
             snapshot = service.take_snapshot(model_dir, includes)
-            experiment_id = service.create(loaded, snapshot, model_dir)
+            experiment_id = service.create(
+                loaded, snapshot, model_dir, allow_host_changes=allow_host_changes
+            )
             test = OneBatchRun(service, experiment_id)
             _show_stages(test)
             verdict = test.verdict()

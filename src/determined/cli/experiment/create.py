@@ -18,6 +18,7 @@ from determined.cli.experiment.noun import experiment
 if TYPE_CHECKING:
     from determined.config import Loaded
     from determined.platform.service import Service
+    from determined.platform.snapshot import Snapshot
 
 
 @experiment.verb("create")
@@ -49,6 +50,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Run it on one batch, and keep nothing.",
 )
+@click.option(
+    "--allow-host-changes",
+    is_flag=True,
+    help="Run a startup-hook.sh that changes this machine, such as with apt-get.",
+)
 @click.option("--local", is_flag=True, help="Run it in this process; with -t and `module:Class`.")
 @json_option
 def create(
@@ -61,6 +67,7 @@ def create(
     follow_first_trial: bool,
     paused: bool,
     test_mode: bool,
+    allow_host_changes: bool,
     local: bool,
 ) -> int:
     """Create an experiment and start it.
@@ -89,14 +96,27 @@ def create(
     if test_mode:
         from determined.cli.experiment._test_mode import run_test, run_test_here
 
-        return run_test_here(load(), model_dir) if local else run_test(load, model_dir, includes)
+        if local:
+            return run_test_here(load(), model_dir)
+        return run_test(load, model_dir, includes, allow_host_changes)
     from determined.platform import logout
 
     loaded = load()
     with platform() as service:
         if project_id is not None:
             _set_project(service, loaded, project_id)
-        experiment_id = _create(service, loaded, model_dir, includes, config_file, paused)
+        snapshot = _snapshot(service, model_dir, includes)
+        is_allowed = allow_host_changes or _asked(service.host_changes(snapshot))
+        original = "" if config_file == "-" else Path(config_file).read_text("utf-8", "replace")
+        experiment_id = service.create(
+            loaded,
+            snapshot,
+            model_dir,
+            paused=paused,
+            original_config=original,
+            allow_host_changes=is_allowed,
+        )
+        _tell(experiment_id, snapshot, _location(loaded))
         if logout.will_end_us():
             click.echo(f"note: {logout.HINT}", err=True)
         if follow_first_trial:
@@ -120,14 +140,8 @@ def _load(config_file: str, overrides: tuple[str, ...], template: Path | None) -
     return loaded
 
 
-def _create(
-    service: Service,
-    loaded: Loaded,
-    model_dir: Path | None,
-    includes: tuple[Path, ...],
-    config_file: str,
-    paused: bool,
-) -> int:
+def _snapshot(service: Service, model_dir: Path | None, includes: tuple[Path, ...]) -> Snapshot:
+    """Store the code, and tell how much it is."""
     is_quiet = tells_json()
     if not is_quiet:
         click.echo("Preparing files... ", nl=False)
@@ -142,11 +156,10 @@ def _create(
         click.echo(f"{size_text(snapshot.num_bytes)} and {files}")
     for note in snapshot.notes:
         click.echo(f"note: {printable(note)}", err=True)
-    original = "" if config_file == "-" else Path(config_file).read_text("utf-8", "replace")
-    experiment_id = service.create(
-        loaded, snapshot, model_dir, paused=paused, original_config=original
-    )
-    location = _location(loaded)
+    return snapshot
+
+
+def _tell(experiment_id: int, snapshot: Snapshot, location: str) -> None:
     done(
         f"Created experiment {experiment_id}\nCheckpoints go to {printable(location)}",
         experiment_id=experiment_id,
@@ -154,7 +167,13 @@ def _create(
         files=snapshot.num_files,
         bytes=snapshot.num_bytes,
     )
-    return experiment_id
+
+
+def _asked(sentence: str) -> bool:
+    """Ask at a terminal whether the machine may be changed; elsewhere the answer is no."""
+    if not sentence or not sys.stdin.isatty():
+        return False
+    return click.confirm(f"{printable(sentence)}\nRun it?", err=True)
 
 
 def _set_project(service: Service, loaded: Loaded, project_id: int) -> None:

@@ -86,6 +86,7 @@ class Determined:
         *,
         parent_id: int | None = None,
         paused: bool = False,
+        allow_host_changes: bool = False,
     ) -> Experiment:
         """Create an experiment and start it.
 
@@ -97,6 +98,7 @@ class Determined:
             template: A configuration (as `config`) with defaults for `config`.
             parent_id: The experiment it was forked from.
             paused: Create it without starting it.
+            allow_host_changes: Run a startup-hook.sh that changes this machine.
 
         Raises:
             ConfigurationError: the configuration is invalid; lists all problems at once.
@@ -120,6 +122,7 @@ class Determined:
             paused=paused,
             original_config=_written(config),
             parent_id=parent_id,
+            allow_host_changes=allow_host_changes,
         )
         logger.info("created experiment %s", experiment_id)
         return Experiment(experiment_id, self._session)

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_HOOK = "startup-hook.sh"
-# Sourced, so that the entrypoint, which replaces the shell, gets what it exports.
-_SOURCE_HOOK = f'set -e; . "./{_HOOK}"; set +e; exec "$@"'
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
 _UNCATCHABLE = (signal.SIGKILL, signal.SIGSTOP)
@@ -23,18 +20,6 @@ def adopt_orphans() -> None:
     """Become the parent of orphaned descendants, so that none is lost (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def with_startup_hook(
-    argv: tuple[str, ...], environment: dict[str, str], cwd: Path
-) -> tuple[str, ...]:
-    """Return the command that sources the code's startup hook first, if there is one."""
-    if not (cwd / _HOOK).is_file():
-        return argv
-    folders = os.get_exec_path(environment)
-    shells = (Path(folder, "bash") for folder in folders)
-    shell = next((str(shell) for shell in shells if os.access(shell, os.X_OK)), "/bin/sh")
-    return (shell, "-c", _SOURCE_HOOK, _HOOK, *argv)
 
 
 def start(

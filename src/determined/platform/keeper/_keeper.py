@@ -22,6 +22,7 @@ from typing import Any
 from determined.platform import processes
 from determined.platform.keeper import _entrypoint, _memory
 from determined.platform.keeper._held_folder import HeldFolder
+from determined.platform.keeper._hook import with_startup_hook
 from determined.platform.keeper._log import FollowedLog
 from determined.platform.run_folder import (
     EXITED,
@@ -97,7 +98,7 @@ class Keeper:
     def _start(self) -> int:
         workdir = self._folder.workdir
         environment = {**self._folder.environment, RUN_VARIABLE: str(self._folder.path)}
-        argv = _entrypoint.with_startup_hook(self._spec.argv, environment, workdir)
+        argv, environment = with_startup_hook(self._spec.argv, environment, workdir)
         return _entrypoint.start(argv, environment, workdir, self._log.descriptor, self._execute)
 
     def _wait(self) -> int:

@@ -38,6 +38,19 @@ class CreatingVerbs(Lookups):
                 raise
             raise self._cannot_write(error) from error
 
+    @staticmethod
+    def host_changes(snapshot: Snapshot) -> str:
+        """Say which lines of the code's startup hook would change this machine, if any."""
+        from determined.platform.host_changes import host_changes
+        from determined.platform.keeper._hook import HOOK
+
+        file = snapshot.tree / HOOK
+        script = file.read_text("utf-8", "replace") if file.is_file() else ""
+        found = [f"line {number} (`{line}`)" for number, line, _ in host_changes(script)]
+        if not found:
+            return ""
+        return f"{HOOK} would change this machine, not just the experiment: {', '.join(found)}."
+
     def create(
         self,
         loaded: Loaded,
@@ -47,13 +60,19 @@ class CreatingVerbs(Lookups):
         paused: bool = False,
         original_config: str = "",
         parent_id: int | None = None,
+        allow_host_changes: bool = False,
     ) -> int:
-        """Create an experiment from a configuration and a code snapshot; return its id."""
+        """Create an experiment from a configuration and a code snapshot; return its id.
+
+        Refused if its startup hook would change the machine, unless `allow_host_changes`.
+        """
         from determined.platform.creation import Creation, save_creation
         from determined.platform.environment import record_environment
         from determined.platform.machine import find_machine, threads_on
 
         config = loaded.effective
+        if not allow_host_changes and (sentence := self.host_changes(snapshot)):
+            raise RefusedError(f"{sentence} Pass --allow-host-changes to run it all the same.")
         machine = find_machine(self.home)
         _check_slots(config, machine)
         self._check_cluster()

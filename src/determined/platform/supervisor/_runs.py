@@ -20,6 +20,7 @@ from determined._info import ELSEWHERE_FILE
 from determined.journal import Control
 from determined.platform.entrypoint import command_for
 from determined.platform.environment import load_environment
+from determined.platform.keeper._hook import FOLDER_VARIABLE as HOOK_VENV
 from determined.platform.launchers.protocol import (
     Launcher,
     RunNotPlaced,
@@ -167,6 +168,7 @@ class Runs:
             tensorboard=home.tensorboard / str(trial.id),
             home=home.path,
         )
+        environment[HOOK_VENV] = str(folder / "hook_venv")
         spec = RunSpec(
             argv=command_for(config["entrypoint"], recorded.interpreter),
             allocation_id=run.allocation_id,

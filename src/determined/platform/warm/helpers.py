@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from determined.platform.keeper._hook import HOOK
 from determined.platform.run_folder import RunFolder
 from determined.platform.warm import messages
 from determined.platform.warm.interpreter import locate
@@ -33,7 +34,6 @@ from determined.platform.warm.program import (
 logger = logging.getLogger("determined.supervisor")
 
 MAIN = Path(__file__).with_name("__main__.py")
-_HOOK = "startup-hook.sh"
 _IDLE_VARIABLE = "DET_WARM_IDLE_SECONDS"
 _IDLE_SECONDS = 600.0
 _LOAD_SECONDS = 120.0
@@ -211,7 +211,7 @@ def plan(run: RunFolder, environment: Mapping[str, str]) -> Program | Cold:
         environment,
         is_wanted=spec.warm_start,
         is_own_interpreter=located is not None,
-        has_startup_hook=(run.workdir / _HOOK).is_file(),
+        has_startup_hook=(run.workdir / HOOK).is_file(),
     )
     return cold or located or program
 
