@@ -45,7 +45,14 @@ def test_no_policy_ever_deletes_checkpoints_of_a_script() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"storage": {}}, {"storage": {"type": "s3"}}, {"seed": -5}, {"command": []}]
+    "changes",
+    [
+        {"storage": {}},
+        {"storage": {"type": "s3"}},
+        {"seed": -5},
+        {"command": []},
+        {"project": "/", "labels": ["", "\ud800"], "description": "x" * 100_000},
+    ],
 )
 def test_what_only_the_script_understands_is_no_reason_to_lose_it(changes: dict[str, Any]) -> None:
     assert config_of(introduction(**changes))["name"] == "train.py"

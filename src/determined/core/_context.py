@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,7 +19,7 @@ from determined._info import (
     trial_of,
 )
 from determined._keeper_watch import end_with_keeper
-from determined.core._backend import Backend, LocalBackend
+from determined.core._backend import Backend, LocalBackend, RunDescription
 from determined.core._checkpoint import CheckpointContext, build_local
 from determined.core._distributed import DistributedContext, DummyDistributedContext
 from determined.core._enums import EarlyExitReason, PreemptMode, TensorboardMode
@@ -33,6 +34,7 @@ from determined.core._searcher import (
     parse_length,
 )
 from determined.core._stack_dump import install_stack_dump
+from determined.core._titles import RunTitle, note_that_the_platform_decides, title_of
 from determined.core._tracking import is_tracked
 from determined.core._train import TrainContext, default_tensorboard_path
 from determined.errors import InvalidHP
@@ -153,6 +155,13 @@ def init(
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
     tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
     tensorboard_path: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    project: str | None = None,
+    labels: Sequence[str] | None = None,
+    description: str | None = None,
+    hparams: Mapping[str, Any] | None = None,
+    metric: str | None = None,
+    smaller_is_better: bool = True,
 ) -> Context:
     """Build the services of this training process; every rank calls this.
 
@@ -168,8 +177,21 @@ def init(
         tensorboard_mode: with AUTO, reported training and validation metrics go to TensorBoard;
             with MANUAL, only what you write yourself.
         tensorboard_path: where event files go. Default: next to the checkpoints.
+        name, project, labels, description: what a run that nobody launched is called and where it
+            is filed; a project that does not exist yet, `project` or `workspace/project`, is made.
+            In a trial of the platform they have no effect.
+        hparams: hyperparameters, for the record of such a run.
+        metric: the validation metric that decides which validation is the best.
+        smaller_is_better: whether to minimize it.
     """
+    title = title_of(name, project, labels, description)
+    run = RunDescription(
+        hparams=dict(hparams or {}), metric=metric, smaller_is_better=smaller_is_better
+    )
     info = get_cluster_info()
+    if trial_of(info) is not None and (distributed is None or distributed.rank == 0):
+        given = {**dataclasses.asdict(title), "hparams": hparams, "metric": metric}
+        note_that_the_platform_decides(given)
     if info is not None:
         _check_slots(info, distributed)
         if isinstance(checkpoint_storage, dict) and checkpoint_storage.get("type") == "shared_fs":
@@ -183,7 +205,7 @@ def init(
         preempt_mode,
         tensorboard_mode,
         tensorboard_path,
-        lambda rank: _tracked_or_not(info, rank, checkpoint_storage),
+        lambda rank: _tracked_or_not(info, rank, checkpoint_storage, title, run),
     )
 
 
@@ -250,14 +272,22 @@ def build_context(
 
 
 def _tracked_or_not(
-    info: ClusterInfo | None, rank: int, checkpoint_storage: CheckpointStorage | None
+    info: ClusterInfo | None,
+    rank: int,
+    checkpoint_storage: CheckpointStorage | None,
+    title: RunTitle,
+    run: RunDescription,
 ) -> Backend:
     """Record a script started by hand, on its chief, unless tracking is off."""
     if info is None and rank == 0 and is_tracked():
         from determined.core._tracked_backend import TrackedBackend  # only where needed
 
-        return TrackedBackend(section_of(checkpoint_storage))
-    return _choose_backend(trial_of(info), rank)
+        backend: Backend = TrackedBackend(section_of(checkpoint_storage), title, run)
+    else:
+        backend = _choose_backend(trial_of(info), rank)
+    if info is None:
+        backend.set_best_tracking(run.metric, run.smaller_is_better)
+    return backend
 
 
 def _choose_backend(trial: TrialInfo | None, rank: int) -> Backend:

@@ -15,6 +15,7 @@ from determined.core._backend import LocalBackend, RunDescription
 from determined.core._enums import EarlyExitReason
 from determined.core._journal_backend import columns_of, plain_metrics
 from determined.core._recorder import Recorder
+from determined.core._titles import RunTitle
 from determined.core._tracking import command_line, how_it_ended, program_name
 from determined.journal import InboxItem, Introduction, Record
 
@@ -27,12 +28,19 @@ class TrackedBackend(LocalBackend):
     The first report or checkpoint makes a run worth recording; what came before is kept until then.
     """
 
-    def __init__(self, storage: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        storage: Mapping[str, Any],
+        title: RunTitle | None = None,
+        description: RunDescription | None = None,
+    ) -> None:
         super().__init__()
+        self._title = title or RunTitle()
+        self._first_description = description or RunDescription()
         self._storage = dict(storage)
         self._folder = os.getcwd()  # noqa: PTH109  # a script may go elsewhere later
         self._command = command_line()
-        self._description = RunDescription()
+        self._description = self._first_description
         self._started = time.time()
         self._last_step = 0
         self._end = how_it_ended(None, None)
@@ -146,10 +154,14 @@ class TrackedBackend(LocalBackend):
 
     def _introduction(self, item: InboxItem) -> Introduction:
         """Identifies this process; called once, in the recording thread."""
-        run, host = self._description, os.uname().nodename
+        run, host, title = self._description, os.uname().nodename, self._title
+        metric, smaller_is_better = run.metric, run.smaller_is_better
+        if metric is None:
+            first = self._first_description
+            metric, smaller_is_better = first.metric, first.smaller_is_better
         self._say(f"{' '.join(self._command)} (in {self._folder} on {host})")
         return Introduction(
-            name=program_name() or "python",
+            name=title.name or program_name() or "python",
             command=self._command,
             folder=self._folder,
             owner=_owner(),
@@ -157,13 +169,16 @@ class TrackedBackend(LocalBackend):
             boot_id=item.boot_id,
             pid=os.getpid(),
             storage=_plain(self._storage),
-            hparams=_plain(run.hparams),
+            hparams=_plain(run.hparams or self._first_description.hparams),
             seed=run.seed,
             run_id=run.run_id,
             continues=run.continues,
             steps_completed=run.steps_completed,
-            metric=run.metric,
-            smaller_is_better=run.smaller_is_better,
+            metric=metric,
+            smaller_is_better=smaller_is_better,
+            project=title.project,
+            labels=list(title.labels),
+            description=title.description,
             time=self._started,
         )
 

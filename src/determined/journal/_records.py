@@ -161,6 +161,7 @@ class Introduction(Record):
     """Identifies a process that the platform did not start; the first record of its journal.
 
     `run_id` names the run as in checkpoints, `continues` the checkpoint that it resumes from.
+    `project` may be `workspace/project`.
     """
 
     kind: ClassVar[int] = 15
@@ -179,6 +180,9 @@ class Introduction(Record):
     steps_completed: int = 0
     metric: str | None = None
     smaller_is_better: bool = True
+    project: str = ""
+    labels: list[str] = field(default_factory=list)
+    description: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from determined.platform.states import State
 METRIC = "unmanaged"
 """The searcher's metric of those that name none: nothing is reported by that name."""
 
+WORKSPACE = "Uncategorized"
+"""The workspace of projects that are named alone."""
+
 _ALL_STAY = {"save_trial_latest": 1_000_000}
 # If trials ended differently, the worst state is the experiment's.
 _WORST_FIRST = (State.ERROR, State.CANCELED, State.COMPLETED)
@@ -47,10 +50,27 @@ def config_of(introduction: Introduction) -> dict[str, Any]:
     }
     hparams, seed = introduction.hparams, max(introduction.seed, 0)
     try:
-        return completed_config(values, introduction.storage, hparams, seed)
+        return completed_config(values | _filed(introduction), introduction.storage, hparams, seed)
     except ConfigurationError:  # a storage, or a seed, that only the script understands
         storage = {"type": "directory", "container_path": "/nonexistent"}
         return completed_config(values, storage, hparams, 0)
+
+
+def _filed(introduction: Introduction) -> dict[str, Any]:
+    """Where a script wants its run to be filed."""
+    given: dict[str, Any] = {
+        "labels": introduction.labels,
+        "description": introduction.description,
+    }
+    if introduction.project:
+        given["workspace"], given["project"] = place_of(introduction.project)
+    return {key: value for key, value in given.items() if value}
+
+
+def place_of(project: str) -> tuple[str, str]:
+    """The workspace and the project that `project` or `workspace/project` means."""
+    workspace, slash, name = project.partition("/")
+    return (workspace, name) if slash and workspace and name else (WORKSPACE, project)
 
 
 def state_of(trial_states: Iterable[str]) -> State:

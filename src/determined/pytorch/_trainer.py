@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import os
@@ -15,6 +16,7 @@ from determined._info import get_cluster_info, trial_of
 from determined._notebook import in_ipython
 from determined.core import Context, DistributedContext, PreemptMode, TensorboardMode
 from determined.core import init as init_core
+from determined.core._titles import title_of, with_configured
 from determined.pytorch._checkpoint.trust import check_classes
 from determined.pytorch._checks.arguments import (
     check_count,
@@ -80,6 +82,10 @@ def init(
     trusted_classes: Sequence[type] = (),
     device: torch.device | str | None = None,
     exact: bool = False,
+    name: str | None = None,
+    project: str | None = None,
+    labels: Sequence[str] | None = None,
+    description: str | None = None,
 ) -> Generator[PyTorchTrialContext, None, None]:
     """Create the context of a trial; use it as `with pytorch.init() as context:` on every rank.
 
@@ -111,6 +117,10 @@ def init(
         device: Where to train; by default the accelerator of this rank, else the CPU.
         exact: Refuse to continue a run where it could end with other bits than an unbroken one, for
             example with another number of threads or another instruction set, instead of saying so.
+        name, project, labels, description: What a run that nobody launched is called and where it
+            is filed; by default as in `exp_conf`, and the name that of the script. A project that
+            does not exist yet, `project` or `workspace/project`, is created. In a trial of the
+            platform they have no effect.
     """
     if not is_whole_number(aggregation_frequency) or aggregation_frequency < 1:
         raise ValueError(
@@ -128,8 +138,11 @@ def init(
     check_classes(trusted_classes)
     info = get_cluster_info()
     trial_info = trial_of(info)
+    title = title_of(name, project, labels, description)
     if trial_info is not None:
         exp_conf, seed, distributed = trial_info._config, trial_info.trial_seed, None
+    else:
+        title = with_configured(title, exp_conf or {})
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.serialization.safe_globals(list(trusted_classes)))
         distributed = start_ranks(stack, distributed)
@@ -146,6 +159,8 @@ def init(
                 preempt_mode=PreemptMode.WorkersAskChief,
                 tensorboard_mode=TensorboardMode.MANUAL,
                 tensorboard_path=tensorboard_path,
+                hparams=None if trial_info is not None else hparams,
+                **dataclasses.asdict(title),
             )
         )
         stack.enter_context(naming_the_culprit(core_context.distributed))
@@ -171,8 +186,8 @@ def init(
         if info is not None and trial_info is not None:
             context._run_id = info.task_id
         else:
-            name = run_id if run_id is not None else identity_of(context).name
-            core_context.train._name_tensorboard_run(file_name(name), is_continued=True)
+            run_name = run_id if run_id is not None else identity_of(context).name
+            core_context.train._name_tensorboard_run(file_name(run_name), is_continued=True)
         if isinstance(checkpoint_storage, dict):
             context._storage_section = checkpoint_storage
         context._allow_pickle, context._exact = allow_pickle, exact

@@ -24,7 +24,7 @@ from determined.journal import (
 from determined.platform.home import Home
 from determined.platform.states import State
 from determined.platform.supervisor._checkpoints import find_local_unrecorded
-from determined.platform.unmanaged import config_of, state_of
+from determined.platform.unmanaged import config_of, place_of, state_of
 from determined.store import Experiment, NewExperiment, NewTrial, Run, Transaction, Trial
 
 _MOST_BYTES_AT_ONCE = 8 << 20
@@ -170,6 +170,9 @@ class UnmanagedRuns:
                 config=config,
                 owner=introduction.owner,
                 name=introduction.name,
+                description=introduction.description,
+                labels=list(config["labels"]),
+                project_id=self._project_of(introduction),
                 parent_id=parent,
                 searcher_metric=introduction.metric,
                 smaller_is_better=introduction.smaller_is_better,
@@ -186,6 +189,18 @@ class UnmanagedRuns:
                 external_id=introduction.run_id,
             )
         )
+
+    def _project_of(self, introduction: Introduction) -> int:
+        """The project that a script names, made if it does not exist; else the first one."""
+        if not introduction.project:
+            return 1
+        registry, owner = self._transaction.registry, introduction.owner
+        workspace_name, name = place_of(introduction.project)
+        workspace = registry.find_workspace(workspace_name)
+        if workspace is None:
+            workspace = registry.create_workspace(workspace_name, owner)
+        project = registry.find_project(workspace.id, name)
+        return (project or registry.create_project(workspace.id, name, owner)).id
 
     # Reading
 
