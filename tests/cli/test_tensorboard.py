@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -10,10 +11,10 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -53,9 +54,13 @@ def test_trials_are_shown_with_and_without_event_files(lab: Lab, tmp_path: Path)
             "experiment-1/trial-2": expected,
         }
         query = "data/plugin/scalars/scalars?tag=Determined%2Fval_loss&run=experiment-1%2Ftrial-"
-        one, two = ([p[1:] for p in _get(f"{url}{query}{trial}")] for trial in (1, 2))
+        one, two = ([p[1:] for p in _get(url, f"{query}{trial}")] for trial in (1, 2))
         assert [step for step, _ in one] == [step for step, _ in two] == [10, 20]
         assert [value for _, value in one] == pytest.approx([0.3, 0.25], abs=1e-6)
+        local = f"localhost:{urlsplit(url).port}"
+        for stranger in ({}, {"Host": "evil.example"}, {"Host": local}, {"Cookie": "x=y"}):
+            status, said = _ask(url, "data/plugin/scalars/tags", stranger)
+            assert (status, b"experiment" in said) == (403, False), stranger
         assert _end(process, signal.SIGINT) == 0
     assert list(tmp_path.glob("det-*")) == []
 
@@ -101,7 +106,7 @@ def _tensorboard(temporary: Path, *words: str) -> Iterator[tuple[subprocess.Pope
     try:
         assert process.stdout is not None
         first = process.stdout.readline().decode()
-        assert first.startswith("TensorBoard is running at: http://localhost:")
+        assert first.startswith("TensorBoard is running at: http://tb-")
         yield process, first.split()[-1]
     finally:
         if process.poll() is None:
@@ -124,15 +129,25 @@ def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> int:
     return status
 
 
-def _get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        return json.loads(answer.read())
+def _get(url: str, path: str) -> Any:
+    """What it answers to whoever has the address that was printed."""
+    return json.loads(_ask(url, path, {"Authorization": f"Bearer {url.rpartition('=')[2]}"})[1])
+
+
+def _ask(url: str, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    """Status and body. Not every resolver knows names below localhost, so they go into Host."""
+    host = urlsplit(url)
+    connection = http.client.HTTPConnection("localhost", host.port, timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", f"/{path}", headers={"Host": host.netloc, **headers})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
 
 
 def _until_both_are_loaded(url: str) -> dict[str, Any]:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
-        tags: dict[str, Any] = _get(f"{url}data/plugin/scalars/tags")
+        tags: dict[str, Any] = _get(url, "data/plugin/scalars/tags")
         if len(tags) == 2 and all(len(found) == 4 for found in tags.values()):
             return tags
         assert time.monotonic() < deadline, tags

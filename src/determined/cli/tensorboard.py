@@ -100,7 +100,7 @@ def _stay(server: TensorBoardServer, no_browser: bool) -> None:
     try:
         click.echo(f"TensorBoard is running at: {server.url}\nCtrl-C stops it.")
         if not no_browser and sys.stdout.isatty():
-            click.launch(server.url)
+            click.launch(server.url_once)
         status = server.wait()
     except KeyboardInterrupt:
         click.echo("TensorBoard has ended.")

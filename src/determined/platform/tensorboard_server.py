@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
+import secrets
 import shutil
 import signal
 import socket
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from determined._parent_death import PR_SET_PDEATHSIG, libc
 from determined.errors import DeterminedError, RefusedError
+from determined.platform import tensorboard_process
 from determined.platform.comparison import compare
 from determined.platform.event_files import gather
 from determined.platform.service import Service
@@ -63,7 +66,22 @@ class TensorBoardServer:
     ) -> None:
         check_installed()
         port = _free_port(host, port)
-        self.url = f"http://{host}:{port}/"
+        token, once, name = (
+            secrets.token_urlsafe(32),
+            secrets.token_urlsafe(32),
+            secrets.token_hex(4),
+        )
+        shown = f"tb-{name}.localhost" if host == "localhost" else host
+        self.url = f"http://{shown}:{port}/?token={token}"
+        """For its user: whoever has it sees everything."""
+        self.url_once = f"http://{shown}:{port}/?token={once}"
+        """The same for the command line of a browser, which others can see; valid once."""
+        self._settings = {
+            tensorboard_process.NAME_VARIABLE: f"tb-{name}",
+            tensorboard_process.HOST_VARIABLE: host,
+            tensorboard_process.TOKEN_VARIABLE: token,
+            tensorboard_process.ONCE_VARIABLE: once,
+        }
         self._folder = Path(tempfile.mkdtemp(prefix="det-tensorboard-"))
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -95,9 +113,9 @@ class TensorBoardServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, host: str, port: int) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "tensorboard.main", "--logdir", str(self._folder)]
+        words = [sys.executable, "-m", tensorboard_process.__name__, "--logdir", str(self._folder)]
         words += ["--host", host, "--port", str(port), "--reload_interval", "5"]
-        return _starter.submit(_spawn, words, self._log).result()
+        return _starter.submit(_spawn, words, self._settings, self._log).result()
 
     @property
     def _log(self) -> Path:
@@ -114,7 +132,7 @@ class TensorBoardServer:
             time.sleep(0.1)
 
 
-def _spawn(words: list[str], log: Path) -> subprocess.Popen[bytes]:
+def _spawn(words: list[str], settings: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
     """Start a process that the kernel ends with ours."""
     library = libc()  # looked up before the fork: little is safe between fork and exec
 
@@ -128,6 +146,7 @@ def _spawn(words: list[str], log: Path) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            env=os.environ | settings,
             preexec_fn=end_with_us,
         )
 

@@ -36,7 +36,11 @@ function opened({ url, shown, trials }) {
         ? `It shows the ${shown} best of ${count(trials, "trial")}.`
         : `It shows ${count(trials, "trial")}; new points of running trials appear live.`,
     ),
-    h("a.button.main", { href: url, target: "_blank", rel: "noopener noreferrer" }, `Open ${url}`),
+    h(
+      "a.button.main",
+      { href: url, target: "_blank", rel: "noopener noreferrer" },
+      `Open ${new URL(url).host}`,
+    ),
     h(
       "p.muted",
       "It runs on the dashboard's machine and stops with it. From another machine, forward its port as you did for the dashboard.",
