@@ -199,3 +199,132 @@ def test_short_runs_and_test_mode_look_at_their_end(caplog: pytest.LogCaptureFix
     train(NoStep, max_length=Batch(2))
     train(NoStep, test_mode=True)
     assert [text.split(":")[0] for text in warned(caplog)] == ["After 2 batches", "After 1 batch"]
+
+
+class Pair(torch.nn.Module):
+    """Two weights; only the second one may get a gradient, as the first one's factor decides."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.first, self.second, self.factor = one_weight(1.0), one_weight(1.0), factor
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.factor * self.first(x) + self.second(x)
+
+
+class OfModel(Long):
+    """Trains a model of the test's choice, with a loss times a factor."""
+
+    factor = 1.0
+    dtype = torch.float32
+
+    def make(self) -> torch.nn.Module:
+        return one_weight(1.0)
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        super().__init__(context)
+        context.models.clear()
+        context.optimizers.clear()
+        self.model = context.wrap_model(self.make().to(self.dtype))
+        sgd = torch.optim.SGD(self.model.parameters(), lr=1e-5)
+        self.optimizer = context.wrap_optimizer(sgd)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        x, y = (part.to(self.dtype) for part in batch)
+        loss = torch.nn.functional.mse_loss(self.model(x), y) * self.factor
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"number": batch_idx}
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        return {"number": batch_idx}
+
+
+@pytest.mark.parametrize(("factor", "word"), [(0.0, "zero"), (float("nan"), "not finite")])
+def test_an_optimizer_that_learns_nothing_is_told(
+    factor: float, word: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Useless(OfModel):
+        pass
+
+    Useless.factor = factor
+    train(Useless)
+    (line,) = warned(caplog)
+    assert f"in its first 10 updates all gradients were {word}." in line
+    if word == "zero":
+        documented("all gradients of an optimizer are zero", line)
+
+
+def test_a_tensor_with_gradients_of_zero_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    class Multiplied(OfModel):
+        def make(self) -> torch.nn.Module:
+            return Pair(factor=0.0)
+
+    train(Multiplied)
+    (line,) = warned(caplog)
+    documented("a trainable tensor gets only gradients of zero", line)
+
+
+def test_a_tensor_that_is_too_coarse_to_move_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    class Coarse(OfModel):
+        dtype = torch.bfloat16
+        factor = 1e-4
+
+    train(Coarse)
+    (line,) = warned(caplog)
+    documented("a trainable tensor never moves", line)
+
+
+class LowRank(torch.nn.Module):
+    """A factor that begins at zero, so that the other one has no gradient at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = one_weight(1.0), one_weight(0.0)
+        self.gate = torch.nn.Parameter(torch.zeros(1))
+        self.frozen = one_weight(0.5).requires_grad_(False)
+        self.table = torch.nn.Embedding(3000, 1)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        rows = self.table(torch.zeros(len(x), dtype=torch.long))
+        return self.frozen(x) + self.b(self.a(x)) + self.gate * x + 0.1 * rows
+
+
+@pytest.mark.parametrize("frequency", [1, 12])
+def test_what_begins_at_zero_is_no_false_alarm(
+    frequency: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Adapted(OfModel):
+        num_batches = 48
+
+        def make(self) -> torch.nn.Module:
+            return LowRank()
+
+    train(Adapted, {"aggregation_frequency": frequency})
+    assert warned(caplog) == []
+
+
+def test_rates_that_warm_up_and_rare_updates_are_no_false_alarm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Slow(OfModel):
+        dtype = torch.bfloat16
+
+        def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+            super().__init__(context)
+            warmup = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: step * 1e-6)
+            mode = pytorch.LRScheduler.StepMode.STEP_EVERY_BATCH
+            context.wrap_lr_scheduler(warmup, mode)
+            self.rare = context.wrap_model(one_weight(1.0))
+            self.rare_optimizer = context.wrap_optimizer(
+                torch.optim.SGD(self.rare.parameters(), lr=0.1)
+            )
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            if batch_idx % 5 == 0:
+                self.context.backward((self.rare(batch[0]) * 0).sum())
+                self.context.step_optimizer(self.rare_optimizer)
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    train(Slow)
+    assert warned(caplog) == []

@@ -1,25 +1,35 @@
-"""Does training change the weights? Checked once, after the first updates."""
+"""Does training change the weights? Checked once, after the first updates.
+
+Silent about what is meant to be so: frozen tensors, a learning rate of 0, rates that a scheduler
+warms up, tensors whose gradient is zero at first only (LoRA, zero-initialized gates).
+"""
 
 from __future__ import annotations
 
+import collections
 import logging
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from determined.errors import InvalidExperimentException
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._context.wrapping import parameters_of
 from determined.pytorch._ranks.ddp import inner_module, is_bypassed
+from determined.pytorch._ranks.fsdp import is_dtensor
 from determined.pytorch._schedule import counted
 
 logger = logging.getLogger("determined.pytorch")
 
 _BATCHES = 10  # some trials train a model every few batches only
 _SHOWN = 5
+_ENOUGH_UPDATES = 3  # behind two factors that begin at zero, the third update has a gradient
+_FEW_NUMBERS = 1024  # tensors of this size are kept, to see whether they move
 
 
 class UpdateCheck:
@@ -32,7 +42,10 @@ class UpdateCheck:
         self._reached: set[int] = set()  # parameters that a step found with a gradient
         window = context._aggregation_frequency
         self.look_at = -(-(batches_trained + max(_BATCHES, window)) // window) * window
-        self._stepped: set[int] = set()  # ids of the optimizers that took a step
+        self._steps: collections.Counter[int] = collections.Counter()  # of optimizers, by id
+        self._seen: dict[int, str] = {}  # parameters whose gradients were only zero or not finite
+        self._useful: set[int] = set()  # parameters with a gradient to learn from
+        self._small = {id(p): p.detach().clone() for p in self._parameters() if _is_small(p)}
         context._on_step = self._see_step
 
     def look(self, batches_trained: int) -> None:
@@ -57,9 +70,10 @@ class UpdateCheck:
         self._context._on_step = None
 
     def _see_step(self, optimizer: Optimizer) -> None:
-        self._stepped.add(id(optimizer))
-        parameters = parameters_of(optimizer)
-        self._reached.update(id(p) for p in parameters if p.grad is not None)
+        self._steps[id(optimizer)] += 1
+        for parameter in parameters_of(optimizer):
+            if parameter.grad is not None:
+                self._see_gradient(parameter, parameter.grad)
         for index, model in enumerate(self._context.models):
             if is_bypassed(model) and any(id(p) in self._reached for p in model.parameters()):
                 raise InvalidExperimentException(
@@ -69,15 +83,77 @@ class UpdateCheck:
                     "context.wrap_model(model), and call self.model(...)."
                 )
 
+    def _see_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        key = id(parameter)
+        self._reached.add(key)
+        if key not in self._useful:
+            useless = _why_useless(gradient)
+            if useless:
+                self._seen[key] = useless
+            else:
+                self._useful.add(key)
+
     def _problem(self) -> str:
-        """Return what has not changed and why, or nothing."""
+        """Return what does not learn and why, or nothing."""
+        if self._context._scaler is not None and self._steps:
+            return ""  # it skips the first steps, until its scale fits
+        unlearning, named = self._optimizers_without_gradients()
+        return " ".join([*self._unchanged(), *unlearning, *self._tensors_that_stay(named)])
+
+    def _optimizers_without_gradients(self) -> tuple[list[str], set[int]]:
+        """Return what to say of optimizers that learn nothing, and the parameters they have."""
+        problems, named = [], set()
+        for index, optimizer in enumerate(self._context.optimizers):
+            keys = {id(p) for p in parameters_of(optimizer)}
+            seen = {self._seen[key] for key in keys if key in self._seen}
+            steps = self._steps[id(optimizer)]
+            if steps >= _ENOUGH_UPDATES and seen and not keys & self._useful:
+                named |= keys
+                problems.append(
+                    f"optimizer {index} ({type(optimizer).__name__}) learns nothing: in its first "
+                    f"{counted(steps, 'update')} all gradients were {' or '.join(sorted(seen))}."
+                )
+        return problems, named
+
+    def _tensors_that_stay(self, named: set[int]) -> list[str]:
+        """Return what to say of single tensors that optimizers with enough updates do not move."""
+        watched: set[int] = set()
+        moving: set[int] = set()
+        for optimizer in self._context.optimizers:
+            if self._steps[id(optimizer)] >= _ENOUGH_UPDATES:
+                watched |= {id(p) for p in parameters_of(optimizer)} - named
+                if not self._is_scheduled(optimizer):
+                    groups = [group for group in optimizer.param_groups if group.get("lr", 1) != 0]
+                    moving |= {id(p) for group in groups for p in group["params"]}
+        problems = []
+        for index, model in enumerate(self._context.models):
+            what = f"model {index} ({type(inner_module(model)).__name__})"
+            tensors = [(n, p) for n, p in inner_module(model).named_parameters() if p.requires_grad]
+            tensors = [(n, p) for n, p in tensors if id(p) in watched]
+            zero = [n for n, p in tensors if id(p) in self._seen and id(p) not in self._useful]
+            still = [n for n, p in tensors if id(p) in moving & self._useful and self._is_still(p)]
+            if zero:
+                problems.append(f"of {what}, {_listed(zero)} got only gradients of zero.")
+            if still:
+                problems.append(
+                    f"of {what}, {_listed(still)} did not move, although there were gradients: "
+                    "updates may be too small for the precision."
+                )
+        return problems
+
+    def _is_scheduled(self, optimizer: Optimizer) -> bool:
+        schedulers = (scheduler._scheduler for scheduler in self._context.lr_schedulers)
+        return any(getattr(s, "optimizer", optimizer) is optimizer for s in schedulers)
+
+    def _is_still(self, parameter: torch.Tensor) -> bool:
+        before = self._small.get(id(parameter))
+        return before is not None and torch.equal(before, parameter.detach())
+
+    def _unchanged(self) -> list[str]:
+        """Return what to say of tensors that no update reached."""
         context = self._context
         unchanged = [p for p in self._parameters() if p.requires_grad and not self._has_changed(p)]
         missing = {id(p) for p in unchanged}
-        if not missing:
-            return ""
-        if context._scaler is not None and self._stepped:
-            return ""  # it skips the first steps, until its scale fits
         of_optimizers = {id(p) for o in context.optimizers for p in parameters_of(o)}
         problems = []
         for index, model in enumerate(context.models):
@@ -95,7 +171,7 @@ class UpdateCheck:
             ):
                 if group:
                     problems.append(f"of {what}, {_listed(group)} {word}.")
-        return " ".join(problems)
+        return problems
 
     def _why_model(self, model: nn.Module, of_optimizers: set[int]) -> str:
         context = self._context
@@ -110,7 +186,7 @@ class UpdateCheck:
             for i, o in enumerate(context.optimizers)
             if any(id(p) in own for p in parameters_of(o))
         ]
-        stepped = [o for _, o in holders if id(o) in self._stepped]
+        stepped = [o for _, o in holders if self._steps[id(o)]]
         if not stepped:
             index, optimizer = holders[0]
             return (
@@ -129,6 +205,23 @@ class UpdateCheck:
 
     def _parameters(self) -> Iterable[torch.Tensor]:
         return [p for model in self._context.models for p in inner_module(model).parameters()]
+
+
+def _is_small(parameter: torch.Tensor) -> bool:
+    is_whole = not is_dtensor(parameter) and not is_lazy(parameter)
+    return is_whole and parameter.requires_grad and parameter.numel() <= _FEW_NUMBERS
+
+
+def _why_useless(gradient: torch.Tensor) -> str:
+    """Say why nothing can be learned from a gradient; of a split tensor a rank cannot tell."""
+    if is_dtensor(gradient):
+        return ""
+    gradient = gradient.detach()
+    numbers = gradient._values() if gradient.is_sparse else gradient
+    largest = float(numbers.abs().max()) if numbers.numel() else 0.0
+    if not math.isfinite(largest):
+        return "not finite"
+    return "" if largest else "zero"
 
 
 def warn_of_windows(context: PyTorchTrialContext, length: int | None) -> None:
