@@ -39,6 +39,18 @@ def test_nan_ranks_last_and_earlier_validations_win(smaller_is_better: bool) -> 
     assert "nan" in kept(candidates, Retention(3, 0, 0), smaller_is_better)
 
 
+def test_what_is_not_exact_does_not_count_and_stays_until_the_next_save() -> None:
+    exact = [Candidate("a", 1, 3, 0.2, 1, 1), Candidate("b", 1, 6, 0.1, 2, 2)]
+    failed = [
+        Candidate("c", 1, 7, None, 0, 3, is_exact=False),
+        Candidate("d", 1, 8, None, 0, 4, is_exact=False),
+    ]
+    latest = Retention(0, 0, 1)
+    assert kept([*exact, *failed], latest, True) == {"b", "d"}
+    assert kept([*exact, *failed, Candidate("e", 1, 7, None, 0, 5)], latest, True) == {"e"}
+    assert kept(failed, Retention(0, 0, 0), True) == set()
+
+
 _candidates = st.lists(
     st.builds(
         Candidate,

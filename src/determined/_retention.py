@@ -39,8 +39,8 @@ def kept(
 ) -> frozenset[str]:
     """The checkpoints that the policy keeps: the union of its three parts.
 
-    One without a validation can be kept as a newest one only. One that is not exact does not count,
-    and is kept until the trial saves another one.
+    One without a validation can be kept as a newest one only. One that is not exact does not count;
+    if newest ones are kept, it is too, until the trial saves another one.
     """
     everything = list(candidates)
     exact = [candidate for candidate in everything if candidate.is_exact]
@@ -48,7 +48,7 @@ def kept(
     for candidate in exact:
         trials.setdefault(candidate.trial_id, []).append(candidate)
     last = {c.trial_id: c for c in sorted(everything, key=lambda c: c.saved)}
-    keep = [candidate for candidate in last.values() if not candidate.is_exact]
+    keep = [c for c in last.values() if not c.is_exact and policy.trial_latest]
     keep += _best(exact, policy.experiment_best, smaller_is_better)
     for trial in trials.values():
         keep += _best(trial, policy.trial_best, smaller_is_better)

@@ -181,6 +181,17 @@ class TestStorage:
         assert newest is not None
         assert newest.storage_id == "afresh"
 
+    def test_latest_is_exact(self, manager: StorageManager) -> None:
+        save(manager, "exact", 3)
+        stage = manager.begin("failed")
+        metadata = {"steps_completed": 5, "run_id": "run", "not_exact": "the error came in a batch"}
+        manager.commit(stage, "failed", Contents(), metadata)
+        newest = manager.latest("run")
+        assert newest is not None
+        assert newest.storage_id == "exact"
+        manager.delete("exact", ["**/*"])
+        assert manager.latest("run") is None
+
     def test_a_clock_that_goes_back_does_not_make_a_save_older(
         self, manager: StorageManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -64,6 +64,18 @@ def test_the_newest_of_each_run_is_never_deleted(
     assert set(deleted) == set("abcdefg") - {*kept, "d", "g"}
 
 
+def test_the_newest_exact_one_is_never_deleted_for_one_that_is_not(tmp_path: Path) -> None:
+    manager = SharedFSStorageManager(tmp_path)
+    for name, steps, why in (("a", 1, None), ("b", 2, None), ("c", 3, "an error")):
+        data = {**metadata("run", steps, None), **({} if why is None else {"not_exact": why})}
+        manager.commit(manager.begin(name), name, Contents(), data)
+    assert apply_retention(manager, RetentionPolicy(0, 0, 1), ["run"], protected=["c"]) == ["a"]
+    assert left(manager) == "bc"
+    manager.commit(manager.begin("d"), "d", Contents(), metadata("run", 3, None))
+    apply_retention(manager, RetentionPolicy(0, 0, 1), ["run"], protected=["d"])
+    assert left(manager) == "d"
+
+
 def test_larger_metrics_can_be_better_and_nan_never_is() -> None:
     rows = [("a", 1, 0.1), ("b", 2, float("nan")), ("c", 3, 0.9), ("d", 4, 0.9)]
     checkpoints = [

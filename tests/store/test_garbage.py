@@ -47,6 +47,15 @@ def test_what_is_in_use_stays(home: Home) -> None:
     assert gone(home, nothing) == {"old", "newest"}
 
 
+def test_a_restart_would_use_the_newest_exact_one_so_it_stays(home: Home) -> None:
+    run = home.new_run(home.new_trial())
+    save(home, run, "old", 1)
+    save(home, run, "exact", 2)
+    home.say(run, journal.Checkpoint("failed", 3, {"w": 10}, {"not_exact": "an error"}))
+    assert gone(home, Retention(0, 0, 0)) == {"old", "failed"}
+    assert gone(home, Retention(0, 0, 1)) == {"old"}
+
+
 def test_deleted_checkpoints_are_counted_out(home: Home) -> None:
     trial = home.new_trial()
     run = home.new_run(trial)

@@ -180,6 +180,17 @@ def test_latest_checkpoint_has_the_most_steps(home: Home) -> None:
         assert latest.uuid == "b"
 
 
+def test_latest_checkpoint_is_exact(home: Home) -> None:
+    run = home.new_run(home.new_trial())
+    nan = {"metrics": {"loss": float("nan")}}  # which is no JSON to SQLite
+    home.say(run, journal.Checkpoint("exact", 5, {}, nan))
+    home.say(run, journal.Checkpoint("failed", 9, {}, {"not_exact": "the error came in a batch"}))
+    with home.writer.transaction() as tx:
+        latest = tx.latest_checkpoint(run.trial_id)
+        assert latest is not None
+        assert latest.uuid == "exact"
+
+
 def test_a_command_is_taken_and_answered_once(home: Home) -> None:
     uuid = send_command(home.path, "pause", {"experiment_id": 1}, sender="me")
     assert send_command(home.path, "pause", {"experiment_id": 1}, uuid=uuid) == uuid

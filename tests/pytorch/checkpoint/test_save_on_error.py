@@ -271,6 +271,17 @@ def test_without_an_exact_checkpoint_the_latest_is_the_beginning(
     documented("`latest`, but the only checkpoint is not exact", told, newer.name)
 
 
+def test_a_run_that_fails_again_and_again_keeps_one_state_that_is_not_exact(
+    tmp_path: Path,
+) -> None:
+    for at in (5, 5, 2, 7):
+        with pytest.raises(BadError):
+            run(Trial, Faults("forward", at), tmp_path)
+        if at == 2:  # the one that had come further stays
+            assert {k: len(v) for k, v in checkpoints(tmp_path).items()} == {5: 1, 2: 1}
+    assert {k: len(v) for k, v in checkpoints(tmp_path).items()} == {5: 1, 7: 1}
+
+
 def resumed_at(storage: Path, latest_checkpoint: str) -> int:
     """Return the first batch that a run from there trains."""
     began: list[int] = []

@@ -137,6 +137,7 @@ class Checkpoints:
     def _save_after_error(self) -> str | None:
         """Save and wait for it; if a callback prevents it, leave all of them out."""
         run, record = self._run, self._run.record
+        earlier = self._context._core.checkpoint.newest_inexact(record.run_id)
         if self._before_validation is not None or (run.is_validation_due and not run.is_validated):
             record.validation_pending = True
         try:
@@ -149,6 +150,8 @@ class Checkpoints:
             self._saver.callbacks = self._fit.callbacks
             self._save(already_exiting=True)
         self.finish()
+        if earlier is not None and record.not_exact is not None:
+            self._retention.after_error(earlier, run.state.batches_trained)
         return self._newest
 
     # What.

@@ -49,6 +49,17 @@ class Retention:
         except (DeterminedError, OSError) as e:
             logger.warning(f"An old checkpoint could not be deleted and is kept: {e}")
 
+    def after_error(self, earlier: str, batches_trained: int) -> None:
+        """Delete an earlier state that is not exact, unless it had come further than this one."""
+        if self._is_managed or earlier == self._started_from:
+            return
+        try:
+            steps = self._checkpoint.get_metadata(earlier).get("steps_completed") or 0
+            if steps <= batches_trained:
+                self._checkpoint.delete(earlier)
+        except (DeterminedError, OSError) as e:
+            logger.warning(f"An old checkpoint could not be deleted and is kept: {e}")
+
 
 def configured_policy(context: PyTorchTrialContext, plan: FitPlan) -> RetentionPolicy | None:
     """Return the numbers given to `fit`, `init` or in the configuration, in this order, if any."""
