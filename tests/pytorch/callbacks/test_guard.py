@@ -109,11 +109,11 @@ def test_whole_window_is_left_out_if_one_of_its_batches_is_bad() -> None:
 @pytest.mark.parametrize("cut", [4, 5, 7])  # before, after and beyond the bad batch
 def test_run_resumes_exactly_inside_a_window(cut: int) -> None:
     init = {"aggregation_frequency": 3}
-    unbroken = fit(_guard("skip"), 9, Bad, init)
+    unbroken: Any = fit(_guard("skip"), 9, Bad, init)
     fit(_guard("skip"), cut, Bad, init)
     buffers = saved(cut)["models_state_dict"][0]["norm.running_mean"]
     assert buffers.isfinite().all()  # the checkpoint is fit for use
-    resumed = fit(_guard("skip"), 9, Bad, init, latest_checkpoint=the_checkpoint(cut))
+    resumed: Any = fit(_guard("skip"), 9, Bad, init, latest_checkpoint=the_checkpoint(cut))
     assert equal(copied(resumed.model), copied(unbroken.model))
     assert _of(resumed).state_dict() == _of(unbroken).state_dict()
     assert all(

@@ -190,14 +190,70 @@ def test_the_global_generators_are_left_alone(num_workers: int) -> None:
     assert [random.random(), np.random.rand(), torch.rand(1)] == expected
 
 
-def test_a_dataset_with_state_is_not_read_again() -> None:
+class WithGenerator(IterableDataset[Any]):
+    """Has a generator of its own, which goes on from one pass to the next."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.rng = np.random.default_rng(1)
+
+    def __iter__(self) -> Iterator[Any]:
+        return ((i, self.rng.random()) for i in self.rng.permutation(self.length).tolist())
+
+
+class Renewing(Counted):
+    """Tells of the next pass as soon as the last sample of one is read."""
+
+    def __iter__(self) -> Iterator[Any]:
+        is_over = False
+        while not is_over:
+            number = self.state["position"]
+            is_over = number + 1 == self.length
+            self.state = {"epoch": 0, "position": (number + 1) % self.length}
+            yield number, float(np.random.rand())
+
+
+class Ending(Counted):
+    """Continues once from a state that was loaded, and then begins anew, as some libraries do."""
+
+    def __iter__(self) -> Iterator[Any]:
+        begin, self.next = getattr(self, "next", 0), 0
+        for number in range(begin, self.length):
+            self.state = {"epoch": 0, "position": number + 1}
+            yield number, float(np.random.rand())
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.next = state["position"]
+
+
+@pytest.mark.parametrize("kind", [Shuffled, Counted, WithGenerator, Renewing, Ending])
+@pytest.mark.parametrize("length", [8, 9])  # the last of three batches is short, or full
+def test_stops_at_the_end_of_a_pass_are_exact(kind: type, length: int) -> None:
+    def run(*cuts: int) -> list[Any]:
+        seen: list[Any] = []
+        saved = None
+        for end in [*cuts, 11]:
+            data = opened(DataLoader(kind(length), 3), len(seen), saved)
+            while len(seen) < end:
+                batch = plain(next(data))
+                seen.append((batch, data.passes))
+            saved = data.state_dict(len(seen))
+        return seen
+
+    uncut = run()
+    assert [passes for _, passes in uncut] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
+    for cuts in ([3], [6], [2, 3, 9], [4, 5, 6, 7], [1, 8, 10]):
+        assert run(*cuts) == uncut
+
+
+def test_a_dataset_with_state_reads_one_batch_again_at_most() -> None:
     data = opened(DataLoader(Counted(10), 3))
     for _ in range(3):
         next(data)
     dataset = Counted(10)
     resumed = opened(DataLoader(dataset, 3), 2, data.state_dict(2))  # one batch is held back
     assert plain(next(resumed))[0] == [6, 7, 8]
-    assert dataset.reads == 3
+    assert dataset.reads == 6
 
 
 @settings(max_examples=60, deadline=None)

@@ -30,7 +30,7 @@ from determined.pytorch._data.fetch import (
     start_worker,
 )
 from determined.pytorch._data.order import empty_error
-from determined.pytorch._data.part_states import has_state
+from determined.pytorch._data.part_states import PartStates, has_state
 from determined.pytorch._data.seed import forked_rng, mix, seed_cpu
 
 logger = logging.getLogger("determined.pytorch")
@@ -47,20 +47,23 @@ class Anchor:
         epoch: The pass over the dataset.
         batch: Number of the next batch there, counted from the start of the run.
         state: What the dataset's `state_dict` returned there; None at the start of a pass.
+        generators: The states there of random generators that the dataset holds.
     """
 
     epoch: int = 0
     batch: int = 0
     state: Any = None
+    generators: dict[str, Any] | None = None
 
 
 class Shipped(NamedTuple):
-    """A batch and the nearest place at or before its end (flat, so that pinning leaves it be)."""
+    """A batch and a place before its end (flat, so that pinning leaves it be)."""
 
     batch: Any
     anchor_epoch: int
     anchor_batch: int
     anchor_state: Any
+    anchor_generators: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class Stream(IterableDataset[Shipped]):
         self._plan = plan
         self._seed = seed
         self._keeps_state = has_state(loader.dataset)
+        self._generators = PartStates(only_generators=True, dataset=loader.dataset)
         self.place(0, 1)
 
     def place(self, worker: int, num_workers: int) -> tuple[int, int]:
@@ -114,7 +118,8 @@ class Stream(IterableDataset[Shipped]):
 
     def __iter__(self) -> Iterator[Shipped]:
         epoch, number, state = self._anchor.epoch, self._anchor.batch, self._anchor.state
-        if self._turn == 0 and number < self._target:
+        self._generators.load_state_dict(self._anchor.generators or {})
+        if self._turn == 0 and self._target - number > 1:
             logger.info(
                 "Rereading %d batches of %s to return to the position where training stopped.",
                 self._target - number,
@@ -122,8 +127,9 @@ class Stream(IterableDataset[Shipped]):
             )
         while True:
             first = number
+            begin = Anchor(epoch, first, state, self._generators.state_dict())
             iterator = self._open(epoch, number, state)
-            while (shipped := self._next(iterator, epoch, first, number)) is not _END:
+            while (shipped := self._next(iterator, begin, number)) is not _END:
                 number += 1
                 if shipped is not None:
                     yield shipped
@@ -143,8 +149,9 @@ class Stream(IterableDataset[Shipped]):
                 dataset.load_state_dict(copy.deepcopy(state))
             return iter(dataset)
 
-    def _next(self, iterator: Iterator[Any], epoch: int, first: int, number: int) -> Any:
+    def _next(self, iterator: Iterator[Any], begin: Anchor, number: int) -> Any:
         """Read one batch; return it if it is this copy's, None if not, `_END` after the last."""
+        anchor = begin
         past_target = number - self._target
         is_mine = past_target >= 0 and past_target % self._period == self._turn
         if past_target < 0 and past_target % _PROGRESS == 0 and self._turn == 0:
@@ -152,17 +159,28 @@ class Stream(IterableDataset[Shipped]):
         try:
             # Collated with the same generators: the next batch seeds them again for all copies.
             with self._seeded(number):
+                if is_mine and self._keeps_state and number > begin.batch:
+                    anchor = self._anchor_at(begin.epoch, number)
                 samples = self._read(iterator, number)
                 if samples is _END or not is_mine:
                     return _END if samples is _END else None
                 batch = self._collate(samples)
-                if not self._keeps_state:
-                    return Shipped(batch, epoch, first, None)
-                state = copy.deepcopy(self.user_dataset.state_dict())
-                return Shipped(batch, epoch, number + 1, state)
+                if self._keeps_state and anchor.state is None:  # the pass begins here
+                    anchor = self._anchor_at(begin.epoch, number + 1)
+                return Shipped(batch, anchor.epoch, anchor.batch, anchor.state, anchor.generators)
         except Exception as error:
-            add_note(error, f"This was in batch {number} of the stream, in epoch {epoch}.")
+            add_note(error, f"This was in batch {number} of the stream, in epoch {begin.epoch}.")
             raise
+
+    def _anchor_at(self, epoch: int, number: int) -> Anchor:
+        """Return where the dataset is now.
+
+        Taken before a batch that is not the first of its pass: after the last one, a state may tell
+        of the end of this pass or of the beginning of the next. A resumed run reads one batch again
+        and then knows.
+        """
+        state = copy.deepcopy(self.user_dataset.state_dict())
+        return Anchor(epoch, number, state, self._generators.state_dict())
 
     def _read(self, iterator: Iterator[Any], number: int) -> Any:
         size = next(size for first, size in reversed(self._batch_sizes) if first <= number)

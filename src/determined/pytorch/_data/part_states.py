@@ -36,8 +36,9 @@ class PartStates:
     random generators that are attributes of them or of what they hold, such as transforms.
     """
 
-    def __init__(self, **roots: Any) -> None:
+    def __init__(self, *, only_generators: bool = False, **roots: Any) -> None:
         self._roots = roots
+        self._only_generators = only_generators
 
     def __bool__(self) -> bool:
         return next(self._found(), None) is not None
@@ -54,7 +55,8 @@ class PartStates:
                     access.write(copy.deepcopy(states[access.path]))
 
     def _found(self) -> Iterator[Access]:
-        queue = deque((name, root, True) for name, root in self._roots.items())
+        has_parts = not self._only_generators
+        queue = deque((name, root, has_parts) for name, root in self._roots.items())
         seen: set[int] = set()
         while queue and len(seen) < _MAX_OBJECTS:
             path, thing, is_part = queue.popleft()

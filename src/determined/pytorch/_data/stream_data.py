@@ -63,7 +63,7 @@ class StreamData(TrainingData):
             "global_batches": self._first + ahead,
             "rank": self._origin.rank,
             "batch_sizes": [list(sizes) for sizes in self._batch_sizes],
-            "anchors": [{"epoch": a.epoch, "batch": a.batch, "state": a.state} for a in anchors],
+            "anchors": [vars(anchor) for anchor in anchors],
         }
 
     @staticmethod
