@@ -13,8 +13,8 @@ from determined.pytorch._callback import Hooks
 from determined.pytorch._checks.signatures import evaluate_call
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.fetch import naming_failed_batches
-from determined.pytorch._data.order import generators_of
 from determined.pytorch._data.seed import rng_state, set_rng_state
+from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._metrics.batch_metrics import (
     BatchMetrics,
     Rows,
@@ -197,13 +197,9 @@ def try_validation(
 
 @contextlib.contextmanager
 def _without_trace(context: PyTorchTrialContext, loader: Any) -> Iterator[None]:
-    """Undo what the block does to reducers, random states, and generators of the loader."""
+    """Undo what the block does to reducers, random states, and what the loader remembers."""
     reducers = [registered.reducer for registered in context._wrapped_reducers]
-    own = generators_of(getattr(loader, "batch_sampler", None), getattr(loader, "generator", None))
-    states = [(generator, generator.get_state()) for generator in own]
     random_state = rng_state()
-    with kept_as_they_are(reducers):
+    with kept_as_they_are(reducers), ValidationParts(loader):
         yield
     set_rng_state(random_state)
-    for generator, state in states:
-        generator.set_state(state)

@@ -272,7 +272,7 @@ class TrainLoop:
         limit = 1 if self._plan.test_mode else self._plan.limit_validation_batches
         rank, batches = self._context.distributed.rank, run.state.batches_trained
         began = time.monotonic()
-        with apart_from_training(mix(run.record.seed, rank, batches)):
+        with apart_from_training(mix(run.record.seed, rank, batches)), run.validation_parts:
             run.watchdog.beat("validation")
             self._reporter.status("validating")
             evaluation = Evaluation(

@@ -29,6 +29,7 @@ from determined.pytorch._data.iterable import StreamLoader
 from determined.pytorch._data.loader import Loader
 from determined.pytorch._data.seed import mix, set_rng_state
 from determined.pytorch._data.training_data import TrainingData, open_training_data
+from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._display.hints import add_hints
 from determined.pytorch._display.reports import Reporter
 from determined.pytorch._evaluate import uses_evaluate_batch
@@ -50,6 +51,7 @@ logger = logging.getLogger("determined.pytorch")
 class _Data:
     training: TrainingData
     validation: Any
+    validation_parts: ValidationParts
     validates: bool
     epoch_length: int
 
@@ -115,6 +117,7 @@ def open_run(
         record=record,
         training_data=data.training,
         validation_loader=data.validation,
+        validation_parts=data.validation_parts,
         validates=data.validates,
         epoch_length=data.epoch_length,
         started_from=place.started_from,
@@ -219,6 +222,7 @@ def _build_data(stack: contextlib.ExitStack, fit: Fit, start: int, saved: SavedR
     validation_loader, validates = _validation_loader(trial, context, fit.plan)
     if isinstance(validation_loader, (Loader, StreamLoader)):
         stack.callback(validation_loader.close)
+    validation_parts = ValidationParts(validation_loader)  # before a shared dataset is restored
     # When both are built: this draws a random number, and those of the trial come first.
     training = _open_training_data(training_loader, fit, start, saved)
     stack.callback(training.close)
@@ -226,7 +230,7 @@ def _build_data(stack: contextlib.ExitStack, fit: Fit, start: int, saved: SavedR
     context._epoch_len = epoch_length
     if epoch_length == sys.maxsize and not fit.plan.test_mode:
         _check_no_epochs(fit.plan)
-    return _Data(training, validation_loader, validates, epoch_length)
+    return _Data(training, validation_loader, validation_parts, validates, epoch_length)
 
 
 def _open_training_data(loader: Any, fit: Fit, start: int, saved: SavedRun | None) -> TrainingData:

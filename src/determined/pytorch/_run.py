@@ -12,6 +12,7 @@ from determined.pytorch._checkpoint.state import RunRecord
 from determined.pytorch._checks.updates import UpdateCheck
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.endless import TrainingData
+from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._metrics.segment import Segment
 from determined.pytorch._observer import Observer
 from determined.pytorch._plan import FitPlan
@@ -62,6 +63,7 @@ class Run:
     record: RunRecord
     training_data: TrainingData
     validation_loader: Any
+    validation_parts: ValidationParts
     validates: bool
     epoch_length: int
     started_from: str | None

@@ -383,6 +383,20 @@ def test_so_do_its_workers(is_persistent: bool) -> None:
     assert trained(build, 10, [6]) == trained(build, 10)
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_workers_of_a_loader_with_its_own_state_are_named(
+    num_workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Workers(BatchesWithState):
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_workers = num_workers
+
+    trained(Workers, 8, [3])
+    said = "Workers restores its own position, but not the random numbers of its workers"
+    assert (said in caplog.text) == (num_workers > 0)
+
+
 def test_an_epoch_that_a_hook_sets_on_its_sampler_is_put_back() -> None:
     def set_epoch(loader: Any, seen: list[Any]) -> None:
         if len(seen) % 4 == 0:

@@ -63,7 +63,7 @@ class DataLoader:
       neither the number of workers nor where a run was interrupted.
     - An `IterableDataset` is read by every rank and worker, each keeping its own batches, and is
       shown a single worker. With `shards_itself = True` on it, each worker batches what it gets.
-      With `state_dict` and `load_state_dict` on it, a resume does not read it again.
+      With `state_dict` and `load_state_dict` on it, a resume reads only the last batch again.
 
     Used outside `fit`, it iterates like torch's loader.
     """

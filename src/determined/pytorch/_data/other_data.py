@@ -45,6 +45,13 @@ class OtherData(TrainingData):
         if saved is not None and "loader" in saved and has_state(loader):
             loader.load_state_dict(saved["loader"])
             batch, drawn = 0, saved.get("random")
+            if getattr(loader, "num_workers", 0):
+                logger.warning(
+                    "%s restores its own position, but not the random numbers of its workers: what "
+                    "they draw differs from an unbroken run. determined.pytorch.DataLoader "
+                    "restores both.",
+                    type(loader).__name__,
+                )
         elif batch:
             logger.info(
                 "Rereading %d batches to return to the position where training stopped.", batch
