@@ -14,6 +14,7 @@ _ROOT = Path(determined.__file__).parent
 
 # From the ground up. A module imports from lines above its own, and from its own package.
 _LINES = (
+    "_weak_files",
     "_checkpoint_layout _collector _ignore_rules _json_numbers _parent_death _plain_file "
     "_printable _retention _source_files _sync _trial_code",
     "errors _info _version _log_format _user_code _trial_questions gpu "

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from determined._weak_files import chmod
+
 HOME_VARIABLE = "DET_HOME"
 SETTINGS_FILE = "platform.yaml"
 
@@ -22,7 +24,15 @@ def home_path() -> Path:
 
 def make_home(home: Path) -> None:
     """Make the folder if it is missing; never where a disk should be mounted."""
-    home.mkdir(mode=0o700, parents=not os.environ.get(HOME_VARIABLE), exist_ok=True)
+    make_private(home, parents=not os.environ.get(HOME_VARIABLE))
+
+
+def make_private(folder: Path, *, parents: bool) -> None:
+    """Make a folder that only its owner can open, whatever it was before."""
+    folder.mkdir(mode=0o700, parents=parents, exist_ok=True)
+    status = folder.stat()
+    if status.st_mode & 0o077 and status.st_uid == os.geteuid():
+        chmod(folder, 0o700, folder)
 
 
 def home_settings(home: Path) -> dict[str, Any]:

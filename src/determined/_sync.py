@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from determined._weak_files import fsync
+
 _SYNC_FILE_RANGE_WRITE = 2  # <linux/fs.h>
 
 
@@ -14,7 +16,7 @@ def sync(path: Path) -> None:
     """Return when a file's content, or the names in a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        fsync(descriptor, path)
     finally:
         os.close(descriptor)
 

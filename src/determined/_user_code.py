@@ -28,6 +28,7 @@ from determined._checkpoint_layout import LOAD_DATA, MANIFEST
 from determined._ignore_rules import IGNORE_FILE, Rules, read_root_rules
 from determined._source_files import INCLUDE_FILE, source_rule
 from determined._trial_code import is_nobodys_project
+from determined._weak_files import chmod
 
 logger = logging.getLogger("determined")
 
@@ -76,7 +77,7 @@ def unpack_user_code(archive: IO[bytes], destination: Path, twin: Path | None = 
     again: both names then stand for one file, which stays as long as either does.
     """
     destination.mkdir()  # not those above: a storage that was unmounted must not be created again
-    destination.chmod(0o755)
+    chmod(destination, 0o755, destination)
     archive.seek(0)
     with tarfile.open(fileobj=archive, mode="r") as tar:
         for entry in tar:
@@ -142,7 +143,7 @@ def _write(reader: IO[bytes], target: Path, mode: int) -> None:
     _make_directory(target.parent)
     with target.open("wb") as writer:
         shutil.copyfileobj(reader, writer, 2**20)
-        os.fchmod(writer.fileno(), mode)
+        chmod(writer.fileno(), mode, target)
 
 
 def _unused_folders(directory: Path) -> set[str]:
@@ -223,7 +224,7 @@ def _warn_size(source: Path, total: int, limit: int, count: int, largest: str) -
 def _make_directory(directory: Path) -> None:
     if not directory.is_dir():
         directory.mkdir(parents=True)
-        directory.chmod(0o755)
+        chmod(directory, 0o755, directory)
 
 
 def _is_never_code(directory: Path) -> bool:

@@ -13,6 +13,8 @@ import os
 import secrets
 from pathlib import Path
 
+from determined._home import make_private
+
 FILE_NAME = "dashboard.token"
 _SHORTEST = 20
 
@@ -20,7 +22,7 @@ _SHORTEST = 20
 def load_token(home: Path) -> str:
     """The token of a home; generated, and stored readable by its owner only, if there is none."""
     path = home / FILE_NAME
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(home, parents=True)
     with contextlib.suppress(FileNotFoundError):
         path.chmod(0o600)
         token = path.read_text(encoding="ascii", errors="replace").strip()

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from determined._home import make_private
 from determined._info import ClusterInfo, RendezvousInfo, ResourcesInfo, TrialInfo
 from determined.core import (
     Context,
@@ -126,7 +127,7 @@ class _Request:
         from determined.platform.service import Service
 
         home = Home.find()
-        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(home.path, parents=True)
         service = Service(home)
         arguments = self._arguments(service)
         item, writer = InboxItem.create(home.path)

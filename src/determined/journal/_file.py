@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from determined._plain_file import open_plain
+from determined._weak_files import fsync
 from determined.errors import JournalError
 from determined.journal._records import KIND_BYTES, Record, Unknown, decode, encode
 
@@ -85,7 +86,7 @@ class JournalWriter:
     def sync(self) -> None:
         """Return when everything appended so far is on disk."""
         try:
-            getattr(os, "fdatasync", os.fsync)(self._file)
+            fsync(self._file, self.path, data_only=True)
         except OSError as error:
             raise JournalError(f"Cannot sync the journal {self.path}: {error.strerror}.") from error
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from determined._weak_files import chmod
 from determined.platform.snapshot import Snapshot
 
 _MOST_ENTRIES = 1_000_000
@@ -141,7 +142,7 @@ def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path) -> tuple
     )
     with content, os.fdopen(descriptor, "wb") as copy:
         shutil.copyfileobj(content, copy)
-        os.fchmod(descriptor, 0o755 if entry.mode & 0o100 else 0o644)
+        chmod(descriptor, 0o755 if entry.mode & 0o100 else 0o644, path)
     return None
 
 

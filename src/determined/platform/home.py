@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from determined._home import HOME_VARIABLE, home_path
+from determined._home import HOME_VARIABLE, home_path, make_private
 from determined.errors import DeterminedError
 
 _LEAST_FREE_BYTES = 1 << 16
@@ -51,10 +51,10 @@ class Home:
     def make(self) -> None:
         """Create the folder, for its owner only, before anything in it.
 
-        It may have existed before, open to others. So the folders that training code writes to are
-        created here, too: their own mode protects what is in them.
+        It may have existed before, open to others, and may not be ours to close. So the folders
+        that training code writes to are created here, too: their own mode protects what is in them.
         """
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.path, parents=True)
         for folder in (self.checkpoints, self.creations, self.tensorboard):
             folder.mkdir(mode=0o700, exist_ok=True)
 

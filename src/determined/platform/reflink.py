@@ -8,6 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+from determined._weak_files import chmod
+
 _FICLONE = 0x40049409  # ioctl of Linux: share the blocks until one of the two is written to
 _BLOCK_BYTES = 1 << 20
 
@@ -22,7 +24,7 @@ def copy_content(source: Path, target: Path, mode: int) -> tuple[int, str]:
         create = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         writer = os.open(target, create, mode)
         try:
-            os.fchmod(writer, mode)
+            chmod(writer, mode, target)
             if _clone(reader, writer):
                 return _copy(writer, None)  # hash what we have: the source may change meanwhile
             return _copy(reader, writer)

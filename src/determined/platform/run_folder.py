@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 from determined._plain_file import NotAFileError, open_plain
 from determined._sync import sync
+from determined._weak_files import chmod, fsync
 from determined.errors import DeterminedError
 from determined.platform.processes import Identity
 
@@ -158,7 +159,7 @@ class RunFolder:
         `info` holds the content of the files in `info/`, by name without `.json`.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path.chmod(0o700)
+        chmod(self.path, 0o700, self.path)
         if self.was_started:
             raise FileExistsError(f"{self.path} belongs to a run that was already started.")
         for folder in (self.info, self.workdir):
@@ -336,7 +337,7 @@ def write_json(path: Path, content: Any, *, durable: bool = False) -> None:
             json.dump(content, file)
             file.flush()
             if durable:
-                os.fsync(descriptor)
+                fsync(descriptor, path)
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)

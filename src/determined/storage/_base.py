@@ -449,7 +449,20 @@ class StorageManager(abc.ABC):
             "with the same name using it?"
         )
 
+    def owner_if_foreign(self, name: str) -> str | None:
+        """The user who owns a checkpoint, if that is another; None where nobody can tell."""
+        return None
+
     def _is_intact(self, checkpoint: StoredCheckpoint) -> bool:
+        """Whether a checkpoint that nobody named can be used."""
+        if (owner := self.owner_if_foreign(checkpoint.storage_id)) is not None:
+            logger.warning(
+                "Skipping checkpoint %s in %s: it belongs to %s. To use it all the same, name it.",
+                checkpoint.storage_id,
+                self.location,
+                owner,
+            )
+            return False
         try:
             self.verify(checkpoint.storage_id)
             return True

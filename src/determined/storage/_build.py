@@ -43,7 +43,7 @@ def build(config: Mapping[str, Any], container_path: str | None = None) -> Stora
     for name in _RETENTION_KEYS:
         keys.pop(name, None)
     if kind == "shared_fs":
-        return SharedFSStorageManager(_shared_base(keys, container_path), world_writable=True)
+        return SharedFSStorageManager(_shared_base(keys, container_path))
     if kind == "directory":
         return DirectoryStorageManager(_directory_base(**keys))
     if kind == "s3":

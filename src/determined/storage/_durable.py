@@ -9,6 +9,7 @@ import io
 import mmap
 import os
 import shutil
+import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
 from determined._sync import begin_writeback, sync
+from determined._weak_files import chmod, fsync
 from determined.errors import CheckpointError
 from determined.storage._crash_points import reach
 
@@ -248,7 +250,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
             self.flush()
             reach("before_fsync")
             with checkpoint_errors("flush to disk", self._path, self._size):
-                os.fsync(self._descriptor)
+                fsync(self._descriptor, self._path)
             if self._hasher is not None:
                 self._hasher.shutdown()
             mtime_ns = os.fstat(self._descriptor).st_mtime_ns
@@ -321,7 +323,7 @@ def copy_file(source: Path, target: Path) -> FileDigest:
         for block in read_blocks(source):
             file.write(block)
     with checkpoint_errors("set the permissions of", target):
-        shutil.copymode(source, target)
+        chmod(target, stat.S_IMODE(source.stat().st_mode), target)
     return file.digest
 
 

@@ -8,10 +8,12 @@ import logging
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from determined._weak_files import chmod
 from determined.errors import CheckpointError
 from determined.storage._base import CheckpointInUse
 from determined.storage._crash_points import reach
@@ -37,10 +39,11 @@ class HiddenFolders:
         self._base = base
         self._stage_locks: dict[str, FolderLock] = {}
 
-    def let_all_lock(self) -> None:
-        """Create the folder of locks, for processes of all users."""
-        (self._base / LOCKS).mkdir(exist_ok=True)
-        (self._base / LOCKS).chmod(0o777)
+    def make_locks(self) -> None:
+        """Create the folder of locks, for whoever may write to the storage."""
+        if not (self._base / LOCKS).exists():
+            (self._base / LOCKS).mkdir(exist_ok=True)
+            share_like(self._base, self._base / LOCKS)
 
     # Stages.
 
@@ -144,6 +147,16 @@ class HiddenFolders:
         if lock is not None:
             _remove_tree(self._base / stage)
             lock.release()
+
+
+def share_like(base: Path, folder: Path) -> None:
+    """Let whoever may write to a storage write to a folder of ours in it, by the same rules.
+
+    With the sticky bit of the storage, nobody can remove what others have put there.
+    """
+    mode = stat.S_IMODE(base.stat().st_mode)
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        chmod(folder, mode, folder)
 
 
 def new_stage(storage_id: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from determined._checkpoint_layout import is_storage_id
+from determined._home import home_path, make_private
 from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
 from determined.storage._base import (
     Selector,
@@ -54,13 +55,13 @@ logger = logging.getLogger("determined.storage")
 class SharedFSStorageManager(StorageManager):
     """Checkpoints as folders below one base folder, `<base_path>/<storage_id>/`."""
 
-    def __init__(self, base_path: StrPath, *, world_writable: bool = False) -> None:
+    def __init__(self, base_path: StrPath) -> None:
         super().__init__()
         self._base = Path(base_path).expanduser().absolute()
-        self._world_writable = world_writable
         self._is_prepared = False
+        self._uid: int | None = None
         self._hidden = HiddenFolders(self._base)
-        self._run_tags = RunTags(self._base, world_writable=world_writable)
+        self._run_tags = RunTags(self._base)
 
     @property
     def location(self) -> str:
@@ -91,11 +92,11 @@ class SharedFSStorageManager(StorageManager):
         if self._is_prepared:
             return
         with checkpoint_errors("create the checkpoint folder", self._base):
-            if not self._base.is_dir():
-                self._base.mkdir(parents=True, exist_ok=True)
-                if self._world_writable:
-                    self._hidden.let_all_lock()
-                    self._base.chmod(0o777)
+            if self._base == home_path():  # scripts save there unless told otherwise
+                make_private(self._base, parents=True)
+            self._base.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(OSError):  # a read-only storage can still be read
+                self._hidden.make_locks()
             sync_names_above(self._base)
         self._is_prepared = True
         self.sweep()
@@ -258,6 +259,25 @@ class SharedFSStorageManager(StorageManager):
                 raise CheckpointNotFound(f"The checkpoint {src} does not exist.")
             raise CheckpointNotFound(f"There is no checkpoint {src} in {self._base}.")
         return folder
+
+    def owner_if_foreign(self, name: str) -> str | None:
+        try:
+            owner = (self._base / name).lstat().st_uid
+        except OSError:
+            return None  # reading it will say why
+        return None if owner in (os.geteuid(), self._uid_here()) else f"user {owner}"
+
+    def _uid_here(self) -> int:
+        """Whom the file system takes us for: a server may know root by another number."""
+        if self._uid is None:
+            probe = self._base / f".check.tmp-{uuid.uuid4().hex}"
+            try:
+                probe.mkdir()
+                self._uid = probe.stat().st_uid
+                probe.rmdir()
+            except OSError:  # a storage that can only be read
+                self._uid = os.geteuid()
+        return self._uid
 
     @contextlib.contextmanager
     def _in_use(self, src: StrPath) -> Iterator[Path]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from determined._checkpoint_layout import is_storage_id
+from determined._weak_files import chmod
 
 FOLDER = ".det-runs"
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -16,16 +18,13 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class RunTags:
     """The files `.det-runs/<tag>/<storage_id>` below a base folder. Links are not followed."""
 
-    def __init__(self, base: Path, *, world_writable: bool = False) -> None:
+    def __init__(self, base: Path) -> None:
         self._base = base
-        self._world_writable = world_writable
 
     def add(self, name: str, tag: str) -> None:
         """Tag a checkpoint. The base folder must exist: one that is gone is not created again."""
         with _opened(self._base) as base, _made(FOLDER, base) as folder:
-            if self._world_writable:
-                with contextlib.suppress(PermissionError):  # another user's, who has tagged it
-                    os.fchmod(folder, 0o777)
+            _share_like(base, folder)
             with _made(tag, folder) as own:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
                 os.close(os.open(name, flags, 0o666, dir_fd=own))
@@ -64,6 +63,15 @@ def _made(name: str, folder: int) -> Iterator[int]:
         os.mkdir(name, dir_fd=folder)
     with _opened(name, folder) as descriptor:
         yield descriptor
+
+
+def _share_like(base: int, folder: int) -> None:
+    """Let whoever may write to the storage tag checkpoints; as `share_like`, by descriptors."""
+    mode = stat.S_IMODE(os.fstat(base).st_mode)
+    status = os.fstat(folder)
+    is_mine = status.st_uid == os.geteuid()
+    if mode & (stat.S_IWGRP | stat.S_IWOTH) and is_mine and stat.S_IMODE(status.st_mode) != mode:
+        chmod(folder, mode, FOLDER)
 
 
 def _names(folder: int) -> list[str]:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from determined._home import make_private
 from determined.errors import StoreError, StoreVersionError
 from determined.store._identity import read_identity
 from determined.store._relocation import Relocation
@@ -41,7 +42,7 @@ def prepare(home: Path) -> None:
     Several processes may do this at once.
     """
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(home, parents=True)
     except OSError as error:
         raise StoreError(
             f"Cannot make the home {home}: {error.strerror}. Set DET_HOME to a folder of your own."

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from determined._checkpoint_layout import export_file
+from determined._weak_files import chmod
 
 
 def require_safetensors() -> None:
@@ -45,4 +46,4 @@ def write_safetensors(
         file.touch()  # for the mode that new files have here: the package makes private ones
         mode = file.stat().st_mode
         safetensors.torch.save_file(tensors, file, metadata={"weights": weights})
-        file.chmod(stat.S_IMODE(mode))
+        chmod(file, stat.S_IMODE(mode), file)
