@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.datastructures import Headers
 
 from determined.dashboard import access as access_module
 from determined.dashboard import impatience
@@ -56,6 +57,29 @@ def test_the_token_gives_a_cookie_and_leaves_the_address(shown: Served) -> None:
     assert answer.headers["referrer-policy"] == "no-referrer"
     assert answer.headers["cache-control"] == "no-store"
     shown.stranger.cookies.clear()
+
+
+def _welcome(access: Access, host: str, mode: str) -> tuple[str, bool]:
+    """Where a token leads, and whether it left a cookie."""
+    scope = {"method": "GET", "path": "/a", "raw_path": b"/a", "query_string": b"x=1&token=abc"}
+    answer = access.welcome(scope, Headers({"host": host, "sec-fetch-mode": mode}))
+    assert answer is not None
+    return answer.headers["location"], "set-cookie" in answer.headers
+
+
+def test_browsers_keep_their_cookie_under_a_name_of_the_home_alone(tmp_path: Path) -> None:
+    made = make_access(Home(tmp_path), "127.0.0.1")
+    own = made.own_name
+    assert re.fullmatch(r"det-[0-9a-f]{8}\.localhost", own)
+    assert made.own_name != make_access(Home(tmp_path / "other"), "127.0.0.1").own_name
+    assert made.knows_host(f"{own}:8090")
+    access = Access("abc", made.names, made.label, own)
+    for host in ("127.0.0.1:8090", "localhost:8090", "[::1]:8090"):
+        onward = f"http://{own}:8090/a?x=1&token=abc"
+        assert _welcome(access, host, "navigate") == (onward, False)
+        assert _welcome(access, host, "cors") == ("/a?x=1", True)  # a script has its own cookies
+    assert _welcome(access, f"{own}:8090", "navigate") == ("/a?x=1", True)
+    assert make_access(Home(tmp_path), "0.0.0.0").own_name == ""
 
 
 def test_a_one_time_token_works_once(shown: Served) -> None:
@@ -442,7 +466,8 @@ def test_derived_secrets_differ_by_purpose() -> None:
 
 def test_other_hosts_know_the_names_of_this_machine(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    assert make_access(home, "0.0.0.0").names > make_access(home, "127.0.0.1").names
+    assert make_access(home, "127.0.0.1").names >= {"localhost"}
+    assert make_access(home, "0.0.0.0").names > {"localhost"}
     assert not is_loopback("0.0.0.0")
     assert is_loopback("127.0.0.2")
     assert address("0.0.0.0", 80, "t") == "http://127.0.0.1:80/?token=t"

@@ -91,11 +91,14 @@ class Access:
         token: the secret of the home.
         names: the host names that a browser may use, besides IP addresses; lower case.
         label: distinguishes the cookies of several homes on one machine.
+        own_name: a host name that no other server has, to which browsers are sent on with their
+            token: they send cookies to all ports of a host. Empty if other machines may connect.
     """
 
     token: str = field(repr=False)
     names: frozenset[str] = frozenset({"localhost"})
     label: str = ""
+    own_name: str = ""
     _one_time_tokens: set[str] = field(default_factory=set, repr=False)
 
     def make_one_time_token(self) -> str:
@@ -195,10 +198,15 @@ class Access:
         token = next((value for name, value in pairs if name == "token"), None)
         if token is None or scope["path"].startswith(("/api/", "//")):
             return None
+        if self._is_browser_elsewhere(headers):
+            _, _, port = headers["host"].rpartition(":")
+            query = scope["query_string"].decode("latin-1")
+            onward = f"http://{self.own_name}:{port}{_raw_path(scope)}?{query}"
+            return RedirectResponse(onward, 303, {"Cache-Control": "no-store"})
         if not self.knows_token(token):
             return _stranger(scope["path"], _WRONG_TOKEN)
         rest = urlencode([pair for pair in pairs if pair[0] != "token"])
-        path = scope.get("raw_path", b"/").decode("latin-1").partition("?")[0]
+        path = _raw_path(scope)
         target = f"{path}?{rest}" if rest else path
         answer: Response = RedirectResponse(target, status_code=303)
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
@@ -208,6 +216,16 @@ class Access:
         answer.set_cookie(self.cookie_name, self.cookie, httponly=True, samesite="strict", path="/")
         answer.headers["Cache-Control"] = "no-store"
         return answer
+
+    def _is_browser_elsewhere(self, headers: Headers) -> bool:
+        """Whether a browser asks for a page under a name that other servers have as well."""
+        host = headers.get("host", "").lower()
+        is_shared = bool(self.own_name) and host.rpartition(":")[0] != self.own_name
+        return is_shared and ":" in host and headers.get("sec-fetch-mode") == "navigate"
+
+
+def _raw_path(scope: Scope) -> str:
+    return str(scope.get("raw_path", b"/").decode("latin-1").partition("?")[0])
 
 
 def _host_name(header: str) -> str:

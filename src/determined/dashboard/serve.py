@@ -31,9 +31,12 @@ def is_loopback(host: str) -> bool:
 
 def make_access(home: Home, host: str) -> Access:
     """The access control of a home for a server on this host address."""
-    names = {"localhost"} if is_loopback(host) else {"localhost", *_own_names(), host.lower()}
     label = hashlib.sha256(str(home.path).encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    return Access(load_token(home.path), frozenset(names), label)
+    token = load_token(home.path)
+    if not is_loopback(host):
+        return Access(token, frozenset({"localhost", *_own_names(), host.lower()}), label)
+    own_name = f"det-{label}.localhost"
+    return Access(token, frozenset({"localhost", own_name}), label, own_name)
 
 
 def _own_names() -> set[str]:

@@ -282,6 +282,18 @@ def test_a_checkpoint_becomes_a_version_of_a_model(show: Show) -> None:
     assert show.lab.service.reader.models() == []
 
 
+def test_a_browser_is_sent_on_to_a_name_that_no_other_server_has(browser: Any, show: Show) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(show.dashboard.entrance)
+    page.wait_for_url(re.compile(r"http://det-\w{8}\.localhost:\d+/(?!\?)"))
+    page.get_by_role("heading", name="Experiments").wait_for()
+    assert context.cookies(show.dashboard.root) == []  # what other servers of 127.0.0.1 would get
+    (cookie,) = context.cookies(page.url)
+    assert cookie["httpOnly"]
+    context.close()
+
+
 def test_trials_open_in_tensorboard_which_ends_with_the_dashboard(show: Show) -> None:
     pytest.importorskip("tensorboard")
     page, run = show.page, show.begin()
