@@ -48,6 +48,25 @@ def test_a_trial_is_described_with_runs_and_decisions(lab: Lab) -> None:
     assert "avg_metrics,zero,20,0" in _det("t", "describe", "1", "--metrics-summary", "--csv")
 
 
+_ELSEWHERE = """
+from determined import core
+with core.init() as context:
+    here = {"threads": 2, "ranks": 1, "torch": "2.9"}
+    context.train._report_environment(here, ["2 threads instead of 1"])
+    context.train.report_validation_metrics(1, {"loss": 1.0})
+"""
+
+
+def test_the_environment_of_each_run_is_described(lab: Lab) -> None:
+    lab.wait(lab.create(_ELSEWHERE, searcher={"name": "single", "metric": "loss"}))
+    told = _det("t", "describe", "1")
+    assert "Environment:\n  run 1: 2 threads, 1 process, torch 2.9\n" in told
+    assert "    not as before: 2 threads instead of 1\n" in told
+    (found,) = json.loads(_det("t", "describe", "1", "--json"))["environments"]
+    assert found["environment"]["threads"] == 2
+    assert found["differences"] == ["2 threads instead of 1"]
+
+
 def test_killing_a_trial_ends_it_alone(lab: Lab) -> None:
     number = lab.create(ENDLESS)
     lab.until(lambda: lab.trials(number)[0].total_batches > 0)

@@ -74,6 +74,7 @@ class TestEveryBackend:
         backend.report_early_exit(EarlyExitReason.INVALID_HP)
         backend.report_early_exit(EarlyExitReason.INVALID_HP)
         backend.describe_run(RunDescription(run_id="r", hparams={"lr": 0.1}))
+        backend.report_environment({"threads": 2}, ["2 threads instead of 1"])
         backend.note_end(ValueError("x"), None)
 
     def test_best_is_the_extreme_of_the_metric(self, backend: Backend) -> None:

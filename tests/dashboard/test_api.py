@@ -114,6 +114,7 @@ def test_a_failed_trial_shows_its_traceback(shown: Served) -> None:
     (shown_line,) = shown.json(f"/api/trials/{row['id']}/logs", from_line=line, limit=1)["lines"]
     assert shown_line["text"].startswith("Traceback")
     assert found["run_list"][0]["exit_code"] == 1
+    assert found["run_list"][0]["differences"] == []
 
 
 def test_a_trial_knows_where_it_stands_and_why(shown: Served) -> None:

@@ -20,6 +20,7 @@ from determined.cli._tables import (
 )
 
 if TYPE_CHECKING:
+    from determined.platform.run_environments import RunEnvironment
     from determined.platform.service import Service
     from determined.platform.workloads import Workload
     from determined.store import Run, SearchStep, Summary, Trial
@@ -36,6 +37,7 @@ class TrialDescription:
     state: str
     summary: dict[str, dict[str, Summary]]
     runs: list[Run]
+    environments: list[RunEnvironment]
     decisions: list[SearchStep]
     steps: list[Workload]
     with_batches: bool
@@ -46,6 +48,7 @@ class TrialDescription:
         """Read it from the store."""
         from determined.cli.experiment.listing import shown_state
         from determined.platform.decisions import decisions_about
+        from determined.platform.run_environments import environments_of
         from determined.platform.workloads import workloads
 
         reader = service.reader
@@ -63,6 +66,7 @@ class TrialDescription:
             shown_state(trial.state, any(run.ended is None for run in runs)),
             reader.summary_metrics(trial.id),
             runs,
+            environments_of(reader, trial.id),
             decisions_about(reader, trial),
             workloads(reader, trial.id),
             with_batches,
@@ -109,6 +113,12 @@ class TrialDescription:
         if self.runs:
             click.echo("\nRuns:")
             show(*self._runs(utc), in_full=True)
+        if self.environments:
+            click.echo("\nEnvironment:")
+            for one in self.environments:
+                click.echo(f"  run {one.run_id}: {printable(one.text)}")
+                for text in one.differences:
+                    click.echo(f"    not as before: {printable(text)}")
         if self.decisions:
             click.echo("\nDecisions of the search:")
             for step in self.decisions:
@@ -141,6 +151,7 @@ class TrialDescription:
                     for group, metrics in self.summary.items()
                 },
                 "runs": [record_json(run) for run in self.runs],
+                "environments": [dataclasses.asdict(one) for one in self.environments],
                 "decisions": [
                     {"time": iso_time(step.time), "sentence": step.sentence}
                     for step in self.decisions

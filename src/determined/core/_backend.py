@@ -117,6 +117,11 @@ class Backend(Protocol):
     def describe_run(self, description: RunDescription) -> None:
         """Training begins; a platform that started it knows all this."""
 
+    def report_environment(
+        self, environment: Mapping[str, Any], differences: Sequence[str]
+    ) -> None:
+        """What training computes with, and how that differs from where it was saved."""
+
     def note_end(self, error: BaseException | None, signal_number: int | None) -> None:
         """How training ended; `close` follows."""
 
@@ -227,6 +232,11 @@ class LocalBackend:
         logger.debug("report_task_using_%s(%r)", kind, identifier)
 
     def describe_run(self, description: RunDescription) -> None:
+        pass
+
+    def report_environment(
+        self, environment: Mapping[str, Any], differences: Sequence[str]
+    ) -> None:
         pass
 
     def note_end(self, error: BaseException | None, signal_number: int | None) -> None:

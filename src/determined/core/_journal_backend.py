@@ -189,6 +189,12 @@ class JournalBackend:
     def describe_run(self, description: RunDescription) -> None:
         """Nothing to do: the platform knows all this."""
 
+    def report_environment(
+        self, environment: Mapping[str, Any], differences: Sequence[str]
+    ) -> None:
+        if self._rank == 0:
+            self._append(journal.Environment(dict(environment), list(differences)))
+
     def note_end(self, error: BaseException | None, signal_number: int | None) -> None:
         """Nothing to do: the keeper sees how the process ends."""
 

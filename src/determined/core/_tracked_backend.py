@@ -119,6 +119,11 @@ class TrackedBackend(LocalBackend):
         super().report_task_using(kind, identifier)
         self._note(lambda: journal.TaskUsing(kind, identifier))
 
+    def report_environment(
+        self, environment: Mapping[str, Any], differences: Sequence[str]
+    ) -> None:
+        self._note(lambda: journal.Environment(dict(environment), list(differences)))
+
     def note_end(self, error: BaseException | None, signal_number: int | None) -> None:
         """Record how it ended; a failure recorded before stays."""
         if error is None and signal_number is None:

@@ -135,6 +135,12 @@ class TrainContext:
         """Announce that training begins, and what it is, to the backend."""
         self._backend.describe_run(description)
 
+    def _report_environment(
+        self, environment: Mapping[str, Any], differences: Sequence[str]
+    ) -> None:
+        """Tell the backend what training computes with, and what of that is not as it was."""
+        self._backend.report_environment(environment, differences)
+
     def _note_failure(self, error: BaseException) -> None:
         """Training failed, even if the error is caught further up."""
         self._backend.note_end(error, None)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 from determined.config import masked_hparams
+from determined.platform.run_environments import RunEnvironment
 from determined.store import Experiment, ExperimentRow, Run, Trial
 
 Json = Any
@@ -150,6 +151,8 @@ class RunShape(TypedDict):
     host: str
     slots: list[int]
     from_checkpoint: str | None
+    environment: str
+    differences: list[str]
 
 
 def shown_state(state: str, is_running: bool) -> str:
@@ -242,8 +245,8 @@ def trial_shape(
     }
 
 
-def run_shape(run: Run) -> RunShape:
-    """A run."""
+def run_shape(run: Run, environment: RunEnvironment | None = None) -> RunShape:
+    """A run, with what it computed with if it said so."""
     state = RUNNING if run.ended is None else "ENDED"
     if run.ended is None and run.preempted:
         state = "STOPPING"
@@ -259,6 +262,8 @@ def run_shape(run: Run) -> RunShape:
         "host": run.host,
         "slots": run.slots,
         "from_checkpoint": run.from_checkpoint,
+        "environment": "" if environment is None else environment.text,
+        "differences": [] if environment is None else environment.differences,
     }
 
 

@@ -195,6 +195,15 @@ class Ended(Record):
 
 
 @dataclass(frozen=True)
+class Environment(Record):
+    """What a run computes with, and how that differs from where its checkpoint was saved."""
+
+    kind: ClassVar[int] = 17
+    environment: dict[str, Any]
+    differences: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Unknown(Record):
     """A record of a kind that only newer versions know."""
 
@@ -221,6 +230,7 @@ _KINDS: dict[int, type[Record]] = {
         CheckpointAnnounced,
         Introduction,
         Ended,
+        Environment,
     )
 }
 _FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls)) for cls in _KINDS.values()}

@@ -15,7 +15,7 @@ from determined.core._backend import RunDescription
 from determined.core._watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.departures import depart
-from determined.pytorch._checkpoint.environment import threads_of
+from determined.pytorch._checkpoint.environment import current_environment, threads_of
 from determined.pytorch._checkpoint.optimizers import optimizer_name
 from determined.pytorch._checkpoint.resume import SavedRun, find_saved_run
 from determined.pytorch._checkpoint.settings import Settings
@@ -176,10 +176,13 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
 
 def _compare_environment(fit: Fit, place: _Place) -> None:
     """Say what differs from where the run was saved, when user code has set all it sets."""
-    saved, batches = place.saved, place.state.batches_trained
+    saved, context, found = place.saved, fit.context, list[str]()
     if saved is not None and saved.continues and not fit.plan.is_finished(place.state):
-        found = [*place.changes, *saved.departures(fit.context)]
-        depart(fit.context, place.record, batches, found)
+        found = [*place.changes, *saved.departures(context)]
+        found = depart(context, place.record, place.state.batches_trained, found)
+    if context.distributed.rank == 0:
+        environment = current_environment(context.device, context.distributed.size)
+        context._core.train._report_environment(environment, found)
 
 
 def _description(fit: Fit, place: _Place) -> RunDescription:

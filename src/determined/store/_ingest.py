@@ -256,6 +256,13 @@ class Ingest:
         text = ": ".join(part for part in (record.title, record.description) if part)
         self._event(tally, run_id, "alert", text, level=record.level, time=record.time)
 
+    def environment(self, tally: TrialTally, run_id: int, record: journal.Environment) -> None:
+        """Store what a run computes with; what differs from before is worth a look."""
+        details = {"environment": record.environment, "differences": record.differences}
+        text = "; ".join(record.differences)
+        level = "warn" if record.differences else "debug"
+        self._event(tally, run_id, "environment", text, details, level, record.time)
+
     def task_using(self, tally: TrialTally, run_id: int, record: journal.TaskUsing) -> None:
         """Link the trial to a checkpoint or model version."""
         self._connection.execute(
@@ -355,6 +362,7 @@ _RULES: dict[type[journal.Record], Callable[[Ingest, TrialTally, int, Any], bool
     journal.CheckpointAnnounced: Ingest.announced,
     journal.Introduction: Ingest.told_elsewhere,
     journal.Ended: Ingest.told_elsewhere,
+    journal.Environment: Ingest.environment,
     journal.Unknown: Ingest.unknown,
     journal.Progress: Ingest.progress,
     journal.Status: Ingest.status,

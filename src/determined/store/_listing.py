@@ -276,8 +276,8 @@ class Tables(Explained):
         return float(self._connection.execute(query, (now, experiment_id)).fetchone()[0])
 
     def last_events(self, experiment_id: int, limit: int) -> list[Event]:
-        """The events of an experiment, newest first."""
-        rest = "WHERE experiment_id=? ORDER BY id DESC LIMIT ?"
+        """The events of an experiment that are worth a look, newest first."""
+        rest = "WHERE experiment_id=? AND level<>'debug' ORDER BY id DESC LIMIT ?"
         return EVENTS.select(self._connection, rest, experiment_id, limit)
 
     def trial_ids(self, experiment_id: int) -> dict[str, int]:

@@ -18,10 +18,12 @@ from determined.store._pages import (
 )
 from determined.store._read_connections import Connected
 from determined.store._records import (
+    EVENTS,
     EXPERIMENTS,
     RUNS,
     SEARCH_STEPS,
     TRIALS,
+    Event,
     Experiment,
     Run,
     SearchStep,
@@ -66,6 +68,11 @@ class ExperimentQuestions(Connected):
     def runs(self, trial_id: int) -> list[Run]:
         """The runs of a trial, oldest first."""
         return RUNS.select(self._connection, "WHERE trial_id=? ORDER BY run_id", trial_id)
+
+    def environments(self, trial_id: int) -> list[Event]:
+        """What each run of a trial computed with, in its details; oldest first."""
+        where = "WHERE trial_id=? AND kind='environment' ORDER BY id"
+        return EVENTS.select(self._connection, where, trial_id)
 
     def journal_offset(self, path: str) -> int | None:
         """How far a journal was read; None if it is unknown."""

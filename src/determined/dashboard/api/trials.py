@@ -25,6 +25,7 @@ from determined.dashboard.shapes import (
 )
 from determined.dashboard.view import View
 from determined.platform.outcome import folder_of, load_lines
+from determined.platform.run_environments import environments_of
 from determined.platform.run_folder import RunFolder
 from determined.store import CheckpointFilter, Order, Slice, Trial
 
@@ -173,6 +174,7 @@ def trial(view: View, id: int) -> TrialDetail:
     owner = view.experiment(record.experiment_id)
     (row,) = shapes_of(view, [record], (), places_of(view, owner.id))
     uuid, load = _best_checkpoint(view, record)
+    environments = {one.run_id: one for one in environments_of(view.reader, id)}
     return {
         **row,
         "experiment": {
@@ -186,7 +188,7 @@ def trial(view: View, id: int) -> TrialDetail:
             },
         },
         "metrics": metrics_of(view, id),
-        "run_list": [run_shape(run) for run in view.reader.runs(id)],
+        "run_list": [run_shape(run, environments.get(run.run_id)) for run in view.reader.runs(id)],
         "error": error_of(view, record),
         "best_checkpoint": uuid,
         "load": load,

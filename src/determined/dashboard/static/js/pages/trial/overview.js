@@ -155,14 +155,15 @@ class Overview extends Page {
       "From checkpoint",
       "Where",
       "Reason",
+      "Environment",
     ];
     return card(
       "Runs and restarts",
       csvButton(`trial-${id}-runs`, () => [
-        ["run", "state", "created", "started", "ended", "from_batch", "exit", "checkpoint", "host", "slots", "reason"],
+        ["run", "state", "created", "started", "ended", "from_batch", "exit", "checkpoint", "host", "slots", "reason", "environment"],
         ...runs.map((one) => [
           ...[one.run_id, one.state, one.created, one.started, one.ended, one.steps_completed, one.exit_code],
-          ...[one.from_checkpoint, one.host, one.slots, one.reason],
+          ...[one.from_checkpoint, one.host, one.slots, one.reason, one.environment],
         ]),
       ]),
       h(
@@ -200,6 +201,11 @@ class Overview extends Page {
                     .join(", "),
                 ),
                 h("td", { title: one.reason }, one.reason || "–"),
+                h(
+                  "td.environment",
+                  one.environment || "–",
+                  one.differences?.map((text) => h("div.note", `Not as before: ${text}`)),
+                ),
               ),
             ),
           ),
