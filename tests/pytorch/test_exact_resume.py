@@ -125,6 +125,8 @@ def test_records_continue_with_another_number_of_ranks(kind: str, tmp_path: Path
         for record in itertools.chain(*batches)
     ]
     assert [len(part[0].samples) for part in parts] == [2, 5, 6]
+    if kind == "shuffle":  # a new rank draws numbers of its own
+        assert parts[1][0].noise[0] != parts[1][1].noise[0]
     if kind == "stream":  # its order depends on the batches; its records do not
         epochs = [sorted(seen[begin : begin + 20]) for begin in range(0, len(seen) - 19, 20)]
         assert epochs == [list(range(20))] * 3

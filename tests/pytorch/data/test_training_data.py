@@ -223,6 +223,25 @@ def test_a_changed_dataset_is_reported_with_numbers(caplog: pytest.LogCaptureFix
     assert "has 5 now" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("records", "drop_last", "is_even"),
+    [(24, False, True), (20, False, False), (20, True, True), (21, True, False)],
+)
+def test_epochs_that_do_not_come_out_even_on_other_ranks_are_reported(
+    records: int, drop_last: bool, is_even: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def build(batch_size: int) -> DataLoader:
+        return DataLoader(Noisy(records), batch_size, shuffle=True, drop_last=drop_last)
+
+    uncut = opened(build(6))
+    seen = [sorted(next(uncut)[0].tolist()) for _ in range(12)]
+    saved = uncut.state_dict(0)
+    ranks = [opened(build(3), 0, saved, rank=rank, size=2) for rank in range(2)]
+    shared = [sorted(sum((next(rank)[0].tolist() for rank in ranks), [])) for _ in range(12)]
+    assert (shared == seen) == is_even
+    assert ("does not consist of whole global batches of 6" in caplog.text) != is_even
+
+
 def test_a_user_generator_with_a_random_seed_continues() -> None:
     def build() -> DataLoader:
         sampled = torch.Generator()

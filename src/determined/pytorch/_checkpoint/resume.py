@@ -39,6 +39,7 @@ from determined.pytorch._checkpoint.state import (
     restore_gradients,
 )
 from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._data.seed import mix, seeded_rng_state
 from determined.pytorch._naming import former_checkpoint, tell_of_others
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.ddp import continue_window
@@ -131,13 +132,22 @@ class SavedRun:
             self._restore_rank(context, state)
         if context._core.train._get_last_validation() == state.batches_trained:
             state.last_val = state.batches_trained
-        rng = self.rank.get(RANDOM) or checkpoint.get(RANDOM)
+        rng = self._random_state(context, state) or checkpoint.get(RANDOM)
         if rng is None:
             logger.warning(
                 "The checkpoint has no random state: random numbers (dropout and the like) start "
                 "afresh."
             )
         return state, rng
+
+    def _random_state(
+        self, context: PyTorchTrialContext, state: _TrialState
+    ) -> dict[str, Any] | None:
+        """Return the random state of this rank; a new one must not draw what another one draws."""
+        record, rank = self.record, context.distributed.rank
+        if self.continues and record is not None and rank >= record.world_size:
+            return seeded_rng_state(mix(record.seed, rank, state.batches_trained))
+        return self.rank.get(RANDOM)
 
     def _restore_rank(self, context: PyTorchTrialContext, state: _TrialState) -> None:
         if GRADIENTS in self.rank:

@@ -37,7 +37,7 @@ class OtherData(TrainingData):
         elif self.epoch_length:
             epoch, batch = divmod(batch, self.epoch_length)
         self._rng = PrivateRNG(mix(origin.seed, epoch))
-        self._states = PartStates() if has_state(loader) else PartStates(loader=loader)
+        self._states = PartStates(only_generators=has_state(loader), loader=loader)
         self._states.load_state_dict((saved or {}).get("parts", {}))
         # First batch and number of each pass, and what the loader's parts remembered before it.
         self._passes = [(origin.start - batch, epoch, self._states.state_dict())]

@@ -171,6 +171,12 @@ def apart_from_training(seed: int) -> Iterator[None]:
         set_rng_state(outer)
 
 
+def seeded_rng_state(seed: int) -> dict[str, Any]:
+    """Return the state that all global generators have after seeding, and leave them alone."""
+    with apart_from_training(seed):
+        return rng_state()
+
+
 def _cpu_states() -> tuple[Any, Any, torch.Tensor]:
     return random.getstate(), np.random.get_state(), torch.get_rng_state()
 

@@ -178,6 +178,7 @@ class MapData(TrainingData):
                 saved["size"],
                 now["size"],
             )
+            self._compare_ends_of_epochs(saved)
         if saved["batch_size"] != now["batch_size"]:
             logger.info(
                 "The batch size was %s and is %s: data continues at the same record.",
@@ -192,6 +193,27 @@ class MapData(TrainingData):
                 saved["length"],
                 now["length"],
                 saved["epoch"],
+            )
+
+    def _compare_ends_of_epochs(self, saved: dict[str, Any]) -> None:
+        """Say whether global batches hold other records than with the former number of ranks.
+
+        They do from the end of an epoch on that does not come out even: then some ranks begin the
+        next one while others end this one.
+        """
+        then, now, size = saved["batch_size"], self._loader.batch_size, self._origin.size
+        records = sized(self._loader.sampler)
+        if then is None or now is None or records is None or then * saved["size"] != now * size:
+            return
+        is_dropped = self._loader.drop_last
+        used = [records - records % batch if is_dropped else records for batch in (then, now)]
+        if used[0] != used[1] or used[0] % (now * size):
+            logger.warning(
+                "An epoch of %d records does not consist of whole global batches of %d: at the "
+                "end of each epoch, batches hold other records than with %d slots.",
+                records,
+                now * size,
+                saved["size"],
             )
 
     def _fetched(self) -> Iterator[Any]:
