@@ -81,7 +81,7 @@ bench: $(BENCH)/.installed
 	$(BENCH)/bin/python -m benchmarks
 	$(BENCH)/bin/python -m benchmarks.report
 
-bench-platform: $(INSTALLED) $(PEERS_VENV)/.installed
+bench-platform: $(TOOLS) $(PEERS_VENV)/.installed
 	PEERS_PYTHON=$(CURDIR)/$(PEERS_VENV)/bin/python $(BIN)/python -m benchmarks.platform
 	$(PEERS_VENV)/bin/python -m benchmarks.platform.page
 
