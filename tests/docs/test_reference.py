@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT
+from tests.support.api_reference import PAGES, listed, written
 
 _MODULES = (
     "determined",
@@ -28,13 +29,7 @@ _MODULES = (
     "determined.tensorboard",
     "determined.tensorboard.metric_writers.pytorch",
 )
-_LISTED = set(
-    re.findall(
-        r"^::: (\S+)$",
-        "\n".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md")),
-        re.MULTILINE,
-    )
-)
+_LISTED = listed()
 
 
 def public(name: str) -> Iterator[tuple[str, Any]]:
@@ -59,6 +54,12 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
         )
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_says_what_the_source_says(page: Path) -> None:
+    """After a change, write them: `python -m tests.support.api_reference`."""
+    assert page.read_text() == written(page)
 
 
 def test_the_reference_lists_nothing_that_does_not_exist() -> None:
