@@ -197,7 +197,8 @@ def _markdown(docstring: str) -> str:
             lines.append(line.removeprefix("    "))
         else:
             lines.append(line)
-    return "\n".join(lines).strip()
+    # `python` blocks of pages are run, and examples in docstrings need more than they say.
+    return "\n".join(lines).strip().replace("```python", "```py")
 
 
 def _item(line: str) -> str:
