@@ -147,6 +147,13 @@ def test_stopped_runs_end_with_the_weights_of_an_unbroken_one(
     whole.close()
 
 
+def test_a_stopped_trial_tells_how_far_it_is(platform: Platform) -> None:
+    assert platform.run("0").returncode == 0  # asked in the first batch: nothing was due yet
+    trial = platform.reader.trial(1)
+    assert trial is not None
+    assert trial.progress == pytest.approx(1 / LENGTH)
+
+
 def test_a_trial_leaves_its_checkpoints_to_the_platform(platform: Platform, tmp_path: Path) -> None:
     for stop_at in ("1", "4"):
         assert platform.run(stop_at).returncode == 0

@@ -97,6 +97,7 @@ class TrainLoop:
                         self._validate()
                     checkpoints.save_unless_current()
                 except _ShouldExit as e:
+                    self._reporter.progress(self._plan.fraction_done(run.state))
                     if not e.skip_exit_checkpoint:
                         checkpoints.save_unless_current(already_exiting=True)
             checkpoints.finish()
