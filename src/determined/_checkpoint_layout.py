@@ -40,6 +40,8 @@ DATA = "data"
 GRADIENTS = "gradients"
 BUFFERS = "buffers"
 SEGMENT = "segment"
+OWN = "own"  # what else it has otherwise than the chief, by its place in `state_dict.pth`
+HOOKS = "communication_hooks"
 ENVIRONMENT = "environment"  # until it is gathered into `run.json`
 
 

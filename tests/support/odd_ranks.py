@@ -192,7 +192,7 @@ def run(storage: Path, way: Way, batches: int, stops: Sequence[int] = ()) -> End
         digests += trial.digests
         losses += trial.losses
     state = [
-        *(local(b) for model in trial.models for b in model.buffers()),
+        *(local(b) for model in trial.context.models for b in model.buffers()),
         *(
             local(value)
             for optimizer in trial.optimizers

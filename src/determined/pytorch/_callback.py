@@ -71,11 +71,14 @@ class PyTorchCallback:
         """Run before validation metrics are reported, with the chief's on every rank."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state to save in checkpoints. Chief only."""
+        """Return the state to save in checkpoints.
+
+        Every rank calls it: a rank whose state is not the chief's gets its own back.
+        """
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned. Every rank gets the chief's state."""
+        """Restore what `state_dict` returned; on another number of ranks, on the chief."""
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
         """Run before a checkpoint is written; `checkpoint` may be edited. Chief only."""

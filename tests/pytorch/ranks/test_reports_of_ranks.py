@@ -51,8 +51,8 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 def test_hooks_run_on_the_ranks_of_the_contract(traces: list[Any]) -> None:
     chief, other = ([entry[1] for entry in log] for log in traces)
-    saved = ["state_dict", "on_checkpoint_save_start", "on_checkpoint_write_end"]
-    batch = ["on_training_workload_end", *saved, "on_checkpoint_upload_end"]
+    written = ["on_checkpoint_save_start", "on_checkpoint_write_end"]
+    batch = ["on_training_workload_end", "state_dict", *written, "on_checkpoint_upload_end"]
     validation = ["start", "epoch_start", "epoch_end", "end"]
     assert chief == [
         "on_trial_startup",
@@ -64,7 +64,7 @@ def test_hooks_run_on_the_ranks_of_the_contract(traces: list[Any]) -> None:
         *(f"on_validation_{name}" for name in validation),
         "on_trial_shutdown",
     ]
-    assert other == [hook for hook in chief if hook not in saved]
+    assert other == [hook for hook in chief if hook not in written]
 
 
 def test_all_ranks_get_the_chiefs_values(traces: list[Any]) -> None:

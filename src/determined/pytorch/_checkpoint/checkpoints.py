@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,17 +15,22 @@ from determined._version import __version__
 from determined.core import EarlyExitReason
 from determined.errors import CheckpointError, InvalidHP
 from determined.pytorch._checkpoint.averages import averages_weights, check_export
+from determined.pytorch._checkpoint.departures import depart
 from determined.pytorch._checkpoint.environment import current_environment
+from determined.pytorch._checkpoint.own_state import ReplicaCheck, own_state
 from determined.pytorch._checkpoint.policy import CheckpointPolicy
 from determined.pytorch._checkpoint.retention import Retention, configured_policy
 from determined.pytorch._checkpoint.save_on_error import SaveOnError
 from determined.pytorch._checkpoint.saver import SaveJob, Saver
 from determined.pytorch._checkpoint.state import collect, collect_rank, load_data_of
 from determined.pytorch._display.reports import Reporter
+from determined.pytorch._ranks.comm_hooks import forgetful_hooks
 from determined.pytorch._ranks.fsdp import is_sharded
 from determined.pytorch._run import Fit, Run
 from determined.pytorch._schedule import _ShouldExit
 from determined.util import is_numerical_scalar
+
+logger = logging.getLogger("determined.pytorch")
 
 # What goes into `state_dict.pth`, and what only ranks know.
 _State = tuple[dict[str, Any], list[dict[str, Any]]]
@@ -47,6 +53,7 @@ class Checkpoints:
         self._metrics: dict[str, Any] = {}  # of the last validation
         self._before_validation: _State | None = None
         self._newest: str | None = None
+        self._is_first = True  # of the saves
         self._code = find_trial_code(type(fit.trial))
         self._saver = Saver(
             core.checkpoint,
@@ -78,6 +85,7 @@ class Checkpoints:
             run.started_from,
             is_managed=self._context._core._backend.restarts_trials,
         )
+        self._replicas = ReplicaCheck(self._context, self._say)
         self.on_error = SaveOnError(self._fit, run, self._saver, self._save_after_error)
 
     def is_writing(self) -> bool:
@@ -194,12 +202,17 @@ class Checkpoints:
         mine[ENVIRONMENT] = current_environment(context.device, context.distributed.size)
         if (segment := self._run.segment.state_dict()) is not None:
             mine[SEGMENT] = segment
+        tensors = collect(context, self._fit.callbacks)
+        if context.distributed.size > 1:
+            self._say_what_is_not_saved()
+            self._replicas.look()
+            mine |= own_state(context, tensors)
         is_split = any(map(is_sharded, context.models))
         ranks = [mine] if is_split else context.distributed.gather(mine)
         if ranks is None:
             return {}, []
         self._run.record.environments = [rank.pop(ENVIRONMENT) for rank in ranks]
-        return collect(context, self._fit.callbacks), ranks
+        return tensors, ranks
 
     def _job(self, state: _State, is_best: bool) -> SaveJob:
         tensors, ranks = state
@@ -215,6 +228,19 @@ class Checkpoints:
             is_asked_for=not is_best or self._run.is_save_due,
             is_copy=state is self._before_validation,
         )
+
+    def _say_what_is_not_saved(self) -> None:
+        is_first, self._is_first = self._is_first, False
+        hooks = forgetful_hooks(self._context.models) if is_first else []
+        if hooks and self._context.distributed.rank == 0:
+            logger.warning(
+                f"Checkpoints do not hold the state of the communication hook {', '.join(hooks)}: "
+                "a resumed run continues without it. Give it `state_dict` and `load_state_dict` "
+                "methods."
+            )
+
+    def _say(self, departure: str) -> None:
+        depart(self._context, self._run.record, self._run.state.batches_trained, [departure])
 
     def _metadata(self) -> dict[str, Any]:
         record = self._run.record

@@ -12,6 +12,8 @@ from typing import Any
 from determined._checkpoint_layout import (
     BUFFERS,
     GRADIENTS,
+    HOOKS,
+    OWN,
     RANDOM,
     count_rank_files,
     is_storage_id,
@@ -20,6 +22,7 @@ from determined._checkpoint_layout import (
 from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound
 from determined.pytorch._checkpoint.environment import current_environment, differences
+from determined.pytorch._checkpoint.own_state import describe_own, with_own_state
 from determined.pytorch._checkpoint.reading import read_counters, read_dict, read_state, state_file
 from determined.pytorch._checkpoint.settings import (
     apply_settings,
@@ -42,6 +45,7 @@ from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import mix, seeded_rng_state
 from determined.pytorch._naming import former_checkpoint, tell_of_others
 from determined.pytorch._plan import FitPlan
+from determined.pytorch._ranks.comm_hooks import restore_hook_states
 from determined.pytorch._ranks.ddp import continue_window
 from determined.pytorch._run import Fit
 from determined.pytorch._schedule import _TrialState
@@ -124,6 +128,8 @@ class SavedRun:
         context, trial_id = fit.context, fit.context.get_trial_id()
         checkpoint = read_state(self.path, context._allow_pickle)
         checkpoint = join(self.path, checkpoint, context.models, context._allow_pickle)
+        if self.continues:
+            checkpoint = with_own_state(checkpoint, self.rank)
         fit.hooks.call("on_checkpoint_load_start", checkpoint)
         names = self.record.optimizers if self.record is not None else ()
         restore(context, fit.callbacks, checkpoint, names)
@@ -157,6 +163,7 @@ class SavedRun:
             continue_window(context.models)
         if BUFFERS in self.rank:
             restore_buffers(context, self.rank[BUFFERS])
+        restore_hook_states(context.models, self.rank.get(HOOKS, ()))
 
 
 def find_saved_run(restoring: contextlib.ExitStack, fit: Fit, new: RunRecord) -> SavedRun | None:
@@ -252,10 +259,16 @@ def _read_rank(path: pathlib.Path, context: PyTorchTrialContext, in_window: bool
         gradients = {GRADIENTS: state[GRADIENTS]} if is_shared else {}
         state = {**gradients, **_read_rank_file(path, rank, context)}
     if saved_size != size:
-        state.pop(BUFFERS, None)
+        ranks = [_read_rank_file(path, other, context) for other in range(saved_size)]
+        for name in (BUFFERS, OWN, HOOKS):
+            state.pop(name, None)
         if in_window:
-            ranks = [_read_rank_file(path, other, context) for other in range(saved_size)]
             state[GRADIENTS] = mean_gradients(ranks)
+        if rank == 0 and (what := describe_own(ranks)):
+            logger.warning(
+                f"{', '.join(what)} differed between the {saved_size} ranks of the run; with "
+                f"{size}, all continue with the chief's."
+            )
     return join(path, state, context.models, context._allow_pickle)  # type: ignore[no-any-return]  # still a dict
 
 

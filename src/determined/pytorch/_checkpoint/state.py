@@ -20,6 +20,7 @@ from determined._checkpoint_layout import (
     COUNTERS,
     DATA,
     GRADIENTS,
+    HOOKS,
     LOAD_DATA,
     MODELS,
     OLD_MODEL,
@@ -40,6 +41,7 @@ from determined.pytorch._checkpoint.shards import place_like, place_optimizer_st
 from determined.pytorch._context import apex
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import rng_state
+from determined.pytorch._ranks.comm_hooks import hook_states
 from determined.pytorch._ranks.ddp import count_as_used, inner_module, own_buffers
 from determined.pytorch._ranks.fsdp import (
     accumulated_gradients,
@@ -129,8 +131,8 @@ def collect(
 def collect_rank(
     context: PyTorchTrialContext, batches_trained: int, data: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what only this rank knows: randomness, data position, gradients not yet applied, and
-    buffers that are not the chief's.
+    """Return what only this rank knows: randomness, data position, gradients not yet applied,
+    buffers that are not the chief's, and what communication hooks keep.
 
     Inside an aggregation window each rank has its own gradients. Those that a trial leaves at other
     times are equal on all ranks, so the chief's do, or each has a part of them.
@@ -148,6 +150,8 @@ def collect_rank(
         buffers = [own_buffers(model, in_window) for model in context.models]
         if any(buffers):
             rank_state[BUFFERS] = buffers
+    if hooks := hook_states(context.models):
+        rank_state[HOOKS] = hooks
     return rank_state
 
 

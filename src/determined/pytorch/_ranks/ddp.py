@@ -181,6 +181,21 @@ def own_buffers(model: nn.Module, in_window: bool) -> dict[str, torch.Tensor]:
     return {name: buffer for name, buffer in model.module.named_buffers() if name in kept}
 
 
+def replicas(models: list[nn.Module]) -> Iterator[tuple[int, str, torch.Tensor]]:
+    """Return the weights that all ranks hold and update alike: model, name, tensor."""
+    for index, model in enumerate(models):
+        if isinstance(model, _DDP) and model.process_group is dist.group.WORLD:
+            for name, parameter in model.module.named_parameters():
+                is_ignored = name in model.parameters_to_ignore
+                if parameter.requires_grad and not is_ignored and parameter.layout is torch.strided:
+                    yield index, name, parameter
+
+
+def has_own_communication(model: nn.Module) -> bool:
+    """Say whether gradients are averaged by a hook that the trial registered."""
+    return isinstance(model, _DDP) and len(model._comm_hooks) > model._compresses
+
+
 def is_bypassed(model: nn.Module) -> bool:
     """Say whether DDP, which averages gradients over ranks, has never seen a forward pass."""
     return isinstance(model, _DDP) and not model._is_called
