@@ -12,6 +12,7 @@ from determined.cli._group import Group
 from determined.cli._options import confirm, json_option, yes_option
 from determined.cli._platform import platform
 from determined.cli._tables import Output, output_options, show, show_json, size_text
+from determined.errors import RefusedError
 
 
 @click.group(cls=Group)
@@ -128,6 +129,34 @@ def adopt(yes: bool, as_json: bool) -> None:
     click.echo(f"{service.home.path} is a home of its own now.")
     if foreign:
         click.echo(f"{foreign} checkpoints are outside it: they will never be deleted from here.")
+
+
+@store.verb("import")
+@click.argument("other", metavar="OTHER_HOME", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--experiment", "numbers", type=int, multiple=True, help="Only this one; repeatable.")
+@json_option
+def import_(other: Path, numbers: tuple[int, ...], as_json: bool) -> int:
+    """Copy the experiments of OTHER_HOME into this home, with all that belongs to them.
+
+    They get ids of their own here. Repeated, it brings only what is missing: after an interruption,
+    or when there are more experiments, trials or checkpoints. Nothing is overwritten, and
+    OTHER_HOME is only read. Experiments that have not ended there are refused.
+    """
+    from determined.platform.importing import import_home
+
+    with platform(wake=False) as service:
+        if service.original is not None:
+            raise RefusedError("A copy of a home cannot import: `det store adopt` it first.")
+        service.close()
+        result = import_home(service.home, other, numbers)
+    if as_json:
+        show_json(dataclasses.asdict(result))
+    for done in [] if as_json else result.imported:
+        what = "is new" if done.is_new else "has grown" if done.has_grown else "is here already"
+        click.echo(f"Experiment {done.number} {what}: here it is {done.experiment_id}.")
+    for words in result.refused:
+        click.echo(f"{words[:1].upper()}{words[1:]}.", err=True)
+    return ERROR if result.refused else OK
 
 
 @store.verb("rebuild")

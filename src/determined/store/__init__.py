@@ -10,6 +10,7 @@ from determined.store._changes import Changed, ChangeWatch, NewPoints, Position
 from determined.store._connection import is_made, refuse_newer
 from determined.store._curves import Curve, CurveKey
 from determined.store._identity import Identity, Standing
+from determined.store._importing import Imported, OtherStore
 from determined.store._ingest import Heard, is_decisive
 from determined.store._listing import ExperimentRow, RunSpan, Tables, TrialPoint
 from determined.store._maintenance import backup, check, find_damage
@@ -46,6 +47,7 @@ from determined.store._records import (
     Workspace,
 )
 from determined.store._registry import Registry
+from determined.store._relocation import Relocation
 from determined.store._restoration import READ_FROM_JOURNALS, Restoration
 from determined.store._salvage import set_aside
 from determined.store._summary import Summary
@@ -72,6 +74,7 @@ __all__ = [
     "ExperimentRow",
     "Heard",
     "Identity",
+    "Imported",
     "JournalPosition",
     "Model",
     "ModelVersion",
@@ -79,12 +82,14 @@ __all__ = [
     "NewPoints",
     "NewTrial",
     "Order",
+    "OtherStore",
     "Page",
     "Position",
     "Project",
     "RatedCheckpoint",
     "Reader",
     "Registry",
+    "Relocation",
     "Report",
     "Restoration",
     "Retention",

@@ -25,11 +25,15 @@ def is_storage_inside(home: Path, section: dict[str, Any]) -> bool:
     return is_inside(home, Path(path, inner))
 
 
-def mark_foreign(connection: sqlite3.Connection, home: Path) -> int:
-    """Mark the checkpoints outside a home as another home's; return how many."""
+def mark_foreign(
+    connection: sqlite3.Connection, home: Path, experiment_id: int | None = None
+) -> int:
+    """Mark checkpoints outside a home, all or those of an experiment, as another's; count them."""
     rows = connection.execute(
         "SELECT c.uuid, c.storage, json_extract(e.config, '$.checkpoint_storage') "
-        "FROM checkpoint c LEFT JOIN experiment e ON e.id=c.experiment_id WHERE NOT c.is_foreign"
+        "FROM checkpoint c LEFT JOIN experiment e ON e.id=c.experiment_id WHERE NOT c.is_foreign "
+        "AND ifnull(?, c.experiment_id) IS c.experiment_id",
+        (experiment_id,),
     ).fetchall()
     known: dict[str, bool] = {}
     outside = []

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from determined.errors import StoreError
 from determined.journal import Record
 from determined.store._deletions import Deletions
+from determined.store._importing import Import, Imported, OtherStore
 from determined.store._ingest import Heard, Ingest, count_checkpoint, set_checkpoint_files
 from determined.store._records import (
     CHECKPOINTS,
@@ -74,6 +75,13 @@ class Transaction:
         """Make a copy of a home a home of its own; return how many checkpoints are outside it."""
         self._decide()
         return adopt(self._connection, home)
+
+    def import_experiment(self, other: OtherStore, number: int, home: Path) -> Imported:
+        """Copy what is missing here of another home's experiment."""
+        self._decide()
+        imported = Import(self._connection, other, home).copy(number)
+        self._ingest.forget()
+        return imported
 
     @property
     def restoration(self) -> Restoration:

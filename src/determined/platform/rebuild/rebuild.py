@@ -51,7 +51,7 @@ class Rebuilt:
 def rebuild(home: Home) -> Rebuilt:
     """Move the store aside and create a new one from it and from the folders; runs continue."""
     refuse_newer(home.path)
-    with _alone(home):
+    with alone(home):
         result = Rebuilt(set_aside(home.path))
         draft = home.path / _DRAFT
         shutil.rmtree(draft, ignore_errors=True)  # of an attempt that was interrupted
@@ -67,7 +67,7 @@ def rebuild(home: Home) -> Rebuilt:
 
 
 @contextlib.contextmanager
-def _alone(home: Home) -> Iterator[None]:
+def alone(home: Home) -> Iterator[None]:
     """Keep supervisors away."""
     presence.stop(home)
     claimed = presence.Presence.claim(home)
