@@ -113,6 +113,7 @@ class TrainLoop:
         collect = watch("metrics", self._collect)
         batch_start = hooks.of("on_training_batch_start")
         batch_end = hooks.of("on_training_batch_end")
+        to_device, device, warned = context._copy, context.device, context._warned_types
         moves_batches = context.experimental._auto_to_device
         self._reporter.status("training")
         run.segment.begin()
@@ -129,7 +130,7 @@ class TrainLoop:
             if counts_passes and data.passes is not None:
                 epoch_idx = state.epochs_trained = data.passes
             if moves_batches:
-                batch = context.to_device(batch)
+                batch = to_device(batch, device, warned)
             for on_batch_start in batch_start:
                 on_batch_start(epoch_idx, batch_idx, batch)
 

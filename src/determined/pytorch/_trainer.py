@@ -226,10 +226,10 @@ class Trainer:
     """Trains one trial; create it inside the `pytorch.init()` block.
 
     Attributes:
-        latest_checkpoint: The newest checkpoint of the run: the last one that `fit` saved (known to
-            the chief only, if it raised), else the one it continued from. A path where the storage
-            is local, else an id. `fit` accepts it, and so does `load_trial_from_checkpoint_path` if
-            it is a path.
+        latest_checkpoint: The newest exact checkpoint of the run: the last one that `fit` saved
+            (known to the chief only, if it raised), else the one it continued from. A path where
+            the storage is local, else an id. `fit` accepts it, and so does
+            `load_trial_from_checkpoint_path` if it is a path.
         latest_metrics: The metrics of the last validation, on the chief.
     """
 
@@ -326,7 +326,8 @@ class Trainer:
             checkpoint_policy: Whether a validation saves a checkpoint: `best` if its metric is
                 better than all before, `all`, or `none`. One is always saved at the end.
             latest_checkpoint: Where to continue: a checkpoint's id or path, or `latest` or `best`
-                of this run (which start from the beginning if there is none yet).
+                of this run (which start from the beginning if there is none yet). `latest` skips
+                those that were saved after an error and are not exact.
             step_zero_validation: Validate before training.
             test_mode: Train one batch, validate one batch, save, to see that everything works.
             profiling_enabled: Measure where the time goes and how busy the machine is: a table at
@@ -336,7 +337,8 @@ class Trainer:
             smaller_is_better: Whether to minimize it; by default as in the configuration, else
                 True.
             async_checkpoint: Write checkpoints in the background. Callbacks that need the files
-                make saves wait anyway.
+                make saves wait anyway. Needs main memory for a copy of the state, which also lets a
+                stop cut a validation short.
             on_checkpoint_error: `raise`, or `continue` training when a checkpoint cannot be
                 written.
             export: `safetensors` to write the weights in that format too, `safetensors-ema` to
@@ -355,8 +357,8 @@ class Trainer:
                 it began, or those of the `script`, with schedules where they would be at this
                 batch.
 
-        If user code raises an exception, the state after the last finished batch is saved before
-        the exception propagates (on a single rank; `latest` finds it).
+        If an exception ends training, the state is saved before it propagates (on a single rank).
+        `latest` finds it if it is exact: no user code was running, or only a validation.
         """
         check_takes_part(self._trial, self._context)
         plan = plan_fit(
