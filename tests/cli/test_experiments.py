@@ -308,6 +308,19 @@ def test_the_python_that_is_shown_loads_the_best_trial(lab: Lab, tmp_path: Path)
     assert answer.stdout == "torch.Size([1, 1])\n"
 
 
+def test_a_script_that_is_not_in_the_code_is_refused_at_once(lab: Lab, tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("entrypoint: python3 train.py\nsearcher: {name: single, metric: loss}\n")
+    (tmp_path / "empty").mkdir()
+    folder = str(tmp_path / "empty")
+    told = _det("e", "create", str(config), folder, code=1)
+    line = told.splitlines()[-1]
+    documented("the script of the `entrypoint` is not in the folder", line, folder)
+    assert "no folder was given" in _det("e", "create", str(config), code=1)
+    (tmp_path / "empty" / "startup-hook.sh").write_text("touch train.py\n")
+    assert "Created experiment 1" in _det("e", "create", "--paused", str(config), folder)
+
+
 def test_a_metric_that_is_never_reported_is_told_at_the_first_validation(lab: Lab) -> None:
     number = lab.create(STEPS, searcher={"name": "single", "metric": "val_loss"})
     told = _det("e", "wait", str(number))

@@ -173,6 +173,23 @@ def test_a_bundle_holds_what_is_known_and_no_secret(lab: Lab, tmp_path: Path) ->
     assert _SECRET not in "".join(content.values())
 
 
+def test_the_beginning_of_a_uuid_is_enough(lab: Lab, tmp_path: Path) -> None:
+    found = lab.checkpoints(1)[0]
+    assert found.uuid in _det(lab, "c", "describe", found.uuid[:8])
+    assert found.uuid in _det(lab, "c", "verify", found.uuid[:8])
+    told = _det(lab, "c", "download", found.uuid[:8], "-q")
+    assert told == f"checkpoints/{found.uuid}\n"
+    assert found.uuid in _det(lab, "t", "download", str(found.trial_id), "--uuid", found.uuid[:8])
+    assert "no checkpoint abc" in _det(lab, "c", "describe", "abc", code=1)
+
+
+def test_running_experiments_are_listed_by_what_the_list_calls_them(lab: Lab) -> None:
+    numbers = [row["ID"] for row in _rows(_det(lab, "e", "list", "--state", "active", "--csv"))]
+    for word in ("running", "RUNNING", "Queued"):
+        rows = _rows(_det(lab, "e", "list", "--state", word, "--csv"))
+        assert [row["ID"] for row in rows] == numbers
+
+
 def test_damage_is_found(lab: Lab) -> None:
     uuid = lab.checkpoints(2)[-1].uuid
     (row,) = _rows(_det(lab, "c", "verify", uuid, "--csv"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from determined.platform.entrypoint import command_for, is_trial_class
+from determined.platform.entrypoint import command_for, is_trial_class, script_of
 from determined.platform.keeper._policies import Policies
 from determined.platform.run_folder import CONFIGURATION_MARK, LogPolicy
 
@@ -44,3 +44,25 @@ def test_no_policy_applies_to_the_line_that_shows_the_configuration() -> None:
     line = f'{CONFIGURATION_MARK}{{"pattern": "out of memory"}}'
     assert not policies.search(f"INFO: {line}\n".encode())
     assert policies.search(b"out of memory\n")
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "script"),
+    [
+        ("python3 train.py --lr 0.1", "train.py"),
+        ("python -u src/train.py", "src/train.py"),
+        ("/usr/bin/python3.11 'my train.py'", "my train.py"),
+        (["python3", "train.py"], "train.py"),
+        ("python3 -m determined.launch.torch_distributed train.py", None),
+        ("python3 /opt/train.py", None),
+        ("python3 ../train.py", None),
+        ("cd sub && python3 train.py", None),
+        ("python3 $SCRIPT.py", None),
+        ("./run.sh", None),
+        ("model:Trial", None),
+        ("python3 'train.py", None),
+        ("python3", None),
+    ],
+)
+def test_a_plain_command_names_its_script(entrypoint: Any, script: str | None) -> None:
+    assert script_of(entrypoint) == script

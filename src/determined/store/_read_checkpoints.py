@@ -36,6 +36,11 @@ class CheckpointQuestions(Connected):
         """A checkpoint, None if it is unknown."""
         return CHECKPOINTS.find(self._connection, "uuid=?", uuid)
 
+    def checkpoints_beginning_with(self, prefix: str, limit: int) -> list[Checkpoint]:
+        """Checkpoints whose UUIDs begin so, at most `limit` of them."""
+        condition = "WHERE uuid>=? AND uuid<? ORDER BY uuid LIMIT ?"
+        return CHECKPOINTS.select(self._connection, condition, prefix, f"{prefix}\U0010ffff", limit)
+
     def checkpoints(
         self,
         where: CheckpointFilter,

@@ -41,7 +41,7 @@ def delete(uuids: str, yes: bool) -> None:
     """
     wanted = uuid_list(uuids)
     with platform(wake=False) as service:
-        found = [service.checkpoint(uuid) for uuid in wanted]
+        found = list({c.uuid: c for c in map(service.checkpoint, wanted)}.values())
         size = size_text(sum(row.size for row in found))
         what = f"{counted(len(found), 'checkpoint')} ({size})"
         confirm(f"Delete {what}? That cannot be undone.", yes)
@@ -74,7 +74,7 @@ def remove(uuids: str, globs: tuple[str, ...], yes: bool) -> None:
         except RefusedError as error:
             raise click.UsageError(f"--glob: {error}") from None
     with platform(wake=False) as service:
-        found = [service.checkpoint(uuid) for uuid in wanted]
+        found = list({c.uuid: c for c in map(service.checkpoint, wanted)}.values())
         if globs:
             _confirm_files(found, globs, yes)
         for row in service.delete_checkpoints(wanted, globs):

@@ -122,7 +122,7 @@ def download(uuid: str, output_dir: Path | None, quiet: bool, mode: str, as_json
     """Download a checkpoint, or complete an interrupted download."""
     with platform() as service:
         found = service.checkpoint(uuid)
-        target = service.download(found, output_dir or Path("checkpoints", uuid))
+        target = service.download(found, output_dir or Path("checkpoints", found.uuid))
         if as_json:
             show_json({**checkpoint_json(found), "path": str(target)})
             return

@@ -37,6 +37,7 @@ _POOL = "default"
 _STATES = (
     *("ACTIVE", "PAUSED", "STOPPING_COMPLETED", "STOPPING_CANCELED", "STOPPING_KILLED"),
     *("STOPPING_ERROR", "COMPLETED", "CANCELED", "ERROR", "DELETING", "DELETE_FAILED"),
+    *("RUNNING", "QUEUED"),
 )
 ORDERS = (
     *("id", "name", "description", "state", "progress", "owner", "started", "ended"),
@@ -62,7 +63,7 @@ ORDERS = (
     "states",
     multiple=True,
     type=click.Choice(_STATES, case_sensitive=False),
-    help="Only experiments in this state.",
+    help="Only experiments in this state; RUNNING and QUEUED stand for ACTIVE.",
 )
 @order_options(ORDERS, default="id")
 @paging_options(200)
@@ -90,7 +91,7 @@ def list_experiments(
         owner=None if show_all else _user(),
         labels=labels,
         name_contains=name,
-        states=states or None,
+        states=["ACTIVE" if s in ("RUNNING", "QUEUED") else s for s in states] or None,
     )
     order = Order(sort_by, descending=order_by == "desc")
     show_experiments(wanted, order, (limit, offset, pages), output, utc, show_all, show_project)

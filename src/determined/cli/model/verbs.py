@@ -8,7 +8,7 @@ import click
 
 from determined.cli._as_data import record_json
 from determined.cli._done import done, json_option
-from determined.cli._options import ID, order_options, utc_option, yes_option
+from determined.cli._options import ID, UUIDS, order_options, utc_option, yes_option
 from determined.cli._tables import (
     Output,
     hparams_text,
@@ -111,12 +111,12 @@ def list_versions(name: str, utc: bool, output: Output) -> None:
 
 @model.verb("register-version")
 @click.argument("name")
-@click.argument("uuid")
+@click.argument("uuid", type=UUIDS)
 @output_options
 def register_version(name: str, uuid: str, output: Output) -> None:
     """Make a checkpoint the next version of a model."""
-    with open_registry() as (_, registry):
-        made = registry.register(registry.model(name).id, uuid)
+    with open_registry() as (service, registry):
+        made = registry.register(registry.model(name).id, service.checkpoint(uuid).uuid)
         if output != "table":
             _show_versions([made], output, utc=False)
             return

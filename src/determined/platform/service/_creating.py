@@ -73,6 +73,7 @@ class CreatingVerbs(Lookups):
         config = loaded.effective
         if not allow_host_changes and (sentence := self.host_changes(snapshot)):
             raise RefusedError(f"{sentence} Pass --allow-host-changes to run it all the same.")
+        _check_script(config["entrypoint"], snapshot, model_dir)
         machine = find_machine(self.home)
         _check_slots(config, machine)
         self._check_cluster()
@@ -175,6 +176,21 @@ def _is_about(error: OSError, home: Path) -> bool:
     if error.filename is None:
         return not isinstance(error, FileNotFoundError)
     return str(error.filename).startswith(str(home))
+
+
+def _check_script(entrypoint: Any, snapshot: Snapshot, model_dir: Path | None) -> None:
+    """Refuse a command whose script is not in the code; a startup hook may make one."""
+    from determined.platform.entrypoint import script_of
+    from determined.platform.keeper._hook import HOOK
+
+    script = script_of(entrypoint)
+    if script is None or (snapshot.tree / script).exists() or (snapshot.tree / HOOK).exists():
+        return
+    folder = "no folder was given" if model_dir is None else f"{model_dir} has no such file"
+    raise RefusedError(
+        f"entrypoint: {script} is not in the experiment's code: {folder}, or a .detignore leaves "
+        "it out. Give the folder that has it: `det experiment create CONFIG MODEL_DIR`."
+    )
 
 
 def _check_slots(config: dict[str, Any], machine: Machine) -> None:

@@ -48,8 +48,7 @@ class DeletingVerbs(Lookups):
         Refused if one is registered, or a trial needs it. Without patterns, nothing is deleted:
         their records are brought in line with the files they have.
         """
-        for uuid in uuids:
-            self.checkpoint(uuid)
+        uuids = list(dict.fromkeys(self.checkpoint(uuid).uuid for uuid in uuids))
         for pattern in globs:
             check_glob(pattern)
         self.ask("delete_checkpoints", {"uuids": list(uuids), "globs": list(globs)})

@@ -13,6 +13,8 @@ from determined.store import Checkpoint, Experiment, Trial, TrialFilter
 if TYPE_CHECKING:  # most queries do not need it, and `det` must start fast
     from determined.platform.verification import Verified
 
+_SHORTEST_PREFIX = 4
+
 
 class Lookups(SupervisedHome):
     """Experiments, trials, checkpoints and projects of a home, by id."""
@@ -37,8 +39,16 @@ class Lookups(SupervisedHome):
         return found
 
     def checkpoint(self, uuid: str) -> Checkpoint:
-        """A checkpoint."""
+        """A checkpoint, by its UUID or a beginning that no other has."""
         found = self.reader.checkpoint(uuid) if self.has_store else None
+        if found is None and self.has_store and len(uuid) >= _SHORTEST_PREFIX:
+            similar = self.reader.checkpoints_beginning_with(uuid, 3)
+            if len(similar) > 1:
+                raise NotFoundError(
+                    f"{uuid} begins the UUIDs of several checkpoints, such as {similar[0].uuid} "
+                    f"and {similar[1].uuid}: give more of it."
+                )
+            found = similar[0] if similar else None
         if found is None:
             raise NotFoundError(
                 f"There is no checkpoint {uuid}. `det experiment list-checkpoints ID` shows those "
