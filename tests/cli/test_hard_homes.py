@@ -102,7 +102,7 @@ def test_an_oddly_named_home_works_and_is_for_its_owner_only(
 def test_a_test_without_room_fails_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    config = "name: x\nentrypoint: python3 x.py\nsearcher: {name: single, metric: loss}\n"
+    config = "name: x\nentrypoint: python3 -m x\nsearcher: {name: single, metric: loss}\n"
     det = shlex.join([sys.executable, "-m", "determined.cli", "e", "create", "--test-mode", "-"])
     script = f"mount -t tmpfs -o size=64k tmpfs {shlex.quote(str(disk))} && {det}; "
     script += f"status=$?; ls -A {shlex.quote(str(disk))}; exit $status"

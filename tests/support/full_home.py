@@ -60,7 +60,7 @@ def main(folder: Path) -> dict[str, Any]:
     return told
 
 
-_CONFIG = "name: x\nentrypoint: python3 x.py\nsearcher: {name: single, metric: loss}\n"
+_CONFIG = "name: x\nentrypoint: python3 -m x\nsearcher: {name: single, metric: loss}\n"
 
 
 def _fill(path: Path) -> None:
