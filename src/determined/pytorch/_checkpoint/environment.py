@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from determined.pytorch._checkpoint.compiled import compiled_code, compiled_departures
+
 logger = logging.getLogger("determined.pytorch")
 
 VERSION = 1
@@ -101,6 +103,7 @@ def current_environment(device: torch.device, num_ranks: int) -> dict[str, Any]:
         "numpy": np.__version__,
         "python": platform.python_version(),
         "flags": _flags(_ON_GPU if device.type == "cuda" else _ON_CPU),
+        "compiled": compiled_code(),
         "variables": {name: _digest(os.environ[name]) for name in _VARIABLES if name in os.environ},
     }
 
@@ -117,7 +120,7 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         found.append(f"Python {now.get('python')} instead of {saved.get('python')}")
     found += _different_flags(saved.get("flags"), now.get("flags"))
     found += _different_variables(saved.get("variables"), now.get("variables"))
-    return found
+    return found + compiled_departures(saved.get("compiled"))
 
 
 @contextlib.contextmanager
