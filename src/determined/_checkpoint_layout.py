@@ -29,6 +29,7 @@ MODELS, OLD_MODEL = "models_state_dict", "model_state_dict"
 OPTIMIZERS, OLD_OPTIMIZER = "optimizers_state_dict", "optimizer_state_dict"
 SCHEDULERS, OLD_SCHEDULER = "lr_schedulers_state_dict", "lr_scheduler"
 CALLBACKS = "callbacks"
+MODULES = "modules"  # what differs from the models as built, beside their state
 SCALER = "scaler_state_dict"
 APEX = "amp_state"
 

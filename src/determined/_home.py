@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ from determined._weak_files import chmod
 
 HOME_VARIABLE = "DET_HOME"
 SETTINGS_FILE = "platform.yaml"
+_KEY_FILE = "checkpoint.key"
+_SHORTEST_KEY = 32
 
 
 def home_path() -> Path:
@@ -49,3 +54,31 @@ def home_settings(home: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{home / SETTINGS_FILE}: expected keys and values, got {content!r}.")
     return content
+
+
+def checkpoint_key(home: Path) -> bytes:
+    """The secret of a home that tells the checkpoints of its own runs from all others.
+
+    Generated, and stored readable by its owner only, if there is none.
+    """
+    path = home / _KEY_FILE
+    with contextlib.suppress(FileNotFoundError):
+        return _read_key(path)
+    make_home(home)
+    draft = home / f".{_KEY_FILE}.{secrets.token_hex(8)}"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(32))
+        with contextlib.suppress(FileExistsError):  # another process was quicker
+            os.link(draft, path)
+        return _read_key(path)
+    finally:
+        draft.unlink()
+
+
+def _read_key(path: Path) -> bytes:
+    key = path.read_bytes().strip()
+    if len(key) < _SHORTEST_KEY:
+        raise OSError(errno.EINVAL, "no key: delete it, and a new one will be made", str(path))
+    return key

@@ -95,6 +95,7 @@ class ClusterInfo:
         trial_info: TrialInfo | None = None,
         rendezvous_info: RendezvousInfo | None = None,
         resources_info: ResourcesInfo | None = None,
+        checkpoint_key: str | None = None,
     ) -> None:
         self.master_url = master_url
         self.cluster_id = cluster_id
@@ -110,6 +111,7 @@ class ClusterInfo:
         self._trial_info = trial_info
         self._rendezvous_info = rendezvous_info
         self._resources_info = resources_info
+        self._checkpoint_key = checkpoint_key
 
     @property
     def latest_checkpoint(self) -> str | None:

@@ -15,6 +15,7 @@ def _work_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("DET_PROGRESS", "off")
+    monkeypatch.setenv("DET_HOME", str(tmp_path / "home of the test"))
 
 
 @pytest.fixture

@@ -175,9 +175,15 @@ def digest(state: Any) -> str:
     found = hashlib.sha256()
 
     def add(value: Any) -> None:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) and hasattr(value, "__tensor_flatten__"):
+            for name in value.__tensor_flatten__()[0]:
+                add(getattr(value, name))
+        elif isinstance(value, torch.Tensor):
             found.update(f"{value.dtype}{tuple(value.shape)}".encode())
-            found.update(value.detach().contiguous().numpy().tobytes())
+            plain = value.detach().contiguous()
+            if plain.dtype == torch.bfloat16:  # unknown to numpy
+                plain = plain.view(torch.int16)
+            found.update(plain.numpy().tobytes())
         elif isinstance(value, Mapping):
             for key, entry in value.items():
                 found.update(repr(key).encode())
@@ -185,6 +191,20 @@ def digest(state: Any) -> str:
         elif isinstance(value, (list, tuple)):
             for entry in value:
                 add(entry)
+        else:
+            add_object(value)
+
+    def add_object(value: Any) -> None:
+        if isinstance(value, np.random.Generator):
+            add(value.bit_generator.state)
+        elif isinstance(value, torch.Generator):
+            add(value.get_state())
+        elif callable(getattr(value, "state_dict", None)):
+            add(value.state_dict())
+        elif hasattr(value, "__qualname__"):  # the rest of a function is its address
+            add(value.__qualname__)
+        elif dataclasses.is_dataclass(value):
+            add(vars(value))
         else:
             found.update(repr(value).encode())
 

@@ -23,6 +23,7 @@ from determined.config._storage import AnyStorage
 from determined.config._types import (
     AtLeast0,
     AtLeast1,
+    ClassName,
     Command,
     Duration,
     Expected,
@@ -76,6 +77,11 @@ class Configuration(Section):
     checkpoint_policy: Literal["best", "all", "none"] = Field(
         default="best",
         description="Which validations save a checkpoint; `module:Class` entrypoints only.",
+    )
+    trusted_classes: Items[ClassName] = Field(
+        default=(),
+        description="Classes, each as `module:Class`, whose objects checkpoints may hold, beside "
+        "those of the trial's own code.",
     )
     max_restarts: AtLeast0 = Field(
         default=5,

@@ -76,6 +76,11 @@ Days = Annotated[int, Field(strict=True, ge=-1, le=32767), _WHOLE]
 Number = Annotated[StrictFloat, Field(allow_inf_nan=False)]
 Flag = StrictBool
 Text = StrictStr
+ClassName = Annotated[
+    StrictStr,
+    Field(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*[.:][^\W\d]\w*(\.[^\W\d]\w*)*$"),
+    Expected("the name of a class, such as `module:Class`"),
+]
 Free = Annotated[Any, Expected("any value")]
 FreeMap = Annotated[dict[str, Any], Expected("a mapping")]
 

@@ -16,13 +16,20 @@ from determined.core._watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.departures import depart
 from determined.pytorch._checkpoint.environment import current_environment, threads_of
+from determined.pytorch._checkpoint.modules import AsBuilt
 from determined.pytorch._checkpoint.optimizers import optimizer_name
 from determined.pytorch._checkpoint.resume import SavedRun, find_saved_run
 from determined.pytorch._checkpoint.settings import Settings
 from determined.pytorch._checkpoint.state import RunRecord
+from determined.pytorch._checkpoint.trust import trusting_configured
 from determined.pytorch._checks.steps_by_hand import HandSteps
 from determined.pytorch._checks.trial import check_evaluates, warn_of_no_validation
-from determined.pytorch._checks.updates import UpdateCheck, warn_of_windows
+from determined.pytorch._checks.updates import (
+    Checks,
+    FirstUpdateCheck,
+    UpdateCheck,
+    warn_of_windows,
+)
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.batches import DataLoader, _dataset_repro_warning
 from determined.pytorch._data.iterable import StreamLoader
@@ -107,6 +114,7 @@ def open_run(
         set_rng_state(place.rng_state)
     updates = UpdateCheck(context, state.batches_trained)
     stack.callback(updates.close)
+    first = FirstUpdateCheck(context, state.batches_trained, checkpoints.rehearse)
     stack.callback(HandSteps(context, fit.trial).close)
     segment = Segment(context)
     if (saved_segment := place.segment) is not None:
@@ -124,7 +132,7 @@ def open_run(
         schedule=Schedule(plan.units, data.epoch_length, every_batch=plan.test_mode),
         watchdog=watchdog,
         stop=stop,
-        updates=updates,
+        updates=Checks(updates, first),
         segment=segment,
     )
     checkpoints.follow(run)
@@ -147,6 +155,7 @@ def _take_run(stack: contextlib.ExitStack, fit: Fit) -> Watchdog:
 def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
     """Start callbacks, build the loaders and restore the checkpoint, in this order."""
     context = fit.context
+    stack.enter_context(trusting_configured(context._exp_conf))
     state, rng = _TrialState(trial_id=context.get_trial_id()), None
     changes: list[str] = []
     with contextlib.ExitStack() as restoring:
@@ -163,6 +172,8 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
             callback.on_trial_startup(start, None if saved is None else saved.name)
             stack.callback(callback.on_trial_shutdown)
         data = _build_data(stack, fit, start, saved)
+        if context._as_built is None:  # by the first fit
+            context._as_built = AsBuilt(context.models)
         if saved is not None:
             state, rng = saved.restore(fit, data.epoch_length)
             changes = saved.settle_settings(fit, record, state)

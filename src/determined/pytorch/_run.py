@@ -9,7 +9,7 @@ from typing import Any
 from determined.core._watchdog import Watchdog
 from determined.pytorch._callback import Hooks, PyTorchCallback
 from determined.pytorch._checkpoint.state import RunRecord
-from determined.pytorch._checks.updates import UpdateCheck
+from determined.pytorch._checks.updates import Checks
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.endless import TrainingData
 from determined.pytorch._data.validation_parts import ValidationParts
@@ -70,7 +70,7 @@ class Run:
     schedule: Schedule
     watchdog: Watchdog
     stop: StopWatch
-    updates: UpdateCheck
+    updates: Checks
     segment: Segment
 
     @property

@@ -117,8 +117,9 @@ def test_every_kind_of_tensor_is_copied(tensor: torch.Tensor) -> None:
     snapshot = Snapshot()
     for _ in range(2):
         copied = snapshot.copy([tensor])[0]
-        assert not copied.requires_grad
-        assert torch.equal(copied.to_dense(), tensor.detach().to_dense())
+        assert copied.requires_grad == tensor.requires_grad
+        assert type(copied) is type(tensor)
+        assert torch.equal(copied.detach().to_dense(), tensor.detach().to_dense())
         assert copied.shape == tensor.shape
 
 

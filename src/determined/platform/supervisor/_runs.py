@@ -14,8 +14,10 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from determined._home import checkpoint_key
 from determined._info import ELSEWHERE_FILE
 from determined.journal import Control
 from determined.platform.entrypoint import command_for
@@ -214,6 +216,7 @@ class Runs:
                 "session_token": secrets.token_hex(16),
                 "task_type": "TRIAL",
                 "latest_checkpoint": run.from_checkpoint,
+                "checkpoint_key": _checkpoint_key(self._board.home.path),
             },
             "trial": {
                 "trial_id": trial.id,
@@ -337,3 +340,12 @@ def _elsewhere(run: LiveRun, live: LiveExperiment) -> dict[str, dict[str, Any]]:
         return {}
     name = ELSEWHERE_FILE.removesuffix(".json")
     return {name: {"uuid": run.from_checkpoint, "storage": storage}}
+
+
+def _checkpoint_key(home: Path) -> str | None:
+    """What a run seals its checkpoints with; without it, classes of its own are not trusted."""
+    try:
+        return checkpoint_key(home).decode()
+    except OSError as e:
+        logger.warning("No key for checkpoints: %s", e)
+        return None

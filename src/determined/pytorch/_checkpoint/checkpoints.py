@@ -19,10 +19,13 @@ from determined.pytorch._checkpoint.departures import depart
 from determined.pytorch._checkpoint.environment import current_environment
 from determined.pytorch._checkpoint.own_state import ReplicaCheck, own_state
 from determined.pytorch._checkpoint.policy import CheckpointPolicy
+from determined.pytorch._checkpoint.rehearsal import Rehearsal
 from determined.pytorch._checkpoint.retention import Retention, configured_policy
 from determined.pytorch._checkpoint.save_on_error import SaveOnError
 from determined.pytorch._checkpoint.saver import SaveJob, Saver
-from determined.pytorch._checkpoint.state import collect, collect_rank, load_data_of
+from determined.pytorch._checkpoint.seal import can_seal
+from determined.pytorch._checkpoint.state import collect, collect_rank, load_data_of, named_states
+from determined.pytorch._checkpoint.trust import Trust
 from determined.pytorch._display.reports import Reporter
 from determined.pytorch._ranks.comm_hooks import forgetful_hooks
 from determined.pytorch._ranks.fsdp import is_sharded
@@ -55,6 +58,8 @@ class Checkpoints:
         self._newest: str | None = None
         self._is_first = True  # of the saves
         self._code = find_trial_code(type(fit.trial))
+        self._rehearsal = Rehearsal([self._trust_without_seal, self._trust_with_seal])
+        self._has_rehearsed = False
         self._saver = Saver(
             core.checkpoint,
             fit.callbacks,
@@ -96,6 +101,23 @@ class Checkpoints:
         """Raise if these metrics lack the one that decides what is best."""
         self._policy.has_metric(metrics)
 
+    def rehearse(self) -> None:
+        """Try whether what checkpoints will hold can be loaded again.
+
+        Every rank calls it: asking for states may take all of them, as it does when one saves.
+        """
+        self._has_rehearsed = True
+        states = named_states(collect(self._context, self._fit.callbacks))
+        data = self._run.training_data.state_dict(self._run.state.batches_trained)
+        if self._context.distributed.rank == 0:
+            self._rehearsal.try_states({**states, "the training data": data})
+
+    def _trust_without_seal(self) -> Trust:
+        return Trust(anything=self._context._allow_pickle)
+
+    def _trust_with_seal(self) -> Trust:
+        return Trust(own_code=self._code.source if can_seal() else None)
+
     # When.
 
     def after_validation(self, metrics: dict[str, Any], is_best: bool) -> None:
@@ -131,6 +153,7 @@ class Checkpoints:
         """
         if self.can_interrupt_validations and not self._fit.plan.test_mode:
             self._before_validation = self._saver.copy(self._state())
+        if self._before_validation is not None:
             yield
             self._before_validation = None
         else:
@@ -181,6 +204,8 @@ class Checkpoints:
     def _hand_over(self, is_best: bool) -> None:
         """Give the saver the state of all ranks, or have each of them write its part."""
         distributed, hooks = self._context.distributed, self._fit.hooks
+        if not self._has_rehearsed:
+            self.rehearse()
         state = self._before_validation or self._state()
         storage_id = None
         if any(map(is_sharded, self._context.models)):

@@ -22,9 +22,10 @@ from determined.core._distributed import DummyDistributedContext
 from determined.errors import InvalidCheckpointException, InvalidExperimentException
 from determined.load import trial_class_from_entrypoint
 from determined.pytorch._checkpoint.averages import averaged_models
-from determined.pytorch._checkpoint.reading import read_json, read_state
+from determined.pytorch._checkpoint.reading import make_objects, read_json, read_state
 from determined.pytorch._checkpoint.shards import join
 from determined.pytorch._checkpoint.state import load_model
+from determined.pytorch._checkpoint.trust import Trust
 from determined.pytorch._checks.arguments import check_flag, check_kind, check_path
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._trial import PyTorchTrial
@@ -148,6 +149,9 @@ def _load(
     allow_pickle = not options.pop("weights_only", True)
     checkpoint = read_state(directory, allow_pickle, **options)
     checkpoint = join(directory, checkpoint, allow_pickle=allow_pickle, **options)
+    for key in checkpoint.keys() & {MODELS, OLD_MODEL}:  # the rest is not for this
+        trust = Trust(anything=allow_pickle)
+        checkpoint[key] = make_objects(checkpoint[key], directory, trust)
     if description["may_build_model"]:
         build_model = getattr(trial, "build_model", None)
         if callable(build_model):

@@ -8,19 +8,20 @@ check every size.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+import operator
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
-_KINDS = "biufcSU"
+KINDS = "biufcSU"
 
 
 class _DType:
     """Stands for `numpy.dtype` while a file is read."""
 
     def __init__(self, code: str, align: bool = False, copy: bool = True) -> None:
-        if not isinstance(code, str) or len(code) > 16 or np.dtype(code).kind not in _KINDS:
+        if not isinstance(code, str) or len(code) > 16 or np.dtype(code).kind not in KINDS:
             raise ValueError(f"numpy data of type {code!r} is not read")
         self.dtype = np.dtype(code)
 
@@ -75,39 +76,44 @@ def stand_ins() -> list[Any]:
     return named
 
 
-def real_arrays(value: Any, limit: int, trusted: Collection[Any] = ()) -> Any:
+def real_arrays(value: Any, trusted: Collection[Any] = ()) -> Any:
     """Put the arrays in the place of their stand-ins, in dictionaries, lists and tuples, and in the
     attributes of objects of `trusted` classes.
-
-    A list may stand in many places of a pickle, and so unfold to any number of values. More than
-    `limit` are refused.
     """
-    seen = 0
-    objects: set[int] = set()
+    return _RealArrays(trusted).of(value)
 
-    def real(value: Any) -> Any:
-        nonlocal seen
-        seen += 1
-        if seen > limit:
-            raise ValueError(f"it expands to more than {limit:,} values")
+
+class _RealArrays:
+    """A list may stand in many places of a pickle, or in itself: it is looked at once."""
+
+    def __init__(self, trusted: Collection[Any]) -> None:
+        self._trusted = trusted
+        self._seen: dict[int, Any] = {}
+        self._kept: list[Any] = []  # so that no other object gets the same identity
+
+    def of(self, value: Any) -> Any:
         if isinstance(value, _Array):
             return value.value
-        if isinstance(value, Mapping):
-            for key, entry in value.items():
-                new = real(entry)
-                if new is not entry:
-                    value[key] = new  # type: ignore[index]  # torch's safe loader makes dicts only
+        if isinstance(value, _DType):
+            return value.dtype
+        is_trusted = type(value) in self._trusted and hasattr(value, "__dict__")
+        if not is_trusted and not isinstance(value, (dict, list, tuple)):
             return value
-        if isinstance(value, list):
-            value[:] = [real(entry) for entry in value]
-            return value
-        if type(value) is tuple:
-            entries = tuple(real(entry) for entry in value)
-            is_same = all(new is old for new, old in zip(entries, value, strict=True))
-            return value if is_same else entries
-        if type(value) in trusted and hasattr(value, "__dict__") and id(value) not in objects:
-            objects.add(id(value))  # they may refer to each other
-            real(vars(value))
-        return value
+        if id(value) not in self._seen:
+            self._kept.append(value)
+            self._seen[id(value)] = value
+            self._seen[id(value)] = self._inside(value)
+        return self._seen[id(value)]
 
-    return real(value)
+    def _inside(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            for key, entry in value.items():
+                value[key] = self.of(entry)
+        elif isinstance(value, list):
+            value[:] = [self.of(entry) for entry in value]
+        elif type(value) is tuple:
+            entries = tuple(self.of(entry) for entry in value)
+            return value if all(map(operator.is_, entries, value)) else entries
+        if hasattr(value, "__dict__"):
+            self.of(vars(value))
+        return value

@@ -9,7 +9,7 @@ import pickle
 import pickletools
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,8 +17,10 @@ import torch
 from determined._checkpoint_layout import COUNTER_FILES, METADATA, MODELS, OLD_MODEL, STATE_FILES
 from determined._version import __version__
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
+from determined.pytorch._checkpoint.decoding import NotTrustedError, from_plain
+from determined.pytorch._checkpoint.encoding import Living
 from determined.pytorch._checkpoint.numpy_pickle import real_arrays, stand_ins
-from determined.pytorch._checkpoint.trust import line_to_write, own_classes
+from determined.pytorch._checkpoint.trust import Trust, how_to_trust, own_classes
 from determined.storage._manifest import load_json, read_json_file
 
 # Counters are six numbers: a larger file is not one of ours.
@@ -100,8 +102,7 @@ def read_tensors(
             with _numpy_read_with_care():
                 registered = torch.serialization.get_safe_globals()
                 trusted = [kind for kind in registered if isinstance(kind, type)]
-                limit = 10_000 + 10 * _size(file)
-                return real_arrays(torch.load(source, **options), limit, trusted)
+                return real_arrays(torch.load(source, **options), trusted)
     except FileNotFoundError as e:
         raise CheckpointNotFound(f"There is no file {file}.") from e
     except pickle.UnpicklingError as e:
@@ -125,6 +126,33 @@ def read_state(path: pathlib.Path, allow_pickle: bool, **load_options: Any) -> d
             "by name."
         )
     return checkpoint
+
+
+def make_objects(
+    state: Any, file: pathlib.Path, trust: Trust, living: Callable[[], Living] = Living
+) -> Any:
+    """Return the state of a file with the objects in it that were written as plain values.
+
+    `living` returns what the program has of what cannot be in a file; it is asked if needed.
+    """
+    try:
+        return from_plain(state, trust, living)
+    except NotTrustedError as e:
+        raise InvalidCheckpointException(_why_not_made(file, e)) from None
+    except Exception as e:  # a made-up file may have anything anywhere
+        raise InvalidCheckpointException(f"{file} cannot be read: {_first_line(e)}") from e
+
+
+def _why_not_made(file: pathlib.Path, error: NotTrustedError) -> str:
+    if error.classes:
+        return (
+            f"{file} was not loaded: it holds objects of {', '.join(error.classes)}. To have "
+            f"objects of these classes made, and nothing else run: {how_to_trust(error.classes)}."
+        )
+    return (
+        f"{file} was not loaded: a state in it holds {', '.join(error.missing)}, which is taken "
+        "from the running program, and the program has it no more in a state of the same kind."
+    )
 
 
 def _other_versions(path: pathlib.Path) -> str:
@@ -174,7 +202,7 @@ def _refusal(file: pathlib.Path | io.BytesIO, error: Exception) -> str:
     if own is not None:
         return (
             f"{file} was not loaded: it holds objects of {', '.join(names)}, which are classes of "
-            f"your own. To allow these, and nothing else: {line_to_write(own)}."
+            f"your own. To allow these, and nothing else: {how_to_trust(own)}."
         )
     return (
         f"{file} was not loaded: it needs {', '.join(names)}, and loading that could run code from "
@@ -188,10 +216,6 @@ def _first_line(error: Exception) -> str:
     # torch explains its own options first, and the problem last.
     details = [line for line in lines if "WeightsUnpickler error:" in line]
     return (details or lines or [type(error).__name__])[0][:300]
-
-
-def _size(file: pathlib.Path | io.BytesIO) -> int:
-    return file.stat().st_size if isinstance(file, pathlib.Path) else len(file.getbuffer())
 
 
 def _is_utf8(file: pathlib.Path) -> bool:

@@ -6,24 +6,36 @@ import contextlib
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from determined._checkpoint_layout import (
     BUFFERS,
     GRADIENTS,
     HOOKS,
+    MODULES,
     OWN,
     RANDOM,
+    STATE,
     count_rank_files,
     is_storage_id,
     rank_file,
 )
+from determined._trial_code import find_trial_code
 from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound
+from determined.pytorch._checkpoint.encoding import living_in
 from determined.pytorch._checkpoint.environment import current_environment, differences
+from determined.pytorch._checkpoint.modules import restore_changes
 from determined.pytorch._checkpoint.own_state import describe_own, with_own_state
-from determined.pytorch._checkpoint.reading import read_counters, read_dict, read_state, state_file
+from determined.pytorch._checkpoint.reading import (
+    make_objects,
+    read_counters,
+    read_dict,
+    read_state,
+    state_file,
+)
+from determined.pytorch._checkpoint.seal import sealed_files
 from determined.pytorch._checkpoint.settings import (
     apply_settings,
     began_with,
@@ -34,6 +46,7 @@ from determined.pytorch._checkpoint.shards import join
 from determined.pytorch._checkpoint.state import (
     RunRecord,
     batches_trained_in,
+    collect,
     mean_gradients,
     read_run,
     restore,
@@ -41,6 +54,7 @@ from determined.pytorch._checkpoint.state import (
     restore_counters,
     restore_gradients,
 )
+from determined.pytorch._checkpoint.trust import Trust
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import mix, seeded_rng_state
 from determined.pytorch._naming import former_checkpoint, tell_of_others
@@ -66,6 +80,7 @@ class SavedRun:
     counters: dict[str, int] | None
     record: RunRecord | None
     rank: dict[str, Any]
+    trust: Trust
     continues: bool
 
     def batches_trained(self, trial_id: int) -> int:
@@ -130,11 +145,18 @@ class SavedRun:
         checkpoint = join(self.path, checkpoint, context.models, context._allow_pickle)
         if self.continues:
             checkpoint = with_own_state(checkpoint, self.rank)
+        checkpoint = make_objects(
+            checkpoint,
+            state_file(self.path),
+            self.trust,
+            lambda: living_in(collect(context, fit.callbacks)),
+        )
         fit.hooks.call("on_checkpoint_load_start", checkpoint)
         names = self.record.optimizers if self.record is not None else ()
         restore(context, fit.callbacks, checkpoint, names)
         state = restore_counters(self.counters, trial_id, epoch_length)
         if self.continues:
+            restore_changes(context.models, checkpoint.get(MODULES, []))
             self._restore_rank(context, state)
         if context._core.train._get_last_validation() == state.batches_trained:
             state.last_val = state.batches_trained
@@ -176,14 +198,30 @@ def find_saved_run(restoring: contextlib.ExitStack, fit: Fit, new: RunRecord) ->
     logger.info(f"Restoring checkpoint {name}.")
     state_file(path)  # raises where there is none
     counters, record = read_counters(path), read_run(path)
+    rank_files = [rank_file(rank) for rank in range(count_rank_files(path))]
+    rank = _read_rank(path, context, _ends_in_window(record, counters, trial_id))
+    own = {OWN: rank.pop(OWN)} if OWN in rank else {}  # becomes a part of the state
+    trust = _trust_in(path, record, fit, rank_files)
     return SavedRun(
         name=name,
         path=path,
         counters=counters,
         record=record,
-        rank=_read_rank(path, context, _ends_in_window(record, counters, trial_id)),
+        rank={**make_objects(rank, path / rank_file(0), trust), **own},
+        trust=_trust_in(path, record, fit, [STATE, *(rank_files if own else [])]),
         continues=counters is not None and counters.get("trial_id", trial_id) == trial_id,
     )
+
+
+def _trust_in(
+    path: pathlib.Path, record: RunRecord | None, fit: Fit, files: Iterable[str]
+) -> Trust:
+    """Trust classes of the trial's own code in files that a run of this home wrote."""
+    anything = fit.context._allow_pickle
+    if record is None or record.seal is None or anything:
+        return Trust(anything=anything)
+    is_ours = sealed_files(path, record.run_id, record.seal).issuperset(files)
+    return Trust(own_code=find_trial_code(type(fit.trial)).source if is_ours else None)
 
 
 def _find(

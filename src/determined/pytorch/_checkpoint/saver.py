@@ -13,19 +13,33 @@ from typing import IO, Any
 
 import torch
 
-from determined._checkpoint_layout import CODE, MODELS, STATE, rank_file, shard_file
+from determined._checkpoint_layout import (
+    APEX,
+    CALLBACKS,
+    CODE,
+    MODELS,
+    MODULES,
+    OPTIMIZERS,
+    RANDOM,
+    SCALER,
+    SCHEDULERS,
+    STATE,
+    rank_file,
+    shard_file,
+)
 from determined._user_code import archive_user_code, unpack_user_code
 from determined.core import CheckpointContext, DistributedContext
 from determined.core._agreement import Ranks
 from determined.errors import CheckpointError
 from determined.pytorch._callback import Hooks, PyTorchCallback
 from determined.pytorch._checkpoint.averages import EXPORT, averaged_models
+from determined.pytorch._checkpoint.encoding import classes_in, to_plain
 from determined.pytorch._checkpoint.export import write_safetensors
-from determined.pytorch._checkpoint.reading import unsafe_names
+from determined.pytorch._checkpoint.seal import seal
 from determined.pytorch._checkpoint.shards import gather, split
 from determined.pytorch._checkpoint.snapshot import Snapshot
 from determined.pytorch._checkpoint.state import RunRecord, write_side_files
-from determined.pytorch._checkpoint.trust import line_to_write, own_classes
+from determined.pytorch._checkpoint.trust import Trust
 from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._schedule import _TrialState
 from determined.storage import FileDigest, HashingFile
@@ -54,6 +68,16 @@ class SaveJob:
     is_best: bool
     is_asked_for: bool
     is_copy: bool = False
+
+    def plain(self) -> SaveJob:
+        """Return the same with states of plain values only, which can be read again."""
+        if self.is_copy:  # made of plain values already, but for what a callback added
+            own = (MODELS, OPTIMIZERS, SCHEDULERS, CALLBACKS, RANDOM, MODULES, SCALER, APEX)
+            tensors = {k: v if k in own else to_plain(v) for k, v in self.tensors.items()}
+            return dataclasses.replace(self, tensors=tensors)
+        return dataclasses.replace(
+            self, tensors=to_plain(self.tensors), ranks=[to_plain(rank) for rank in self.ranks]
+        )
 
     def replaceable(self, storage_id: str) -> str | None:
         """Return which checkpoint the next best one replaces, once this one is stored."""
@@ -87,12 +111,12 @@ class Saver:
         self._on_saved = on_saved
         self._observer = observer
         self._snapshot = Snapshot()
+        self._can_copy = True
         self._code = _CodeCopy(code, outside_code)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="det-save")
         self._code_taken: concurrent.futures.Future[None] | None = None
         self._pending: concurrent.futures.Future[str] | None = None
         self.failure: Exception | None = None
-        self._is_first = True
         self.is_writing = False
 
     def start(self) -> None:
@@ -107,17 +131,18 @@ class Saver:
         """Write a checkpoint and return its id, or begin to write it and return None."""
         self.wait()
         write = self._observer.watch("background save", self._write)
+        job = job.plain()
+        copied = (job.tensors, job.ranks)
+        if not job.is_copy and not self.is_synchronous:
+            copied = self._try_to_copy(copied)
         if self.is_synchronous:
             with self._policy_on_errors():
                 return write(job)
             return None
-        tensors, ranks = job.tensors, job.ranks
-        if not job.is_copy:
-            tensors, ranks = self._snapshot.copy((tensors, ranks))
         job = dataclasses.replace(
             job,
-            tensors=tensors,
-            ranks=ranks,
+            tensors=copied[0],
+            ranks=copied[1],
             state=dataclasses.replace(job.state),
             run=dataclasses.replace(job.run),
         )
@@ -125,9 +150,29 @@ class Saver:
         return None
 
     def copy(self, state: Any) -> Any:
-        """Copy a state into main memory; the copy holds until the next one or the next save."""
+        """Copy a state into main memory, as plain values; it holds until the next copy or save.
+
+        None if it cannot be copied.
+        """
         self.wait()
-        return self._snapshot.copy(state)
+        return self._try_to_copy(to_plain(state))
+
+    def _try_to_copy(self, plain: Any) -> Any:
+        """Return a copy, or None: then files are written while training waits from here on.
+
+        A tensor subclass may not know how to be copied, and its state is to be saved all the same.
+        """
+        if not self._can_copy:
+            return None
+        try:
+            return self._snapshot.copy(plain)
+        except Exception as e:
+            self._can_copy, self.is_synchronous = False, True
+            logger.warning(
+                "Checkpoints are written while training waits, since their content cannot be "
+                f"copied in main memory: {type(e).__name__}: {e}"
+            )
+            return None
 
     def save_together(self, job: SaveJob, distributed: DistributedContext) -> str | None:
         """Write a checkpoint of which each rank has a part: `job.ranks` is the state of this one.
@@ -203,6 +248,7 @@ class Saver:
 
     def _write_together(self, job: SaveJob, distributed: DistributedContext) -> str:
         rank, known = distributed.rank, dict[str, FileDigest]()
+        job = job.plain()
         tensors, parts = split(job.tensors, "checkpoint")
         own, own_parts = split(job.ranks[0], "rank")
         whole_models = gather(self._exported(job)) if self._export else None
@@ -235,8 +281,9 @@ class Saver:
         with checkpoint_errors("write files into", path):
             self._code.write_into(path)
             _write_tensors(path, STATE, job.tensors, known)
-            self._warn_once_of_pickles(path / STATE)
-            record = dataclasses.replace(job.run, best_checkpoint=job.replaceable(storage_id))
+            record = dataclasses.replace(
+                job.run, best_checkpoint=job.replaceable(storage_id), seal=_seal(job, known)
+            )
             write_side_files(path, job.state, record, job.load_data)
             if self._export is not None:
                 weights = "averaged" if self._export == EXPORT else "trained"
@@ -249,24 +296,12 @@ class Saver:
         is_average = self._export == EXPORT
         return averaged_models(job.tensors) if is_average else job.tensors[MODELS]
 
-    def _warn_once_of_pickles(self, file: pathlib.Path) -> None:
-        """Say at the first save, not at the first resume, that a callback's state needs trust."""
-        is_first, self._is_first = self._is_first, False
-        if not is_first or not (names := unsafe_names(file)):
-            return
-        own = own_classes(names)
-        if own is not None:
-            logger.warning(
-                f"Checkpoints of this run hold objects of {', '.join(names)}. To continue from "
-                f"them, write {line_to_write(own)}: otherwise they are not loaded, since loading "
-                "objects from a file can run code."
-            )
-        else:
-            logger.warning(
-                f"Checkpoints of this run hold {', '.join(names)}, so they can only be loaded "
-                "with pytorch.init(allow_pickle=True). Use only tensors and plain values in the "
-                "state_dict of callbacks."
-            )
+
+def _seal(job: SaveJob, known: Mapping[str, FileDigest]) -> dict[str, Any] | None:
+    """Seal the files with objects, if loading these takes trust."""
+    trust = Trust()
+    names = classes_in([job.tensors, job.ranks])
+    return seal(job.run.run_id, known) if any(trust.find(n) is None for n in names) else None
 
 
 def _write_tensors(

@@ -7,9 +7,8 @@ read that: each the rows that it needs.
 
 from __future__ import annotations
 
-import copy
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.optim import Optimizer
 
 from determined._checkpoint_layout import shard_files
 from determined.errors import InvalidCheckpointException
+from determined.pytorch._checkpoint.copying import Path, copy_state
 from determined.pytorch._checkpoint.reading import read_dict
 from determined.pytorch._ranks.fsdp import is_dtensor, is_sharded
 
@@ -38,10 +38,10 @@ def split(state: Any, root: str) -> tuple[Any, dict[str, Part]]:
     """
     parts: dict[str, Part] = {}
 
-    def describe(value: Any, path: str) -> Any:
+    def describe(value: Any, steps: Path) -> Any:
         if not is_dtensor(value):
             return value
-        value = value.detach()
+        path, value = _expression(root, steps), value.detach()
         if not _is_split_by_rows(value):
             return value.full_tensor().cpu()
         rank, size = value.device_mesh.get_local_rank(), value.device_mesh.size()
@@ -54,13 +54,13 @@ def split(state: Any, root: str) -> tuple[Any, dict[str, Part]]:
             "dtype": str(value.dtype).removeprefix("torch."),
         }
 
-    return _replaced(state, root, describe), parts
+    return copy_state(state, describe), parts
 
 
 def gather(state: Any) -> Any:
     """Return the state with all split tensors whole, in main memory; every rank must call it."""
-    return _replaced(
-        state, "", lambda value, _: value.full_tensor().cpu() if is_dtensor(value) else value
+    return copy_state(
+        state, lambda value, _: value.full_tensor().cpu() if is_dtensor(value) else value
     )
 
 
@@ -80,17 +80,8 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
-def _replaced(value: Any, path: str, replace: Callable[[Any, str], Any]) -> Any:
-    value = replace(value, path)
-    if isinstance(value, dict) and _MARK not in value:
-        items = {key: _replaced(v, f"{path}[{key!r}]", replace) for key, v in value.items()}
-        if type(value) is dict:
-            return items
-        value = copy.copy(value)  # keeps attributes, such as the `_metadata` of a state_dict
-        value.update(items)
-    elif type(value) in (list, tuple):
-        return type(value)(_replaced(v, f"{path}[{i}]", replace) for i, v in enumerate(value))
-    return value
+def _expression(root: str, path: Path) -> str:
+    return root + "".join(f"[{step!r}]" for step in path)
 
 
 # Reading.
@@ -110,7 +101,7 @@ def join(
     mesh = _mesh(models or [])
     files: dict[str, list[Part]] | None = None
 
-    def tensor_of(value: Any, place: str) -> Any:
+    def tensor_of(value: Any, _: Path) -> Any:
         nonlocal files
         if not isinstance(value, dict) or _MARK not in value:
             return value
@@ -123,7 +114,7 @@ def join(
         start, stop = _rows(shape[0], mesh.get_local_rank(), mesh.size())
         return _from_rows(_assemble(parts, start, stop, shape, dtype), mesh, shape)
 
-    return _replaced(state, "", tensor_of)
+    return copy_state(state, tensor_of)
 
 
 def _read_parts(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import logging
@@ -11,6 +10,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from determined._checkpoint_layout import (
@@ -23,6 +23,7 @@ from determined._checkpoint_layout import (
     HOOKS,
     LOAD_DATA,
     MODELS,
+    MODULES,
     OLD_MODEL,
     OLD_OPTIMIZER,
     OLD_SCHEDULER,
@@ -35,7 +36,9 @@ from determined._checkpoint_layout import (
 from determined._trial_code import TrialCode
 from determined.errors import InvalidCheckpointException
 from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._checkpoint.optimizers import check_optimizer
+from determined.pytorch._checkpoint.copying import copy_state
+from determined.pytorch._checkpoint.modules import bare_name, make_room, set_buffers
+from determined.pytorch._checkpoint.optimizers import check_optimizer, load_optimizer
 from determined.pytorch._checkpoint.reading import read_json
 from determined.pytorch._checkpoint.shards import place_like, place_optimizer_state
 from determined.pytorch._context import apex
@@ -53,7 +56,7 @@ from determined.util import is_overridden, json_encode
 
 logger = logging.getLogger("determined.pytorch")
 
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2  # 1: states as they were pickled, nothing of flags and modes
 
 
 @dataclasses.dataclass
@@ -80,6 +83,7 @@ class RunRecord:
     environments: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     departures: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     constructed: dict[str, Any] | None = None
+    seal: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what another program may have put into `run.json`."""
@@ -104,6 +108,7 @@ _RUN_TYPES: dict[str, tuple[type, ...]] = {
     "environments": (list,),
     "departures": (list,),
     "constructed": (dict, type(None)),
+    "seal": (dict, type(None)),
 }
 
 
@@ -121,11 +126,26 @@ def collect(
         CALLBACKS: {name: callback.state_dict() for name, callback in callbacks.items()},
         RANDOM: rng_state(),
     }
+    if context._as_built is not None:
+        changes = context._as_built.changes(context.models)
+        if any(changes):
+            checkpoint[MODULES] = changes
     if context._scaler is not None:
         checkpoint[SCALER] = context._scaler.state_dict()
     if context._use_apex:
         checkpoint[APEX] = apex.state_dict()
     return checkpoint
+
+
+def named_states(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the states that `collect` found by what they are of, in words."""
+    words = {MODELS: "model", OPTIMIZERS: "optimizer", SCHEDULERS: "scheduler"}
+    states = {
+        f"{word} {index}": state
+        for key, word in words.items()
+        for index, state in enumerate(checkpoint[key])
+    }
+    return states | {f"the callback {n!r}": s for n, s in checkpoint[CALLBACKS].items()}
 
 
 def collect_rank(
@@ -241,15 +261,15 @@ def restore(
     models = _states(checkpoint, MODELS, OLD_MODEL, len(context.models))
     for index, (model, saved) in enumerate(zip(context.models, models, strict=False)):
         load_model(inner_module(model), saved, f"model {index}")
+    dtypes = _saved_dtypes(context, models)
     optimizers = _states(checkpoint, OPTIMIZERS, OLD_OPTIMIZER, len(context.optimizers))
     for index, (optimizer, saved) in enumerate(zip(context.optimizers, optimizers, strict=False)):
         name = optimizer_names[index] if index < len(optimizer_names) else None
         check_optimizer(optimizer, saved, index, name)
-        # An optimizer keeps the tensors it is given, and these are pages of the file.
-        optimizer.load_state_dict(copy.deepcopy(place_optimizer_state(optimizer, saved)))
+        load_optimizer(optimizer, place_optimizer_state(optimizer, saved), dtypes)
     schedulers = _states(checkpoint, SCHEDULERS, OLD_SCHEDULER, len(context.lr_schedulers))
     for scheduler, saved in zip(context.lr_schedulers, schedulers, strict=False):
-        scheduler.load_state_dict(saved)
+        scheduler.load_state_dict(copy_state(saved))
     _restore_amp(context, checkpoint)
     _restore_callbacks(callbacks, checkpoint.get(CALLBACKS) or {})
 
@@ -276,14 +296,15 @@ def _states(checkpoint: dict[str, Any], new: str, old: str, count: int) -> Seque
 def load_model(module: nn.Module, saved: Mapping[str, Any], what: str) -> None:
     """Load weights; the prefixes that DDP and torch.compile put before names do not matter."""
     targets = module.state_dict()
-    wanted = {_bare(name): name for name in targets}
+    wanted = {bare_name(name): name for name in targets}
     forms = [
-        {_bare(name): value for name, value in saved.items()},
-        {_bare(name).removeprefix("module."): value for name, value in saved.items()},
+        {bare_name(name): value for name, value in saved.items()},
+        {bare_name(name).removeprefix("module."): value for name, value in saved.items()},
     ]
     fitting = max(forms, key=lambda form: len(form.keys() & wanted.keys()))
     saved = {wanted.get(name, name): value for name, value in fitting.items()}
     saved = {name: place_like(value, targets.get(name)) for name, value in saved.items()}
+    make_room(module, saved)
     try:
         module.load_state_dict(saved, strict=True)
     except RuntimeError as e:
@@ -292,8 +313,30 @@ def load_model(module: nn.Module, saved: Mapping[str, Any], what: str) -> None:
         ) from e
 
 
+def _saved_dtypes(
+    context: PyTorchTrialContext, models: Sequence[Mapping[str, Any]]
+) -> dict[int, torch.dtype]:
+    """Return in which types weights were saved, by the id of the parameter; say which changed."""
+    dtypes: dict[int, torch.dtype] = {}
+    for index, (model, saved) in enumerate(zip(context.models, models, strict=False)):
+        by_name = {_bare(name): value for name, value in saved.items()}
+        changed: dict[str, None] = {}
+        for name, parameter in inner_module(model).named_parameters():
+            value = by_name.get(_bare(name))
+            if isinstance(value, torch.Tensor):
+                dtypes[id(parameter)] = value.dtype
+                if value.dtype != parameter.dtype:
+                    changed[f"{value.dtype} and continue as {parameter.dtype}"] = None
+        if changed and context.distributed.rank == 0:
+            logger.warning(
+                f"The weights of model {index} were saved as {', '.join(changed)}: rounded, so "
+                "this run is not exact from here on."
+            )
+    return dtypes
+
+
 def _bare(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+    return bare_name(name).removeprefix("module.")
 
 
 def _restore_amp(context: PyTorchTrialContext, checkpoint: dict[str, Any]) -> None:
@@ -316,7 +359,7 @@ def _restore_amp(context: PyTorchTrialContext, checkpoint: dict[str, Any]) -> No
 def _restore_callbacks(callbacks: Mapping[str, PyTorchCallback], saved: Mapping[str, Any]) -> None:
     for name, callback in callbacks.items():
         if name in saved:
-            callback.load_state_dict(copy.deepcopy(saved[name]))
+            callback.load_state_dict(copy_state(saved[name]))
         elif is_overridden(callback.load_state_dict, PyTorchCallback):
             logger.warning(f"The checkpoint has no state for the callback {name!r}.")
 
@@ -352,9 +395,7 @@ def mean_gradients(ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def restore_buffers(context: PyTorchTrialContext, saved: Sequence[Mapping[str, Any]]) -> None:
     """Give this rank the buffers back that are not the chief's."""
     for model, buffers in zip(context.models, saved, strict=False):
-        own = dict(inner_module(model).named_buffers())
-        for name, value in buffers.items():
-            own[name].copy_(value)
+        set_buffers(inner_module(model), buffers)
 
 
 def restore_counters(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import collections
 import logging
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -30,6 +30,51 @@ _BATCHES = 10  # some trials train a model every few batches only
 _SHOWN = 5
 _ENOUGH_UPDATES = 3  # behind two factors that begin at zero, the third update has a gradient
 _FEW_NUMBERS = 1024  # tensors of this size are kept, to see whether they move
+_NEVER = 2**63
+
+
+class Check(Protocol):
+    """Looks at a run in its first batches; `look_at` is the count of batches for its next look."""
+
+    look_at: int
+
+    def look(self, batches_trained: int) -> None: ...
+
+
+class Checks:
+    """Several checks as one; each looks when it is due, or when training ends before that."""
+
+    def __init__(self, *checks: Check) -> None:
+        self._checks = checks
+
+    @property
+    def look_at(self) -> int:
+        """The next count of batches at which one of them looks."""
+        return min(check.look_at for check in self._checks)
+
+    def look(self, batches_trained: int) -> None:
+        """Have those look that are due, or all if none is: then training has ended."""
+        has_ended = batches_trained < self.look_at
+        for check in self._checks:
+            if has_ended or batches_trained >= check.look_at:
+                check.look(batches_trained)
+
+
+class FirstUpdateCheck:
+    """Does something when the first updates are done, and once more a few batches later."""
+
+    def __init__(self, context: PyTorchTrialContext, start: int, then: Callable[[], None]) -> None:
+        window = context._aggregation_frequency
+        self._then = then
+        self._start = start
+        self._next = [-(-(start + count) // window) * window for count in (1, _BATCHES)]
+        self.look_at = self._next.pop(0)
+
+    def look(self, batches_trained: int) -> None:
+        """Do it, unless nothing was trained."""
+        self.look_at = self._next.pop(0) if self._next else _NEVER
+        if batches_trained > self._start:
+            self._then()
 
 
 class UpdateCheck:
@@ -54,7 +99,7 @@ class UpdateCheck:
         if context._on_step is None or batches_trained == self._start:
             return
         context._on_step = None
-        self.look_at = 2**63
+        self.look_at = _NEVER
         window = context._aggregation_frequency
         no_window_ended = batches_trained // window == self._start // window
         if no_window_ended or context._use_apex or context.distributed.rank != 0:

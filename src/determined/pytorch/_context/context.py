@@ -13,6 +13,7 @@ from torch.optim import LBFGS, Optimizer
 
 from determined.core import Context, DistributedContext
 from determined.errors import InternalException, InvalidExperimentException
+from determined.pytorch._checkpoint.modules import AsBuilt
 from determined.pytorch._checks.arguments import check_number
 from determined.pytorch._context import apex
 from determined.pytorch._context.run_facts import RunFacts
@@ -88,6 +89,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         self._storage_section: dict[str, Any] = {}
         self._allow_pickle = False
         self._exact = False
+        self._as_built: AsBuilt | None = None
         self._is_pre_trainer = False
         self._be_watched(UNOBSERVED)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import os
@@ -17,8 +16,12 @@ from torch.utils.hooks import RemovableHandle
 from determined._checkpoint_layout import MODELS
 from determined.core import EarlyExitReason
 from determined.pytorch._callback import PyTorchCallback
+from determined.pytorch._checkpoint.copying import copy_state
+from determined.pytorch._checkpoint.decoding import from_plain
+from determined.pytorch._checkpoint.encoding import Living, living_in, to_plain
 from determined.pytorch._checkpoint.snapshot import Snapshot
 from determined.pytorch._checkpoint.state import collect, restore
+from determined.pytorch._checkpoint.trust import Trust
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._schedule import _ShouldExit, is_whole_number
 from determined.pytorch.callbacks._batch_files import BatchFiles
@@ -288,7 +291,8 @@ class LossGuard(PyTorchCallback):
     def _roll_back(self, problem: str) -> None:
         assert self._good is not None
         self.rollbacks += 1
-        restore(self._context, self._callbacks, copy.deepcopy(self._good))
+        state = from_plain(copy_state(self._good), Trust(anything=True), self._living)
+        restore(self._context, self._callbacks, state)
         self._log(
             f"{problem} Rolled back to the state of the last report: rollback {self.rollbacks} of "
             f"{self._max_rollbacks}."
@@ -296,8 +300,11 @@ class LossGuard(PyTorchCallback):
 
     def _remember(self) -> None:
         if self._action == "rollback":
-            self._good = self._memory.copy(collect(self._context, self._callbacks))
+            self._good = self._memory.copy(to_plain(collect(self._context, self._callbacks)))
             self._good_after = self._context._current_batch_idx
+
+    def _living(self) -> Living:
+        return living_in(collect(self._context, self._callbacks))
 
     def _log(self, message: str) -> None:
         if self._context.distributed.rank == 0:

@@ -1,0 +1,5 @@
+from tests.support.resumable import ResumableTrial
+
+
+class Trial(ResumableTrial):
+    pass
