@@ -247,7 +247,7 @@ def test_evaluate_batch_must_return_a_dictionary(result: Any) -> None:
 
 
 def test_what_cannot_be_reduced_is_named() -> None:
-    with pytest.raises(TypeError, match=r"'name'.*Reducer\.AVG"):
+    with pytest.raises(TypeError, match="'name' of evaluate_batch is text"):
         _validated([{"name": "cat"}, {"name": "dog"}])
 
 
