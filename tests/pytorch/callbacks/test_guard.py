@@ -210,6 +210,38 @@ def test_rolling_back_run_resumes_exactly(cut: int) -> None:
     assert _of(resumed).rollbacks == _of(unbroken).rollbacks == 1
 
 
+def test_state_to_go_back_to_is_that_of_the_last_report_after_a_stop() -> None:
+    class Later(NormTrial):
+        bad = (6,)
+
+    class Stop(PyTorchCallback):
+        def __init__(self, context: PyTorchTrialContext) -> None:
+            self._context = context
+
+        def on_training_batch_end(
+            self, epoch_idx: int, batch_idx: int, metrics: dict[str, Any]
+        ) -> None:
+            if batch_idx == 4:
+                backend: Any = self._context._core._backend
+                backend.request_preemption()
+
+    def with_stop(context: PyTorchTrialContext) -> dict[str, PyTorchCallback]:
+        return {**_guard("rollback")(context), "stop": Stop(context)}
+
+    unbroken = fit(_guard("rollback"), 9, Later, reporting_period=Batch(4))
+    fit(with_stop, 9, Later, {"run_id": "cut"}, reporting_period=Batch(4))
+    resumed = fit(
+        _guard("rollback"),
+        9,
+        Later,
+        {"run_id": "cut"},
+        reporting_period=Batch(4),
+        latest_checkpoint=the_checkpoint(5),
+    )
+    assert resumed.batches == [5, 6, 7, 8]
+    assert equal(copied(resumed.model), copied(unbroken.model))
+
+
 class Exploding(NormTrial):
     """A finite gradient and a huge step: only the weights become infinite."""
 

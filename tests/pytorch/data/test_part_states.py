@@ -21,7 +21,8 @@ from torch.utils.data import (
 from torch.utils.data import DataLoader as TorchDataLoader
 
 from determined.pytorch import DataLoader
-from tests.support.cut import opened, through_a_file, trained
+from determined.pytorch._data.seed import rng_state
+from tests.support.cut import opened, plain, through_a_file, trained
 from tests.support.orders import (
     KINDS,
     EpochSampler,
@@ -266,6 +267,26 @@ def test_a_sampler_whose_state_changes_within_an_epoch_continues(
     assert not caplog.messages
 
 
+def test_a_sampler_with_an_epoch_and_a_generator_continues(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Shifting(EpochSampler):
+        def __init__(self) -> None:
+            super().__init__(11)
+            self.rng = np.random.default_rng(5)
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(((self.rng.permutation(11) + self.epoch) % 11).tolist())
+
+    def build() -> DataLoader:
+        return DataLoader(Noisy(11), 3, sampler=Shifting())
+
+    uncut = trained(build, TOTAL)
+    for cuts in (CUTS, [4], [5, 9]):
+        assert trained(build, TOTAL, cuts) == uncut
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize("cut", [3, 4, 6])
 def test_a_sampler_that_cannot_repeat_itself_is_named(
     cut: int, caplog: pytest.LogCaptureFixture
@@ -329,6 +350,8 @@ class Batches:
 
 
 class BatchesWithState(Batches):
+    """Draws when it is asked for its state, as torchdata's loader does if it begins to read."""
+
     def __init__(self) -> None:
         self.given = 0
 
@@ -339,6 +362,7 @@ class BatchesWithState(Batches):
         self.given = 0
 
     def state_dict(self) -> dict[str, int]:
+        torch.rand(()), random.random()
         return {"given": self.given}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -381,6 +405,18 @@ def test_any_other_loader_continues_with_all_that_it_draws(name: str) -> None:
 def test_so_do_its_workers(is_persistent: bool) -> None:
     build = torchs(shuffle=True, num_workers=1, persistent_workers=is_persistent)
     assert trained(build, 10, [6]) == trained(build, 10)
+
+
+def test_asking_a_loader_for_its_state_leaves_the_generators_alone() -> None:
+    data = opened(BatchesWithState())
+    saved = None
+    for _ in range(3):
+        before = rng_state()
+        saved = data.state_dict(data._delivered)
+        assert plain(before["cpu_rng_state"]) == plain(rng_state()["cpu_rng_state"])
+        assert before["random_rng_state"] == rng_state()["random_rng_state"]
+        next(data)
+    assert opened(BatchesWithState(), 2, saved).state_dict(2) == saved  # nothing was read since
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

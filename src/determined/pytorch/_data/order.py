@@ -27,7 +27,7 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from determined.pytorch._data.fetch import Indices, draw_base_seed, sized
-from determined.pytorch._data.part_states import has_state
+from determined.pytorch._data.part_states import PartStates, has_state
 from determined.pytorch._data.seed import PrivateRNG, mix
 from determined.pytorch.samplers import (
     DistributedBatchSampler,
@@ -219,6 +219,7 @@ class SamplerOrder:
         self._chain = _chain(self._batching)
         self._stateful = [part for part in self._chain if has_state(part)]
         self._others = [part for part in self._chain if type(part) not in _STATELESS]
+        self._own = PartStates(only_generators=True, sampler=self._others)
         self._counts_records = type(self._batching) is BatchSampler
         self.kind = "sampler" if self._counts_records else "batch sampler"
         self._start = start or {"epoch": 0, "offset": 0}
@@ -233,7 +234,7 @@ class SamplerOrder:
         self._recent: deque[Any] = deque()  # the last of those that were read
 
     def starting_at(self, position: dict[str, Any]) -> SamplerOrder:
-        keys = {"epoch", "offset", "samplers"}
+        keys = {"epoch", "offset", "samplers", "own"}
         if position.get("batch_size") == self._made_of[0].batch_size:
             keys.add("ahead")
         return SamplerOrder(*self._made_of, {key: position[key] for key in keys & position.keys()})
@@ -305,12 +306,13 @@ class SamplerOrder:
             starts += [(first, later) for first, later in ahead["starts"]]
             num_ahead = len(ahead["batches"])
         first, last = starts[-1]
-        epoch, states = last["epoch"], last.get("samplers")
+        epoch, states, own = last["epoch"], last.get("samplers"), last.get("own")
         skip = last["offset"] + (num_ahead - first) * self._step
         if not self._can_jump(states):
             self._reread(epoch)
-            states = None
+            states = own = None
         self._starts = [] if ahead is None else starts
+        self._own.load_state_dict(own or {})
         while True:
             yield from self._epoch(epoch, skip, states, ahead)
             epoch, skip, states, ahead = epoch + 1, 0, None, None
@@ -399,6 +401,7 @@ class SamplerOrder:
 
     def _begin(self, epoch: int, states: list[Any] | None) -> dict[str, Any]:
         """Bring all parts of the sampler to the start of an epoch; return that position."""
+        own = self._own.state_dict()
         self._generators.begin(epoch)
         for part in self._chain:
             if callable(getattr(part, "set_epoch", None)) and not (states and has_state(part)):
@@ -406,6 +409,8 @@ class SamplerOrder:
         for part, state in zip(self._stateful, states or [], strict=False):
             part.load_state_dict(copy.deepcopy(state))
         position: dict[str, Any] = {"epoch": epoch}
+        if own:
+            position["own"] = own
         if self._stateful:
             position["samplers"] = [copy.deepcopy(part.state_dict()) for part in self._stateful]
         return position

@@ -11,11 +11,12 @@ from determined.pytorch._data.endless import Origin, TrainingData
 from determined.pytorch._data.fetch import end_pass, sized
 from determined.pytorch._data.order import empty_error
 from determined.pytorch._data.part_states import PartStates, has_state
-from determined.pytorch._data.seed import PrivateRNG, mix
+from determined.pytorch._data.seed import PrivateRNG, forked_rng, mix
 
 logger = logging.getLogger("determined.pytorch")
 
 _END: Any = object()
+_OWN_POSITION = ("loader", "random", "generators")
 
 
 class OtherData(TrainingData):
@@ -44,7 +45,7 @@ class OtherData(TrainingData):
         drawn = None
         if saved is not None and "loader" in saved and has_state(loader):
             loader.load_state_dict(saved["loader"])
-            batch, drawn = 0, saved.get("random")
+            batch, drawn = 0, saved
             if getattr(loader, "num_workers", 0):
                 logger.warning(
                     "%s restores its own position, but not the random numbers of its workers: what "
@@ -70,9 +71,18 @@ class OtherData(TrainingData):
         }
         # A loader only tells where it is now: no use if the consumer holds a batch back.
         if has_state(self._loader) and consumed == self._delivered:
-            state["loader"] = self._loader.state_dict()
-            state["random"] = self._rng.state_dict()
+            state.update(self._own_position())
         return state
+
+    def _own_position(self) -> dict[str, Any]:
+        """Return the loader's own state, and that of the generators that it draws from."""
+        if self._delivered == self._origin.start:  # asked now, it might begin to read
+            saved = self._origin.saved or {}
+            return {name: saved[name] for name in _OWN_POSITION if name in saved}
+        with forked_rng(0):
+            state = self._loader.state_dict()
+        values = state, self._rng.state_dict(), self._states.state_dict()
+        return dict(zip(_OWN_POSITION, values, strict=True))
 
     def close(self) -> None:
         batches = self._batches
@@ -86,8 +96,9 @@ class OtherData(TrainingData):
             rng = self._rng = PrivateRNG(mix(self._origin.seed, epoch))
             with rng:
                 iterator = iter(self._loader)
-            if drawn is not None:
-                rng.load_state_dict(drawn)
+            if drawn is not None:  # the loader is in place, but it may have drawn to get there
+                rng.load_state_dict(drawn.get("random", {}))
+                self._states.load_state_dict(drawn.get("generators", {}))
             with rng:
                 skipped = sum(1 for _ in itertools.islice(iterator, skip))
             is_empty = skipped == 0 and not may_be_empty

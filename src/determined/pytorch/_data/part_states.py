@@ -16,6 +16,8 @@ from torch import nn
 _MAX_OBJECTS = 1000  # looked at: a dataset may hold a whole world
 _MAX_ITEMS = 100  # in a list or dictionary: more are samples, not parts
 _PARTS = ("dataset", "datasets", "sampler", "batch_sampler", "collate_fn")
+# Others save and restore these.
+_GLOBAL_GENERATORS = (torch.default_generator, random.random.__self__, np.random.rand.__self__)  # type: ignore[attr-defined]  # of bound methods
 _LEAVES = (type, types.ModuleType, types.FunctionType, torch.Tensor, np.ndarray, nn.Module)
 
 
@@ -57,7 +59,7 @@ class PartStates:
     def _found(self) -> Iterator[Access]:
         has_parts = not self._only_generators
         queue = deque((name, root, has_parts) for name, root in self._roots.items())
-        seen: set[int] = set()
+        seen = set(map(id, _GLOBAL_GENERATORS))
         while queue and len(seen) < _MAX_OBJECTS:
             path, thing, is_part = queue.popleft()
             if id(thing) in seen or isinstance(thing, _LEAVES):
