@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from determined.pytorch import Batch, PyTorchTrialContext
+from determined.pytorch import Batch, DataLoader, PyTorchTrialContext
+from determined.pytorch.callbacks import ExponentialMovingAverage
 from tests.support.trials import LineTrial, checkpoints, the_checkpoint, train
 
 _graphs: list[torch.fx.GraphModule]
@@ -82,3 +83,48 @@ def test_compilation_goes_with_automatic_precision() -> None:
     plain: LineTrial = train(max_length=Batch(6))
     assert train(Trial, max_length=Batch(6)).weight == pytest.approx(plain.weight, rel=0.02)
     assert _graphs
+
+
+def test_compilation_goes_with_accumulation() -> None:
+    settings = {"aggregation_frequency": 2}
+    plain: LineTrial = train(LineTrial, settings, max_length=Batch(6))
+    assert train(_Compiled, settings, max_length=Batch(6)).weight == plain.weight
+    assert _graphs
+
+
+def test_compilation_goes_with_a_moving_average() -> None:
+    def averaged(trial_class: type[LineTrial]) -> list[float]:
+        class Trial(trial_class):  # type: ignore[misc, valid-type]  # each of them
+            def __init__(self, context: PyTorchTrialContext) -> None:
+                super().__init__(context)
+                self.callbacks = {"ema": ExponentialMovingAverage(context, 0.5)}
+
+        trial = train(Trial, max_length=Batch(6))
+        with trial.callbacks["ema"].averaged():
+            return [trial.weight]
+
+    assert averaged(_Compiled) == averaged(LineTrial)
+    assert _graphs
+
+
+@pytest.mark.parametrize(("options", "graphs"), [({}, 2), ({"dynamic": True}, 1)])
+def test_a_short_last_batch_compiles_again_unless_sizes_are_dynamic(
+    options: dict[str, Any], graphs: int
+) -> None:
+    class Uneven(_Compiled):
+        def build_training_data_loader(self) -> Any:
+            x = torch.arange(10.0).reshape(10, 1)
+            return DataLoader(torch.utils.data.TensorDataset(x, 2 * x), batch_size=4)
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
+            self.context.backward(loss)
+            self.context.step_optimizer(self.optimizer)
+            return {"loss": loss}
+
+        def build_validation_data_loader(self) -> Any:
+            return None
+
+    trial_class = type("Trial", (Uneven,), {"options": {"backend": _backend, **options}})
+    train(trial_class, max_length=Batch(9))
+    assert len(_graphs) == graphs

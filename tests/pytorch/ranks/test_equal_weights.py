@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,28 @@ def test_accumulated_gradients_give_the_weights_of_one_rank(tmp_path: Path) -> N
     first, second = on_ranks(2, equivalence, tmp_path / "two", 2)
     assert_close(first["weights"], wanted["weights"])
     assert first["digests"] == second["digests"]
+
+
+class CompiledNet(NetTrial):
+    """The same net, with its forward pass traced; the backend runs the graph as it is."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        compiling = functools.partial(context.wrap_model, compile={"backend": "eager"})
+        context.wrap_model = compiling  # type: ignore[method-assign]  # as the trial calls it
+        super().__init__(context)
+
+
+def compiled(storage: Path) -> Results:
+    init = {"hparams": {"global_batch_size": 8}, "checkpoint_storage": storage / "compiled"}
+    trial = fit(CompiledNet, init, max_length=Batch(10), reporting_period=Batch(5))
+    return {"weights": trial.weights()}
+
+
+def test_compiled_models_of_two_ranks_train_to_the_weights_of_one(
+    one: Results, tmp_path: Path
+) -> None:
+    for rank in on_ranks(2, compiled, tmp_path):
+        assert_close(rank["weights"], one["weights"])
 
 
 def test_weights_are_equal_on_all_ranks_after_every_batch(two: list[Results]) -> None:

@@ -219,6 +219,8 @@ class Searcher:
         failure, cancel = desk.num_errored == requested, desk.num_canceled == requested
         ended = "failed" if failure else "were canceled" if cancel else "ended"
         reason = f"all {requested} trials {ended}"
+        if requested == 1:
+            reason = f"its trial {'was canceled' if cancel else ended}"
         self._end(e.Shutdown(cancel=cancel, failure=failure, reason=reason))
 
     def _end(self, shutdown: e.Shutdown) -> None:

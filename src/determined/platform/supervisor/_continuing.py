@@ -65,10 +65,11 @@ def _check(transaction: Transaction, record: Experiment, event: search.LimitsRai
     }
     hint = hints.get(searcher.settings.name, "a larger max_trials or max_time")
     again = f", or leave out --no-rerun-failed: {failed} did not finish" if failed else ""
-    raise Refused(
-        f"experiment {record.id} has nothing to continue: all {len(searcher.desk.trials)} trials "
-        f"that it asks for exist. Give {hint}{again}."
-    )
+    count = len(searcher.desk.trials)
+    there = "the one trial that it asks for exists"
+    if count != 1:
+        there = f"all {count} trials that it asks for exist"
+    raise Refused(f"experiment {record.id} has nothing to continue: {there}. Give {hint}{again}.")
 
 
 def _change(transaction: Transaction, record: Experiment, config: dict[str, Any]) -> None:
