@@ -11,12 +11,14 @@ import psutil
 import pytest
 
 from determined.launch.torch_distributed import (
+    Stop,
     create_launch_cmd,
     create_log_redirect_cmd,
+    describe,
     find_first_failure,
     parse_args,
 )
-from determined.launch.wrap_rank import FailureRecord
+from determined.launch.wrap_rank import EndRecord
 
 DEADLINE_SECONDS = 60
 
@@ -101,18 +103,43 @@ class TestCommand:
         assert create_log_redirect_cmd() == ["determined.launch.wrap_rank", "RANK", "--"]
 
 
+_ECHO = "determined.core._group.PeerFailedError: rank 1 failed: ValueError: bad"
+
+
 class TestFirstFailure:
     def test_it_is_the_earliest(self) -> None:
         records = [_record(0, 2.0), _record(1, 1.0), _record(2, 3.0)]
         assert find_first_failure(records) is records[1]
 
     def test_a_rank_told_to_stop_comes_second(self) -> None:
-        records = [_record(0, 1.0, exit_code=143), _record(1, 2.0)]
+        records = [_record(0, 1.0, exit_code=143, was_told=True), _record(1, 2.0)]
         assert find_first_failure(records) is records[1]
+
+    def test_a_rank_ended_by_a_signal_of_others_comes_first(self) -> None:
+        records = [_record(0, 2.0, exit_code=143, was_told=True), _record(1, 1.0, exit_code=143)]
+        assert find_first_failure(records) is records[1]
+        records = [_record(0, 2.0, words=[_ECHO]), _record(1, 1.0, exit_code=143)]
+        assert find_first_failure(records) is records[1]
+
+    def test_a_rank_that_left_before_the_others_noticed_comes_first(self) -> None:
+        left, echo = _record(1, 1.0, exit_code=0), _record(0, 2.0, words=[_ECHO])
+        assert find_first_failure([echo, left]) is left
+        assert "=== rank 1 left first, with exit code 0" in describe(left, [echo, left])
+        failed = _record(0, 2.0)
+        assert find_first_failure([failed, left]) is failed
+
+    def test_a_stop_of_the_launcher_is_no_failure_of_a_rank(self) -> None:
+        records = [_record(r, 2.0 + r, exit_code=143, was_told=True) for r in (1, 0)]
+        stop = Stop(signal.SIGTERM, 1.0)
+        assert describe(records[0], records, stop) == "\n=== stopped by SIGTERM\n"
+        failed = _record(0, 2.0, was_told=True, words=["ValueError: bad"])
+        assert "rank 0 failed first, with exit code 1, after SIGTERM" in describe(
+            failed, [failed], stop
+        )
 
     @pytest.mark.parametrize("tag", ["", "[rank0]: "])
     def test_a_rank_that_quotes_another_comes_second(self, tag: str) -> None:
-        echo = f"{tag}determined.core._group.PeerFailedError: rank 1 failed: ValueError: bad"
+        echo = f"{tag}{_ECHO}"
         records = [_record(0, 1.0, words=[echo, ""]), _record(1, 2.0, words=["ValueError: bad"])]
         assert find_first_failure(records) is records[1]
 
@@ -211,6 +238,28 @@ class TestLaunch:
         for rank in range(2):
             assert f"[rank={rank}] ended after SIGUSR1 SIGTERM\n" in stdout, stderr
 
+    @pytest.mark.parametrize(
+        ("ends", "words"),
+        [
+            ("os.kill(os.getpid(), signal.SIGTERM)", "failed first, with exit code 143 (SIGTERM)"),
+            ("os._exit(0)", "left first, with exit code 0"),
+        ],
+    )
+    def test_the_rank_that_ended_is_named(self, tmp_path: Path, ends: str, words: str) -> None:
+        job = _start(tmp_path, _LEAVES.replace("ENDS", ends))
+        _, stderr = job.communicate(timeout=DEADLINE_SECONDS)
+        assert f"=== rank 1 {words}" in stderr
+        assert job.returncode != 0
+
+    def test_a_stop_is_no_failure_and_reaches_a_suspended_rank(self, tmp_path: Path) -> None:
+        job = _start(tmp_path, _SUSPENDED)
+        _await_lines(job, 2)
+        job.send_signal(signal.SIGTERM)
+        stdout, stderr = job.communicate(timeout=DEADLINE_SECONDS)
+        assert "[rank=1] told" in stdout  # else torchrun kills it, half a minute later
+        assert stderr.endswith("\n=== stopped by SIGTERM\n"), stderr
+        assert job.returncode == 143
+
     def test_nothing_is_left_when_the_launcher_is_killed(self, tmp_path: Path) -> None:
         job = _start(tmp_path, "import time; print('here', flush=True); time.sleep(100)")
         _await_lines(job, 2)
@@ -276,14 +325,42 @@ print("ended after", *seen, flush=True)
 """
 
 
+_LEAVES = """
+import os, signal
+from determined.core._distributed import DistributedContext
+with DistributedContext.from_torch_distributed() as ranks:
+    ranks.allgather(1)
+    if ranks.rank == 1:
+        ENDS
+    ranks.allgather(2)
+"""
+
+_SUSPENDED = """
+import os, signal, sys, time
+def stop(number, frame):
+    print("told", flush=True)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, stop)
+print("here", flush=True)
+if os.environ["RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(100)
+"""
+
+
 def _option(command: list[str], name: str) -> str:
     return command[command.index(name) + 1]
 
 
 def _record(
-    rank: int, seconds: float, exit_code: int = 1, words: list[str] | None = None, attempt: int = 0
-) -> FailureRecord:
-    return FailureRecord(rank, attempt, exit_code, seconds, words or [])
+    rank: int,
+    seconds: float,
+    exit_code: int = 1,
+    words: list[str] | None = None,
+    attempt: int = 0,
+    was_told: bool = False,
+) -> EndRecord:
+    return EndRecord(rank, attempt, exit_code, seconds, words or [], was_told)
 
 
 def _start(

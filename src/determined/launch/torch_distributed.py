@@ -8,7 +8,7 @@ SCRIPT is a command with its arguments, or just a Python file with its arguments
 What is before the first `--` goes to torchrun: `--nproc_per_node 4`, `--max_restarts 3`, or the
 rendezvous of several machines. Without it the script runs on this machine, one process per GPU,
 or one process on the CPU. Output lines carry their rank; the first failure is shown last, with
-its traceback, and gives the exit code.
+its traceback, and gives the exit code. A stop by a signal to the launcher is no failure.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from pathlib import Path
 from determined._info import ClusterInfo, get_cluster_info, job_secret
 from determined._parent_death import end_with_parent
 from determined.launch._interface import interface_to
-from determined.launch.wrap_rank import FailureRecord, forwarding
+from determined.launch.wrap_rank import STOP_SIGNALS, EndRecord, forwarding
 from determined.platform.warm import ranks
 
 _DEFAULT_PORT = "29400"
@@ -52,6 +53,14 @@ class Machines:
     chief_ip: str | None  # None: only torchrun will know
     secret: str | None
     is_one_of_several: bool = False
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A signal that asked this launcher to stop."""
+
+    number: int
+    monotonic_seconds: float
 
 
 def parse_args(args: list[str]) -> tuple[list[str], list[str]]:
@@ -130,47 +139,64 @@ def main(override_args: list[str], script: list[str]) -> int:
         *script,
     ]
     with tempfile.TemporaryDirectory(prefix="determined-launch-") as name:
-        status = _run(command, _environment(machines, name, is_local=is_local))
-        records = [
-            FailureRecord(**json.loads(path.read_text())) for path in Path(name).glob("*.json")
-        ]
+        status, stop = _run(command, _environment(machines, name, is_local=is_local))
+        records = [EndRecord(**json.loads(path.read_text())) for path in Path(name).glob("*.json")]
     if status == 0:
         return 0
     first = find_first_failure(records)
     if first is None:
         return status if status > 0 else 128 - status
-    sys.stderr.write(describe(first, records))
-    return first.exit_code
+    sys.stderr.write(describe(first, records, stop))
+    return first.exit_code or max(record.exit_code for record in records)
 
 
-def find_first_failure(records: Iterable[FailureRecord]) -> FailureRecord | None:
-    """Return the failure of the last attempt that caused the others.
+def find_first_failure(records: Iterable[EndRecord]) -> EndRecord | None:
+    """Return the end, in the last attempt, that made other ranks fail.
 
     Ranks that were told to stop, or that only report another rank's failure, may end before the
-    rank that caused it, so they come second.
+    rank that caused it, so they come second. If none but such failed, and a rank had left by itself
+    before, without a failure, then that was it.
     """
     records = list(records)
     last = max((record.attempt for record in records), default=0)
-    return min(
+    ended = sorted(
         (record for record in records if record.attempt == last),
-        key=lambda r: (_was_stopped(r), _is_echo(r), r.monotonic_seconds),
-        default=None,
+        key=lambda r: (r.was_told, _is_echo(r), r.monotonic_seconds),
     )
+    first = next((record for record in ended if record.exit_code != 0), None)
+    if first is not None and (_is_echo(first) or first.was_told):
+        for record in ended:
+            left_before = record.monotonic_seconds < first.monotonic_seconds
+            if record.exit_code == 0 and not record.was_told and left_before:
+                return record
+    return first
 
 
-def describe(first: FailureRecord, records: list[FailureRecord]) -> str:
+def describe(first: EndRecord, records: list[EndRecord], stop: Stop | None = None) -> str:
     """Return the summary that ends a failed launch."""
-    others = sorted(r.rank for r in records if r.attempt == first.attempt and r is not first)
+    others = sorted(
+        r.rank for r in records if r.attempt == first.attempt and r is not first and r.exit_code
+    )
+    is_stopped = stop is not None and stop.monotonic_seconds < first.monotonic_seconds
+    if stop is not None and is_stopped and _ended_by(stop.number, first):
+        return f"\n=== stopped by {signal.Signals(stop.number).name}\n"
+    how = "failed" if first.exit_code else "left"
     lines = [
         "",
-        f"=== rank {first.rank} failed first, with {_ending(first.exit_code)}"
-        + (f" (attempt {first.attempt + 1})" if first.attempt else ""),
+        f"=== rank {first.rank} {how} first, with {_ending(first.exit_code)}"
+        + (f" (attempt {first.attempt + 1})" if first.attempt else "")
+        + (f", after {signal.Signals(stop.number).name}" if stop and is_stopped else ""),
         *first.last_words[-_SHOWN_LINES:],
         *([] if first.last_words else ["(it wrote nothing to stderr)"]),
     ]
     if others:
         lines.append(f"=== then ended: rank {', '.join(map(str, others))}")
     return "\n".join([*lines, ""])
+
+
+def _ended_by(number: int, record: EndRecord) -> bool:
+    """Say whether a rank ended in the way of one that was told to: that is no failure."""
+    return record.was_told and record.exit_code in (0, 128 + number, 128 + signal.SIGTERM)
 
 
 def _machines(info: ClusterInfo | None, override_args: list[str]) -> Machines:
@@ -212,7 +238,8 @@ def _environment(machines: Machines, launch_directory: str, *, is_local: bool) -
     return environment
 
 
-def _run(command: list[str], environment: dict[str, str]) -> int:
+def _run(command: list[str], environment: dict[str, str]) -> tuple[int, Stop | None]:
+    """Return torchrun's exit status, and what this launcher was stopped by, if anything."""
     # A session of its own, so that Ctrl-C reaches it once, from us; and tied to us, so that it
     # stops its workers even if we are killed.
     process = ranks.fork(command, environment, (0, 1, 2), signal.SIGTERM) or subprocess.Popen(
@@ -222,7 +249,11 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
         preexec_fn=lambda: end_with_parent(signal.SIGTERM),
     )
 
+    stops: list[Stop] = []
+
     def pass_on(number: int) -> None:
+        if number in STOP_SIGNALS:
+            stops.append(Stop(number, time.monotonic()))
         if number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH):
             _signal_workers(process.pid, number)  # meant for workers; they would end torchrun
         else:
@@ -231,7 +262,7 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
     with forwarding(pass_on):
         status = process.wait()
     ranks.end_nursery()
-    return status
+    return status, stops[0] if stops else None
 
 
 def _signal_workers(pid: int, number: int) -> None:
@@ -276,11 +307,7 @@ def _chooses_meeting_point(override_args: list[str]) -> bool:
     return not _options(override_args).keys().isdisjoint(names)
 
 
-def _was_stopped(record: FailureRecord) -> bool:
-    return record.exit_code == 128 + signal.SIGTERM
-
-
-def _is_echo(record: FailureRecord) -> bool:
+def _is_echo(record: EndRecord) -> bool:
     final = next((line for line in reversed(record.last_words) if line.strip()), "")
     return _ECHO.match(final) is not None
 

@@ -4,7 +4,7 @@
 
 RANK is a number, or names of environment variables separated by commas; the first that is set
 counts. The exit code is the worker's (128 + n after signal n). If the launcher names a directory in
-DET_LAUNCH_DIR, a failure leaves a record there: which rank failed, when, how, and its last output.
+DET_LAUNCH_DIR, a record is left there: which rank ended, when, how, and its last output.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ FORWARDED_SIGNALS = (
     signal.SIGUSR2,
     signal.SIGWINCH,
 )
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _KEPT_LINES = 200
 _ORPHAN_GRACE_SECONDS = 30.0
 _DRAIN_SECONDS = 3.0
@@ -54,14 +55,18 @@ class Worker(Protocol):
 
 
 @dataclass(frozen=True)
-class FailureRecord:
-    """How one worker failed, for the launcher's summary."""
+class EndRecord:
+    """How one worker ended, for the launcher's summary.
+
+    `was_told` if it had been passed a signal to stop before.
+    """
 
     rank: int
     attempt: int
     exit_code: int
     monotonic_seconds: float
     last_words: list[str]
+    was_told: bool = False
 
     def save(self, directory: Path) -> None:
         path = directory / f"rank_{self.rank}.attempt_{self.attempt}.json"
@@ -107,9 +112,13 @@ def run(rank: int, script: list[str]) -> int:
     """Run the worker to its end and return its exit code."""
     worker, stdout, stderr = _start(script)
     parent = os.getppid()
+    told: list[int] = []
 
     def pass_on(number: int) -> None:
         worker.send_signal(number)
+        if number in STOP_SIGNALS:
+            told.append(number)
+            worker.send_signal(signal.SIGCONT)  # a suspended one would not notice
         if number == signal.SIGTERM and os.getppid() != parent:  # no second signal will come
             timer = threading.Timer(_ORPHAN_GRACE_SECONDS, worker.kill)
             timer.daemon = True
@@ -132,9 +141,9 @@ def run(rank: int, script: list[str]) -> int:
             reader.join(timeout=max(0.0, ended + _DRAIN_SECONDS - time.monotonic()))
     exit_code = status if status >= 0 else 128 - status
     directory = os.environ.get("DET_LAUNCH_DIR")
-    if exit_code != 0 and directory:
+    if directory:
         attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        record = FailureRecord(rank, attempt, exit_code, ended, list(last_words))
+        record = EndRecord(rank, attempt, exit_code, ended, list(last_words), bool(told))
         with contextlib.suppress(OSError):  # the launcher is gone: nobody reads it
             record.save(Path(directory))
     return exit_code
