@@ -7,12 +7,15 @@ from pathlib import Path
 
 import click
 
+from determined._home import SETTINGS_FILE
 from determined.cli._errors import ERROR, OK
 from determined.cli._group import Group
 from determined.cli._options import confirm, json_option, yes_option
 from determined.cli._platform import platform
 from determined.cli._tables import Output, output_options, show, show_json, size_text
 from determined.errors import RefusedError
+
+_SHOWN_TAKERS = 20
 
 
 @click.group(cls=Group)
@@ -23,17 +26,37 @@ def store() -> None:
 @store.verb("df")
 @output_options
 def df(output: Output) -> None:
-    """Show the disk usage of the home."""
-    from determined.platform.disk_usage import usage
+    """Show the disk usage of the home, by kind and by experiment.
+
+    Checkpoints count for their experiment wherever they are. `disk_limit` in platform.yaml limits
+    what the home may take.
+    """
+    from determined.platform.disk_limit import find_limit
+    from determined.platform.disk_usage import shares, usage
 
     with platform(wake=False) as service:
-        parts = usage(service.home)
-    rows: list[list[object]] = [[p.what, size_text(p.num_bytes), str(p.path)] for p in parts]
-    total = sum(part.num_bytes for part in parts)
-    data = [{"what": p.what, "bytes": p.num_bytes, "path": str(p.path)} for p in parts]
+        home, parts, limit = service.home, usage(service.home), find_limit(service.home)
+        takers = shares(home, service.reader) if service.has_store else []
+    found = [(part.what, part.num_bytes, part.path) for part in parts]
     if output == "table":
-        rows.append(["total", size_text(total), str(service.home.path)])
+        found.append(("total", sum(part.num_bytes for part in parts), home.path))
+    if limit is not None:
+        found.append(("disk_limit", limit, home.path / SETTINGS_FILE))
+    if output != "table":
+        found += [
+            (f"experiment {taker.experiment_id}", taker.total, home.experiment(taker.experiment_id))
+            for taker in takers
+        ]
+    rows = [[what, size_text(size), str(path)] for what, size, path in found]
+    data = [{"what": what, "bytes": size, "path": str(path)} for what, size, path in found]
     show(["What", "Size", "Path"], rows, output, data)
+    if output == "table" and takers:
+        click.echo("")
+        table = [
+            [taker.experiment_id, taker.name, size_text(taker.checkpoints), size_text(taker.files)]
+            for taker in takers[:_SHOWN_TAKERS]
+        ]
+        show(["Experiment", "Name", "Checkpoints", "Runs, logs, events"], table)
 
 
 @store.verb("prune")

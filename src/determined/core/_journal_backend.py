@@ -50,6 +50,7 @@ class JournalBackend:
         self._journal = writer
         self._waiting: deque[Record] = deque(maxlen=_MAX_WAITING_RECORDS)
         self._has_warned = False
+        self._has_noticed = False
         self._has_told_of_metric = False
         self._reported: dict[str, OrderedDict[int, dict[str, Any]]] = {}
         self._system_metrics: deque[tuple[str, dict[str, Any]]] = deque(maxlen=1000)
@@ -133,6 +134,10 @@ class JournalBackend:
         return self._watcher.control.last_validation
 
     def before_save(self, storage_id: str, metadata: dict[str, Any]) -> None:
+        notice = self._watcher.control.notice
+        if notice and not self._has_noticed:
+            logger.warning("%s", notice)
+        self._has_noticed = bool(notice)
         steps = self._steps_of(metadata)
         with self._guard:
             self._waiting.append(journal.CheckpointAnnounced(storage_id, steps))

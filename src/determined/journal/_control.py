@@ -17,7 +17,7 @@ class Control:
     """The content of a control file; missing keys have their defaults.
 
     `best_validation` is that of the whole experiment, `last_validation` the step of this trial's
-    newest validation.
+    newest validation. `notice` is what the log should say when a checkpoint is saved.
     """
 
     preempt: bool = False
@@ -25,6 +25,7 @@ class Control:
     best_validation: float | None = None
     last_validation: int | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    notice: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Control:
@@ -40,6 +41,7 @@ class Control:
             best_validation=float(best) if _is_number(best) else None,
             last_validation=last if isinstance(last, int) else None,
             metadata=dict(content.get("metadata") or {}),
+            notice=str(content.get("notice") or ""),
         )
 
     def write(self, folder: Path) -> None:

@@ -48,6 +48,38 @@ def usage(home: Home) -> list[Usage]:
     ]
 
 
+@dataclass(frozen=True)
+class Share:
+    """What an experiment takes: checkpoints wherever they are, and files in the home."""
+
+    experiment_id: int
+    name: str
+    checkpoints: int
+    files: int
+
+    @property
+    def total(self) -> int:
+        return self.checkpoints + self.files
+
+
+def shares(home: Home, reader: Reader) -> list[Share]:
+    """What experiments take, those that take most first."""
+    trials: dict[int, list[int]] = {}
+    for trial in reader.trials(TrialFilter()).rows:
+        trials.setdefault(trial.experiment_id, []).append(trial.id)
+    found = [
+        Share(
+            record.id,
+            record.name,
+            record.checkpoint_size,
+            size_of(home.experiment(record.id))
+            + sum(size_of(home.tensorboard / str(number)) for number in trials.get(record.id, ())),
+        )
+        for record in reader.experiments(ExperimentFilter()).rows
+    ]
+    return sorted(found, key=lambda share: (-share.total, share.experiment_id))
+
+
 def find_waste(home: Home, reader: Reader, *, workdirs: bool = False) -> list[Waste]:
     """Removable: code and creations without experiments, optionally copies of ended runs."""
     experiments = reader.experiments(ExperimentFilter()).rows

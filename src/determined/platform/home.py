@@ -8,7 +8,8 @@ experiments/<id>/            environment.json, git.diff
 checkpoints/                 checkpoint storage, unless a configuration names another
 tensorboard/<trial>/         event files
 inbox/                       runs that the platform did not start (`journal/_inbox.py`)
-platform.yaml                what the owner set: `tracking: off`, `cluster:`
+imports/                     files of experiments that are being imported (`importing.py`)
+platform.yaml                what the owner set: `tracking: off`, `cluster:`, `disk_limit:`
 cluster.json                 the nodes of the cluster, if runs go to one
 supervisor.lock, .log, wake  the supervisor: its lock, its log, and the pipe that wakes it
 """

@@ -212,6 +212,14 @@ class Transaction:
         where = f"WHERE ended IS NULL AND state NOT IN ({over}) AND unmanaged=0 ORDER BY id"
         return EXPERIMENTS.select(self._connection, where, *OVER_STATES)
 
+    def with_policies(self) -> list[int]:
+        """The experiments of which the platform decides which checkpoints stay."""
+        query = (
+            "SELECT id FROM experiment WHERE checkpoint_count>0 AND state NOT LIKE 'DELET%' AND "
+            "json_type(config, '$.checkpoint_storage.save_trial_latest') IS NOT NULL"
+        )
+        return [number for (number,) in self._connection.execute(query)]
+
     def with_garbage(self) -> list[int]:
         """The experiments whose checkpoints await garbage collection."""
         rows = self._connection.execute("SELECT id FROM experiment WHERE gc_is_due ORDER BY id")

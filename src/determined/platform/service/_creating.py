@@ -74,6 +74,7 @@ class CreatingVerbs(Lookups):
         if not allow_host_changes and (sentence := self.host_changes(snapshot)):
             raise RefusedError(f"{sentence} Pass --allow-host-changes to run it all the same.")
         _check_script(config["entrypoint"], snapshot, model_dir)
+        self._before_creation()
         machine = find_machine(self.home)
         _check_slots(config, machine)
         self._check_cluster()
@@ -93,6 +94,9 @@ class CreatingVerbs(Lookups):
             record_environment(folder, model_dir, threads, interpreter=_interpreter(config))
             answer = self.ask("create", made_from._asdict() | {"paused": paused}, uuid=creation)
         return int(answer["experiment_id"])
+
+    def _before_creation(self) -> None:
+        """Raise RefusedError if there is no room for another experiment."""
 
     def _check_cluster(self) -> None:
         """Refuse what the running supervisor would start elsewhere than requested."""

@@ -85,6 +85,17 @@ class DeletingVerbs(Lookups):
         self.ask("collect", {"experiment_ids": list(experiment_ids)})
         self._wait_for_collection(experiment_ids)
 
+    def collect_garbage_of_all(self) -> None:
+        """Delete now what the policies of all experiments do not keep."""
+        found = self.reader.experiments().rows
+        numbers = [
+            record.id
+            for record in found
+            if has_policy(record) and record.checkpoint_count and "DELET" not in record.state
+        ]
+        if numbers:
+            self.collect_garbage(numbers)
+
     def delete_tensorboard_files(self, experiment_id: int) -> int:
         """Delete the event files of an experiment's trials; returns the bytes that are free."""
         from determined.platform.disk_usage import Waste, remove, size_of

@@ -12,6 +12,17 @@ from determined.platform.service._deleting import DeletingVerbs
 class Service(CreatingVerbs, DeletingVerbs):
     """One home, as clients see it. May be shared by threads."""
 
+    def _before_creation(self) -> None:
+        from determined.platform.disk_limit import beyond_limit, find_limit, used_bytes
+
+        limit = find_limit(self.home)
+        if limit is None or used_bytes(self.home) < limit:
+            return
+        if self.has_store:
+            self.collect_garbage_of_all()
+        if (used := used_bytes(self.home)) >= limit:
+            raise RefusedError(f"Nothing was created. {beyond_limit(self.home, used, limit)}")
+
     def pause(self, experiment_id: int) -> None:
         self.experiment(experiment_id)
         self.ask("pause", {"experiment_id": experiment_id})

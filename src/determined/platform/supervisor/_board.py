@@ -129,6 +129,8 @@ class Board:
         self.home = home
         self.is_copy = is_copy
         """Whether the home is a copy: nothing outside it may be touched, and nothing started."""
+        self.notice = ""
+        """What runs are told when they save: that there is no room left."""
         self.has_left = False
         """Whether the supervisor has to make way for another, which sees the home differently."""
         self.experiments: dict[int, LiveExperiment] = {}

@@ -34,6 +34,7 @@ from determined.platform.supervisor._copies import hold_copies
 from determined.platform.supervisor._creations import sweep
 from determined.platform.supervisor._decisions import Decisions
 from determined.platform.supervisor._deletions import FileDeletion
+from determined.platform.supervisor._disk import DiskWatch
 from determined.platform.supervisor._garbage import GarbageCollection
 from determined.platform.supervisor._limits import Limits, Overdue
 from determined.platform.supervisor._lost_records import refuse_lost_records
@@ -78,6 +79,7 @@ class Supervisor:
         self._thinking = Thinking(self._board, self._changed)
         self._unmanaged = Unmanaged(home)
         self._limits = Limits(self._board)
+        self._disk = DiskWatch(self._board, self._changed)
         self._is_stopping = False
 
     def wake(self) -> None:
@@ -119,6 +121,7 @@ class Supervisor:
             self._unmanaged.close()
             await self._runs.close()
             await self._garbage.close()
+            await self._disk.close()
             await self._deletions.close()
             await self._thinking.close()
             await self._calls.close()
@@ -227,6 +230,7 @@ class Supervisor:
             or self._scheduling.is_due(now)
             or self._has_commands()
             or self._garbage.has_results
+            or self._disk.is_collection_due
             or self._deletions.has_results
             or self._thinking.has_answers
             or self._calls.has_results
@@ -238,6 +242,7 @@ class Supervisor:
                 self._decide(transaction, said, ended, overdue, now, is_durable)
         self._runs.act()
         self._garbage.act()
+        self._disk.act()
         self._deletions.act()
         self._thinking.act()
         self._calls.act()
@@ -278,6 +283,7 @@ class Supervisor:
             for live, trial_id, limit in overdue:
                 decisions.end_for_time(live, trial_id, limit)
             self._garbage.record(transaction)
+            self._disk.record(decisions, transaction)
             self._deletions.record(transaction)
             self._calls.record(transaction)
             self._scheduling.run(transaction, now)

@@ -277,6 +277,7 @@ class Runs:
             best_validation=live.record.best_validation,
             last_validation=trial.latest_validation_steps,
             metadata=trial.metadata,
+            notice=self._board.notice,
         )
 
     def _must_die(self, run: LiveRun) -> bool:
