@@ -17,6 +17,7 @@ import torch
 
 from determined import pytorch
 from determined.pytorch import Batch, DataLoader, PyTorchCallback
+from determined.pytorch._checkpoint.snapshot import Snapshot
 from tests.support.trials import checkpoints, line
 
 LENGTH = 9
@@ -192,6 +193,21 @@ def test_a_stopped_validation_leaves_no_trace(
     assert cut.rows + resumed.rows == whole.rows
     # Without a copy of before, the validation is finished first.
     assert cut.after_signal == (1 if not options else 5)
+
+
+def test_a_state_that_cannot_be_copied_is_saved_after_the_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Snapshot, state: Any) -> Any:
+        raise NotImplementedError("no clone")
+
+    monkeypatch.setattr(Snapshot, "copy", fail)
+    whole = fit(Validated, tmp_path / "whole", stops=False)
+    cut = stop(Validated, tmp_path / "cut")
+    resumed = fit(Validated, tmp_path / "cut", stops=False)
+    assert cut.after_signal == 5  # it was finished first
+    assert all(map(torch.equal, outcome(whole), outcome(resumed)))
+    assert cut.rows + resumed.rows == whole.rows
 
 
 def test_a_stopped_validation_saves_at_once(tmp_path: Path) -> None:

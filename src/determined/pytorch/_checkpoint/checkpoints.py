@@ -162,8 +162,9 @@ class Checkpoints:
 
     @property
     def can_interrupt_validations(self) -> bool:
-        """Whether there is a copy of before a validation, and no other rank to agree with."""
-        return self._fit.plan.async_checkpoint and self._context.distributed.size == 1
+        """Whether there can be a copy of before, and there is no other rank to agree with."""
+        has_copy = self._fit.plan.async_checkpoint and self._saver.can_copy
+        return has_copy and self._context.distributed.size == 1
 
     def _save_after_error(self) -> str | None:
         """Save and wait for it; if a callback prevents it, leave all of them out."""

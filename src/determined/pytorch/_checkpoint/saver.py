@@ -111,7 +111,7 @@ class Saver:
         self._on_saved = on_saved
         self._observer = observer
         self._snapshot = Snapshot()
-        self._can_copy = True
+        self.can_copy = True
         self._code = _CodeCopy(code, outside_code)
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="det-save")
         self._code_taken: concurrent.futures.Future[None] | None = None
@@ -162,12 +162,12 @@ class Saver:
 
         A tensor subclass may not know how to be copied, and its state is to be saved all the same.
         """
-        if not self._can_copy:
+        if not self.can_copy:
             return None
         try:
             return self._snapshot.copy(plain)
         except Exception as e:
-            self._can_copy, self.is_synchronous = False, True
+            self.can_copy, self.is_synchronous = False, True
             logger.warning(
                 "Checkpoints are written while training waits, since their content cannot be "
                 f"copied in main memory: {type(e).__name__}: {e}"
