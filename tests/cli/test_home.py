@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -109,7 +110,14 @@ def test_pruning_removes_what_no_experiment_needs(lab: Lab) -> None:
         (lab.home.snapshots / name / "tree").mkdir(parents=True, exist_ok=True)
         os.utime(lab.home.snapshots / name, (long_ago, long_ago))
     (lab.home.snapshots / "young").mkdir()
-    assert "unused" in _det("store", "prune", "--dry-run")
+    (lab.home.snapshots / "young" / "weights").write_bytes(bytes(3_000_000))
+    told, _, kept = _det("store", "prune", "--dry-run").partition("Kept, although")
+    assert "unused" in told
+    assert "young" not in told
+    (line,) = [line for line in kept.splitlines() if "young" in line]
+    assert "MB" in line
+    assert "newer than 24 h: a command may be about to use it" in line
+    assert "--workdirs removes them" in kept
     assert (lab.home.snapshots / "unused").exists()
     assert run_det("store", "prune", stdin="n\n").returncode == 1
     assert "Freed" in _det("store", "prune", "--yes")
@@ -120,6 +128,8 @@ def test_pruning_removes_what_no_experiment_needs(lab: Lab) -> None:
     _det("store", "prune", "--yes", "--workdirs")
     assert not workdir.exists()
     assert "ends at 20" in _det("t", "logs", "1")
+    assert _det("store", "prune").startswith("Nothing to remove.\nKept, although no experiment")
+    shutil.rmtree(lab.home.snapshots / "young")
     assert _det("store", "prune") == "Nothing to remove.\n"
 
 

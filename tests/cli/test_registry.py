@@ -37,6 +37,11 @@ def test_models_and_their_versions(lab: Lab) -> None:
     assert "no model 'no'" in det("m", "register-version", "no", uuid, code=1)
     version = json.loads(det("model", "describe", "net", "--json"))["versions"][0]
     assert (version["number"], version["checkpoint_uuid"]) == (1, uuid)
+    assert (version["trial_id"], version["experiment_id"]) == (1, experiment_id)
+    assert version["metrics"]["loss"] == 0.5 + 1 / 20
+    shown = det("model", "describe", "net")
+    assert "Version 1 comes from:\n  Trial:            1\n" in shown
+    assert '"loss": 0.55' in shown
     assert uuid in det("model", "list-versions", "net")
     assert "no version 7" in det("model", "describe", "net", "--version", "7", code=1)
 

@@ -70,13 +70,14 @@ def prune(workdirs: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     With --workdirs, also the folders in which ended runs worked, with whatever they wrote there.
     Records, logs and checkpoints stay.
     """
-    from determined.platform.disk_usage import find_waste, remove
+    from determined.platform.disk_usage import find_kept, find_waste, remove
 
     if as_json and not (dry_run or yes):
         raise click.UsageError("--json needs --dry-run or --yes.")
     with platform(wake=False) as service:
-        waste = []
+        waste, kept = [], []
         if service.has_store:
+            kept = find_kept(service.home, service.reader, workdirs=workdirs)
             found = find_waste(service.home, service.reader, workdirs=workdirs)
             waste = [item for item in found if service.may_delete(item.path)]
         if as_json:
@@ -86,6 +87,10 @@ def prune(workdirs: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
         else:
             rows = [[str(w.path), size_text(w.num_bytes), w.reason] for w in waste]
             show(["Path", "Size", "Reason"], rows)
+        if kept and not as_json:
+            rows = [[str(item.path), size_text(item.num_bytes), item.reason] for item in kept]
+            click.echo("Kept, although no experiment needs it:")
+            show(["Path", "Size", "Why"], rows)
         if dry_run or not waste:
             return
         confirm("Remove these?", yes)

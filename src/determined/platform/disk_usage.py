@@ -98,6 +98,28 @@ def find_waste(home: Home, reader: Reader, *, workdirs: bool = False) -> list[Wa
     return found
 
 
+def find_kept(home: Home, reader: Reader, *, workdirs: bool = False) -> list[Waste]:
+    """What no experiment needs and `find_waste` leaves all the same, and why."""
+    experiments = reader.experiments(ExperimentFilter()).rows
+    snapshots = {experiment.snapshot_id for experiment in experiments}
+    creations = {experiment.environment.get("creation") for experiment in experiments}
+    hours = f"{_GRACE_SECONDS / 3600:g} h"
+    young = f"newer than {hours}: a command may be about to use it"
+    found = [
+        *_unknown(home.snapshots, snapshots, young, is_old=False),
+        *_unknown(home.creations, creations, young, is_old=False),
+    ]
+    if not workdirs:
+        paths = [Path(run.folder, "workdir") for run in _ended_runs(reader)]
+        size = sum(size_of(path) for path in paths if path.is_dir())
+        if size:
+            what = home.path / "experiments"
+            found.append(
+                Waste(what, "working folders of ended runs: --workdirs removes them", size)
+            )
+    return found
+
+
 def remove(waste: list[Waste]) -> int:
     """Remove it; returns the bytes that are free again."""
     freed = 0
@@ -107,12 +129,15 @@ def remove(waste: list[Waste]) -> int:
     return freed
 
 
-def _unknown(folder: Path, known: set[str | None], reason: str) -> Iterator[Waste]:
+def _unknown(
+    folder: Path, known: set[str | None], reason: str, *, is_old: bool = True
+) -> Iterator[Waste]:
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):
-        is_old = time.time() - path.lstat().st_mtime > _GRACE_SECONDS
-        if path.name not in known and not path.name.startswith(".") and is_old:
+        age = time.time() - path.lstat().st_mtime
+        is_wanted = (age > _GRACE_SECONDS) == is_old
+        if path.name not in known and not path.name.startswith(".") and is_wanted:
             yield Waste(path, reason, size_of(path))
 
 

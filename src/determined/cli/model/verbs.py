@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -92,11 +92,31 @@ def describe(name: str, version: int | None, utc: bool, output: Output) -> None:
         versions = registry.versions(found.id)
         shown = versions[:1] if version is None else [registry.version(found, version)]
         if output == "json":
-            show_json({**record_json(found), "versions": [record_json(v) for v in shown]})
+            data = [{**record_json(v), **_origin(service, v)} for v in shown]
+            show_json({**record_json(found), "versions": data})
             return
         _show_models(service, [found], output, utc)
         click.echo()
         _show_versions(shown, output, utc)
+        for one in shown if output == "table" else ():
+            origin = _origin(service, one)
+            click.echo(f"\nVersion {one.number} comes from:")
+            click.echo(f"  Trial:            {origin['trial_id']}")
+            click.echo(f"  Experiment:       {origin['experiment_id']}")
+            click.echo(f"  Hyperparameters:  {printable(hparams_text(origin['hparams']))}")
+            click.echo(f"  Metrics:          {printable(hparams_text(origin['metrics']))}")
+
+
+def _origin(service: Service, version: ModelVersion) -> dict[str, Any]:
+    """Where a version comes from: the trial of its checkpoint and the validation at its step."""
+    checkpoint = service.checkpoint(version.checkpoint_uuid)
+    trial = None if checkpoint.trial_id is None else service.trial(checkpoint.trial_id)
+    return {
+        "trial_id": checkpoint.trial_id,
+        "experiment_id": checkpoint.experiment_id,
+        "hparams": {} if trial is None else trial.hparams,
+        "metrics": service.metrics_at(checkpoint),
+    }
 
 
 @model.verb("list-versions", aliases=["lv"])
