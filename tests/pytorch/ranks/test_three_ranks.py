@@ -67,13 +67,26 @@ def test_a_branch_used_before_the_stop_counts_as_used(tmp_path: Path) -> None:
     assert first.digests == second.digests
 
 
-def _refused(storage: Path) -> str:
+def _refusal(storage: Path, way: Way) -> str:
     with pytest.raises(InvalidExperimentException) as caught:
-        odd_ranks.train(storage, Way(options={"static_graph": True}, aggregation=2), 4)
+        odd_ranks.train(storage, way, 4)
     return str(caught.value)
 
 
 def test_static_graph_and_accumulation_are_refused(tmp_path: Path) -> None:
-    for message in on_ranks(2, _refused, tmp_path):
+    way = Way(options={"static_graph": True}, aggregation=2)
+    for message in on_ranks(2, _refusal, tmp_path, way):
         assert "static_graph" in message
         assert "aggregation_frequency=2" in message
+
+
+def _zero(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=lr)
+
+
+def test_an_optimizer_with_parts_on_all_ranks_is_refused(tmp_path: Path) -> None:
+    for message in on_ranks(2, _refusal, tmp_path, Way(optimizer=_zero)):
+        assert "ZeroRedundancyOptimizer" in message
+        assert "parallel='fsdp'" in message

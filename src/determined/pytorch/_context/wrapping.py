@@ -148,6 +148,7 @@ class WrappedParts(_PyTorchReducerContext):
         if self._managed_training:
             self._refuse_after_apex("wrap_optimizer")
             self._refuse_split_parameters(optimizer)
+            self._refuse_split_states(optimizer)
             if backward_passes_per_step < 1:
                 raise InvalidExperimentException(
                     "`backward_passes_per_step` must be at least 1, got "
@@ -230,6 +231,15 @@ class WrappedParts(_PyTorchReducerContext):
                 f"This {type(optimizer).__name__} was built before context.wrap_model(model, "
                 "parallel='fsdp') sharded the weights: build it from the wrapped model's "
                 "parameters."
+            )
+
+    def _refuse_split_states(self, optimizer: Optimizer) -> None:
+        """Refuse torch's ZeroRedundancyOptimizer: a rank cannot save the state that others hold."""
+        if self.distributed.size > 1 and hasattr(optimizer, "consolidate_state_dict"):
+            raise InvalidExperimentException(
+                f"{type(optimizer).__name__} keeps a part of its state on each rank, which "
+                "checkpoints do not support: use context.wrap_model(model, parallel='fsdp') and a "
+                "plain optimizer, which shards weights and gradients as well."
             )
 
     # Set by the launcher of `module:Class` entrypoints.
