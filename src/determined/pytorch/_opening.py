@@ -16,6 +16,7 @@ from determined.core._watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.departures import depart
 from determined.pytorch._checkpoint.environment import current_environment, threads_of
+from determined.pytorch._checkpoint.fetching import other_draws
 from determined.pytorch._checkpoint.modules import AsBuilt
 from determined.pytorch._checkpoint.optimizers import optimizer_name
 from determined.pytorch._checkpoint.resume import SavedRun, find_saved_run
@@ -104,7 +105,7 @@ def open_run(
         train._set_best_tracking(plan.metric, plan.smaller_is_better, record.best)
     reporter.start(plan, state, place.continues, data.training, checkpoints.is_writing)
     fit.hooks.call("on_training_start")
-    _compare_environment(fit, place)
+    _compare_environment(fit, place, data)
     context._be_watched(fit.observer)
     stack.callback(context._be_watched, UNOBSERVED)
     if context.profiler is not None:
@@ -185,11 +186,12 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
     return _Place(state, record, rng, started_from, saved, changes), data
 
 
-def _compare_environment(fit: Fit, place: _Place) -> None:
+def _compare_environment(fit: Fit, place: _Place, data: _Data) -> None:
     """Say what differs from where the run was saved, when user code has set all it sets."""
     saved, context, found = place.saved, fit.context, list[str]()
     if saved is not None and saved.continues and not fit.plan.is_finished(place.state):
         found = [*place.changes, *saved.departures(context)]
+        found += other_draws(saved.rank.get(DATA), data.training)
         found = depart(context, place.record, place.state.batches_trained, found)
     if context.distributed.rank == 0:
         environment = current_environment(context.device, context.distributed.size)
