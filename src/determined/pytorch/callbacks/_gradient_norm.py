@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ class GradientNorm(PyTorchCallback):
         self._context = context
         self._scalars = ChiefScalars(context, ".gradients")
         self._series: dict[str, _Series] = {}
+        self._saved: dict[str, Any] = {}  # norms that a checkpoint has and no report
         self._hooks: list[RemovableHandle] = []
 
     def on_training_start(self) -> None:
@@ -42,8 +43,10 @@ class GradientNorm(PyTorchCallback):
             return
         names = optimizer_names(self._context)
         for name, optimizer in zip(names, self._context.optimizers, strict=True):
-            series = self._series[f"gradient_norm/{name}"] = _Series()
+            tag = f"gradient_norm/{name}"
+            series = self._series[tag] = _Series(**self._saved.get(tag, {}))
             self._hooks.append(optimizer.register_step_pre_hook(self._measure(series)))
+        self._saved = {}
 
     def on_training_workload_end(
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
@@ -62,6 +65,14 @@ class GradientNorm(PyTorchCallback):
         self._hooks, self._series = [], {}
         self._scalars.close()
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the norms since the last report, which the next one needs."""
+        return {tag: series.state_dict() for tag, series in self._series.items()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep them until training starts."""
+        self._saved = state_dict
+
     def _measure(self, series: _Series) -> Callable[..., None]:
         def before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             norm = norm_of(optimizer)
@@ -74,10 +85,15 @@ class GradientNorm(PyTorchCallback):
 class _Series:
     """Norms on the device, and the batch of each."""
 
-    def __init__(self) -> None:
-        self._steps: list[int] = []
+    def __init__(self, steps: Sequence[int] = (), norms: torch.Tensor | None = None) -> None:
+        self._steps = list(steps)
         self._norms: list[torch.Tensor] = []
-        self._chunks: list[torch.Tensor] = []
+        self._chunks = [] if norms is None else [norms]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `__init__` takes."""
+        norms = self._all()
+        return {"steps": list(self._steps), "norms": None if norms is None else norms.cpu()}
 
     def append(self, step: int, norm: torch.Tensor) -> None:
         self._steps.append(step)
@@ -88,8 +104,14 @@ class _Series:
 
     def take(self) -> tuple[list[int], Any]:
         """Return all batches and norms, and start over."""
-        steps, chunks = self._steps, self._chunks
-        if self._norms:
-            chunks.append(torch.stack(self._norms))
+        steps, norms = self._steps, self._all()
         self._steps, self._norms, self._chunks = [], [], []
-        return steps, torch.cat(chunks).cpu().numpy() if chunks else None
+        return steps, None if norms is None else norms.cpu().numpy()
+
+    def _all(self) -> torch.Tensor | None:
+        if self._norms:
+            stacked = torch.stack(self._norms)
+            self._norms = []
+            self._chunks.append(stacked)
+        chunks = [chunk.to(self._chunks[-1].device) for chunk in self._chunks]
+        return torch.cat(chunks) if chunks else None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from determined.pytorch._ranks.fsdp import is_dtensor, local_part
 
@@ -36,7 +37,15 @@ def norm_of(optimizer: Optimizer) -> torch.Tensor | None:
 
 def are_finite(tensors: Sequence[torch.Tensor]) -> bool:
     """Say whether no number that this rank holds is NaN or infinite. Waits for the device once."""
-    numbers = [local_part(t.detach()) for t in tensors if t.is_floating_point()]
-    numbers = [t for t in numbers if t.numel()]
+    parts = [part for tensor in tensors for part in _plain_parts(local_part(tensor.detach()))]
+    numbers = [part for part in parts if part.is_floating_point() and part.numel()]
     # The largest magnitude: unlike the Euclidean norm it cannot overflow by itself.
     return not numbers or bool(get_total_norm(numbers, math.inf).isfinite())
+
+
+def _plain_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return what a tensor is made of: one like torchao's may not compute a norm itself."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [part for name in names for part in _plain_parts(getattr(tensor, name))]
