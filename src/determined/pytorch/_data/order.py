@@ -234,10 +234,13 @@ class SamplerOrder:
         self._recent: deque[Any] = deque()  # the last of those that were read
 
     def starting_at(self, position: dict[str, Any]) -> SamplerOrder:
+        loader = self._made_of[0]
         keys = {"epoch", "offset", "samplers", "own"}
-        if position.get("batch_size") == self._made_of[0].batch_size:
+        then = position.get("batch_size"), position.get("length")
+        if then == (loader.batch_size, sized(loader.dataset)):  # else its indices may not exist
             keys.add("ahead")
-        return SamplerOrder(*self._made_of, {key: position[key] for key in keys & position.keys()})
+        start = {key: position[key] for key in keys & position.keys()}
+        return SamplerOrder(*self._made_of, start)
 
     def starting_after(self, batches: int) -> SamplerOrder:
         length = sized(self._batching)

@@ -95,7 +95,7 @@ class OtherData(TrainingData):
         while True:
             rng = self._rng = PrivateRNG(mix(self._origin.seed, epoch))
             with rng:
-                iterator = iter(self._loader)
+                iterator = self._opened()
             if drawn is not None:  # the loader is in place, but it may have drawn to get there
                 rng.load_state_dict(drawn.get("random", {}))
                 self._states.load_state_dict(drawn.get("generators", {}))
@@ -116,6 +116,13 @@ class OtherData(TrainingData):
                 )
             epoch, skip, may_be_empty, drawn = epoch + 1, skip - skipped, False, None
             self._passes.append((self._delivered - skip, epoch, self._states.state_dict()))
+
+    def _opened(self) -> Iterator[Any]:
+        try:
+            return iter(self._loader)
+        except StopIteration:  # of torchdata's loader, in the state of the end of a stream
+            self._loader.next_iter_state = None  # which it would go back to again
+            return iter(())
 
     @staticmethod
     def _next(rng: PrivateRNG, iterator: Iterator[Any]) -> Any:
