@@ -34,6 +34,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         transaction.read_journal("j", trial.id, run.run_id, [saved], 1)
         for number in range(1, 13):
             transaction.update_experiment(number, state="COMPLETED")
+        transaction.update_experiment(2, state="PAUSED")
+        transaction.registry.create_model("spirals", "me")
     writer.close()
     yield folder
     assert not (folder / "supervisor.log").exists()
@@ -84,6 +86,12 @@ def test_bash_completes_commands_options_ids_and_names(home: Path, tmp_path: Pat
         (("det", "c", "verify", "0"), [_UUID]),
         (("det", "c", "verify", f"x,{_UUID[:4]}"), [f"x,{_UUID}"]),
         (("det", "e", "list", "--state", "DELET"), ["deleting", "delete_failed"]),
+        (("det", "e", "activate", ""), ["2"]),
+        (("det", "e", "pause", ""), []),
+        (("det", "e", "kill", ""), ["2"]),
+        (("det", "e", "archive", "1"), ["12", "11", "10", "1"]),
+        (("det", "m", "describe", "s"), ["spirals"]),
+        (("det", "m", "register-version", "spirals", "0"), [_UUID]),
         (("det", "no-such", "x"), []),
         (("det", "sh"), []),  # there is no `shell` here
     ):
@@ -96,7 +104,7 @@ def test_other_shells_get_ids_with_what_they_mean(shell: str, home: Path) -> Non
         environment={
             "DET_HOME": str(home),
             "_DET_COMPLETE": f"{shell}_complete",
-            "COMP_WORDS": "det e pause 1",
+            "COMP_WORDS": "det e describe 1",
             "COMP_CWORD": "1" if shell == "fish" else "3",
         }
     )

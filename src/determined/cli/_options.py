@@ -30,7 +30,11 @@ POSITIVE = _Number(1, _LARGEST_ID)
 
 
 class ExperimentId(_Number):
-    """The id of an experiment, which shells complete."""
+    """The id of an experiment, which shells complete: of one in these states, if any are given."""
+
+    def __init__(self, *states: str) -> None:
+        super().__init__(1, _LARGEST_ID)
+        self._states = states
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -38,7 +42,7 @@ class ExperimentId(_Number):
         """The ids that begin with what was typed, newest first."""
         from determined.cli._suggestions import experiments
 
-        return experiments(incomplete)
+        return experiments(incomplete, self._states)
 
 
 class TrialId(_Number):
@@ -127,6 +131,20 @@ class Workspace(Text):
         return workspaces(incomplete)
 
 
+class ModelName(Text):
+    """The name of a registered model, which shells complete."""
+
+    name = "model"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names that begin with what was typed."""
+        from determined.cli._suggestions import models
+
+        return models(incomplete)
+
+
 class Project(Text):
     """The name of a project in the workspace before it, which shells complete."""
 
@@ -141,7 +159,7 @@ class Project(Text):
         return projects(incomplete, ctx.params.get("workspace") or "")
 
 
-EXPERIMENT_ID = ExperimentId(1, _LARGEST_ID)
+EXPERIMENT_ID = ExperimentId()
 TRIAL_ID = TrialId(1, _LARGEST_ID)
 EXPERIMENT_IDS = Ids(EXPERIMENT_ID)
 TEXT = Text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from click.shell_completion import CompletionItem
 
@@ -13,11 +13,12 @@ from determined.store import CheckpointFilter, ExperimentFilter, Order, Reader, 
 _MOST = 500
 
 
-def experiments(begin: str) -> list[CompletionItem]:
-    """Experiments by id, newest first, with name and state."""
+def experiments(begin: str, states: Sequence[str] = ()) -> list[CompletionItem]:
+    """Experiments by id, newest first, with name and state; only those in these states, if any."""
 
     def look(reader: Reader) -> Iterable[tuple[str, str]]:
-        found = reader.experiments(ExperimentFilter(), Order(descending=True), _MOST).rows
+        wanted = ExperimentFilter(states=list(states) or None)
+        found = reader.experiments(wanted, Order(descending=True), _MOST).rows
         return ((str(e.id), f"{e.name} ({e.state})") for e in found)
 
     return _fitting(begin, look)
@@ -42,6 +43,11 @@ def checkpoints(begin: str) -> list[CompletionItem]:
         return ((c.uuid, f"trial {c.trial_id}, batch {c.steps_completed}") for c in found)
 
     return _fitting(begin, look)
+
+
+def models(begin: str) -> list[CompletionItem]:
+    """Models by name."""
+    return _fitting(begin, lambda reader: ((m.name, m.description) for m in reader.models()))
 
 
 def workspaces(begin: str) -> list[CompletionItem]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from determined.cli._done import done, json_option, tells_json
-from determined.cli._options import EXPERIMENT_ID, EXPERIMENT_IDS, Project, Workspace
+from determined.cli._options import EXPERIMENT_ID, ExperimentId, Ids, Project, Workspace
 from determined.cli._platform import platform
 from determined.cli._tables import printable, show_json
 from determined.cli.experiment.noun import experiment
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from determined.platform.service import Service
 
 _OVER = ("COMPLETED", "CANCELED", "ERROR")
+_GOES_ON = ("ACTIVE",)
+_STOPPING = ("STOPPING_COMPLETED", "STOPPING_CANCELED", "STOPPING_ERROR", "STOPPING_KILLED")
+_NOT_OVER = ("ACTIVE", "PAUSED", *_STOPPING)
 
 
 def _verb(
@@ -24,12 +27,13 @@ def _verb(
     past: str,
     help_text: str,
     act: Callable[[Service, int], None],
+    states: tuple[str, ...],
     aliases: tuple[str, ...] = (),
 ) -> None:
-    """Add a command that takes ids and reports when it is done."""
+    """Add a command that takes ids, of experiments in these states, and reports when it is done."""
 
     @experiment.verb(name, aliases=aliases, help=help_text)
-    @click.argument("experiment_ids", type=EXPERIMENT_IDS, metavar="ID[,ID...]")
+    @click.argument("experiment_ids", type=Ids(ExperimentId(*states)), metavar="ID[,ID...]")
     @json_option
     def command(experiment_ids: list[int]) -> None:
         with platform(wake=False) as service:
@@ -57,12 +61,14 @@ _verb(
     "Paused",
     "Pause an experiment: its trials save a checkpoint and free their slots.",
     lambda service, number: service.pause(number),
+    _GOES_ON,
 )
 _verb(
     "activate",
     "Activated",
     "Resume a paused experiment from its checkpoints.",
     lambda service, number: service.activate(number),
+    ("PAUSED",),
     ("unpause",),
 )
 _verb(
@@ -70,24 +76,28 @@ _verb(
     "Canceled",
     "End an experiment: its trials save a checkpoint first.",
     lambda service, number: service.cancel(number),
+    _NOT_OVER,
 )
 _verb(
     "kill",
     "Killed",
     "End an experiment at once, without a last checkpoint.",
     lambda service, number: service.kill(number),
+    _NOT_OVER,
 )
 _verb(
     "archive",
     "Archived",
     "Hide an experiment that has ended from lists.",
     lambda service, number: service.archive(number),
+    _OVER,
 )
 _verb(
     "unarchive",
     "Unarchived",
     "Show an archived experiment in lists again.",
     lambda service, number: service.archive(number, archived=False),
+    _OVER,
 )
 
 

@@ -9,7 +9,7 @@ import click
 from determined.cli._as_data import record_json
 from determined.cli._done import done, json_option
 from determined.cli._group import Group
-from determined.cli._options import ID, TEXT
+from determined.cli._options import ID, TEXT, ModelName
 from determined.cli._tables import printable
 from determined.cli.model.noun import model, open_registry
 
@@ -29,7 +29,7 @@ def label() -> None:
 
 
 @label.verb("add")
-@click.argument("name")
+@click.argument("name", type=ModelName())
 @click.argument("text", type=TEXT, metavar="LABEL")
 @json_option
 def add_label(name: str, text: str) -> None:
@@ -41,7 +41,7 @@ def add_label(name: str, text: str) -> None:
 
 
 @label.verb("remove")
-@click.argument("name")
+@click.argument("name", type=ModelName())
 @click.argument("text", type=TEXT, metavar="LABEL")
 @json_option
 def remove_label(name: str, text: str) -> None:
@@ -58,7 +58,7 @@ def setting() -> None:
 
 
 @setting.verb("description")
-@click.argument("name")
+@click.argument("name", type=ModelName())
 @click.argument("text", type=TEXT, metavar="TEXT")
 @json_option
 def set_description(name: str, text: str) -> None:
@@ -71,7 +71,7 @@ def set_description(name: str, text: str) -> None:
 
 def _set_of_version(verb: str, field: str, help_text: str) -> None:
     @setting.verb(verb, help=help_text)
-    @click.argument("name")
+    @click.argument("name", type=ModelName())
     @click.argument("version", type=ID, metavar="N")
     @click.argument("text", type=TEXT, metavar="TEXT")
     @json_option

@@ -8,7 +8,7 @@ import click
 
 from determined.cli._as_data import record_json
 from determined.cli._done import done, json_option
-from determined.cli._options import ID, UUIDS, order_options, utc_option, yes_option
+from determined.cli._options import ID, UUIDS, ModelName, order_options, utc_option, yes_option
 from determined.cli._tables import (
     Output,
     hparams_text,
@@ -81,7 +81,7 @@ def list_models(
 
 
 @model.verb("describe")
-@click.argument("name")
+@click.argument("name", type=ModelName())
 @click.option("--version", type=ID, metavar="N", help="Show this version, not the newest one.")
 @utc_option
 @output_options
@@ -120,7 +120,7 @@ def _origin(service: Service, version: ModelVersion) -> dict[str, Any]:
 
 
 @model.verb("list-versions", aliases=["lv"])
-@click.argument("name")
+@click.argument("name", type=ModelName())
 @utc_option
 @output_options
 def list_versions(name: str, utc: bool, output: Output) -> None:
@@ -130,7 +130,7 @@ def list_versions(name: str, utc: bool, output: Output) -> None:
 
 
 @model.verb("register-version")
-@click.argument("name")
+@click.argument("name", type=ModelName())
 @click.argument("uuid", type=UUIDS)
 @output_options
 def register_version(name: str, uuid: str, output: Output) -> None:
@@ -144,7 +144,7 @@ def register_version(name: str, uuid: str, output: Output) -> None:
 
 
 @model.verb("delete-version")
-@click.argument("name")
+@click.argument("name", type=ModelName())
 @click.argument("version", type=ID, metavar="N")
 @yes_option
 @json_option
@@ -164,7 +164,7 @@ def delete_version(name: str, version: int, yes: bool) -> None:
 
 
 @model.verb("delete")
-@click.argument("name")
+@click.argument("name", type=ModelName())
 @yes_option
 @json_option
 def delete(name: str, yes: bool) -> None:
@@ -179,7 +179,7 @@ def delete(name: str, yes: bool) -> None:
 
 
 @model.verb("move")
-@click.argument("name")
+@click.argument("name", type=ModelName())
 @click.argument("workspace", required=False)
 @click.option("-w", "--workspace-name", metavar="NAME", help="The workspace, as an option.")
 @json_option
@@ -201,7 +201,7 @@ def move(name: str, workspace: str | None, workspace_name: str | None) -> None:
 
 def _change(verb: str, past: str, help_text: str, archived: bool) -> None:
     @model.verb(verb, help=help_text)
-    @click.argument("name")
+    @click.argument("name", type=ModelName())
     @json_option
     def command(name: str) -> None:
         with open_registry() as (_, registry):
