@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from determined.errors import InvalidExperimentException
+from determined.pytorch import PyTorchCallback
+from determined.pytorch.callbacks import ExponentialMovingAverage, LossGuard
 from tests.support import odd_ranks
 from tests.support.odd_ranks import BUCKET_MB, Branches, Ending, Way, normed
 from tests.support.ranked import on_ranks
@@ -27,6 +29,12 @@ def _once(batch_idx: int, rank: int) -> str:
     return "right" if (batch_idx % 3, rank) == (0, 1) else "left"
 
 
+def _averaging(trial: Any) -> dict[str, PyTorchCallback]:
+    context = trial.context
+    guard = LossGuard(context, "rollback", spike_factor=1e6)
+    return {"average": ExponentialMovingAverage(context, 0.9), "guard": guard}
+
+
 def _small(**options: Any) -> dict[str, Any]:
     return {"bucket_cap_mb": BUCKET_MB, **options}
 
@@ -40,7 +48,7 @@ WAYS = {
     "half": Way(dtype=torch.bfloat16),
     "two models": Way(models=2, clip=0.1),
     "batch norm": Way(normed, aggregation=3),
-    "fsdp": Way(options=FSDP),
+    "fsdp": Way(options=FSDP, callbacks=_averaging),
     "fsdp window": Way(options=FSDP, aggregation=3, clip=0.1),
 }
 ON_FOUR = ["plain", "static graph", "two models", "fsdp window"]

@@ -74,7 +74,11 @@ def is_made_of_tensors(tensor: torch.Tensor) -> bool:
 def remake(tensor: Any, replace: Callable[[torch.Tensor, str], torch.Tensor]) -> torch.Tensor:
     """Return a tensor of the same subclass, made of other tensors."""
     names, settings = tensor.__tensor_flatten__()
-    parts = {name: replace(getattr(tensor, name), name) for name in names}
+    values = {name: getattr(tensor, name) for name in names}
+    parts = {  # a DTensor names its mesh of ranks, too
+        name: replace(value, name) if isinstance(value, torch.Tensor) else value
+        for name, value in values.items()
+    }
     unflatten = type(tensor).__tensor_unflatten__
     new: torch.Tensor = unflatten(parts, settings, tensor.size(), tensor.stride())
     return new.requires_grad_(tensor.requires_grad)
