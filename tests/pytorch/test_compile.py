@@ -56,14 +56,19 @@ def test_compiled_model_trains_as_the_plain_one() -> None:
     assert _graphs
 
 
-def test_checkpoints_are_the_same_with_and_without_compilation() -> None:
-    train(_Compiled, max_length=Batch(3))
+def test_checkpoints_are_the_same_with_and_without_compilation(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    train(_Compiled, max_length=Batch(2))
+    train(_Compiled, max_length=Batch(3), latest_checkpoint=the_checkpoint(2))
+    assert "compiled model" not in caplog.text
     (path,) = checkpoints()[3]
     saved = torch.load(path / "state_dict.pth", weights_only=False)
     assert list(saved["models_state_dict"][0]) == ["weight"]
     plain: LineTrial = train(max_length=Batch(6), latest_checkpoint=the_checkpoint(3))
     (path,) = checkpoints()[6]
     assert plain.batches == [3, 4, 5]
+    assert "0 compiled models instead of 1" in caplog.text
     compiled = train(_Compiled, max_length=Batch(7), latest_checkpoint=path.name)
     assert compiled.batches == [6]
 

@@ -194,7 +194,7 @@ def _compare_environment(fit: Fit, place: _Place, data: _Data) -> None:
         found += other_draws(saved.rank.get(DATA), data.training)
         found = depart(context, place.record, place.state.batches_trained, found)
     if context.distributed.rank == 0:
-        environment = current_environment(context.device, context.distributed.size)
+        environment = current_environment(context.device, context.distributed.size, context.models)
         context._core.train._report_environment(environment, found)
 
 

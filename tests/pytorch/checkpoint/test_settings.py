@@ -69,6 +69,7 @@ def _rates(trial: Any) -> list[float]:
     [
         None,
         lambda o: schedulers.CosineAnnealingLR(o, 10),
+        lambda o: schedulers.MultiStepLR(o, [2, 6]),
         lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=10),
         lambda o: schedulers.LambdaLR(o, lambda step: 1 / (1 + step)),
         lambda o: schedulers.ReduceLROnPlateau(o),
@@ -76,7 +77,7 @@ def _rates(trial: Any) -> list[float]:
             o, [schedulers.LinearLR(o), schedulers.StepLR(o, 3)], [3]
         ),
     ],
-    ids=["none", "cosine", "cycle", "lambda", "plateau", "sequence"],
+    ids=["none", "cosine", "milestones", "cycle", "lambda", "plateau", "sequence"],
 )
 def test_the_same_script_is_silent(
     caplog: pytest.LogCaptureFixture, schedule: Schedule | None
@@ -126,12 +127,17 @@ def test_changed_values_are_named_and_those_of_the_checkpoint_count(
             "T_max of scheduler 0 (CosineAnnealingLR): 8 instead of 5",
         ),
         (
+            lambda o: schedulers.MultiStepLR(o, [2, 6]),
+            lambda o: schedulers.MultiStepLR(o, [5, 7]),
+            "milestones of scheduler 0 (MultiStepLR): [5, 7] instead of [2, 6]",
+        ),
+        (
             lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=10),
             lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=20),
             "total_steps of scheduler 0 (OneCycleLR): 20 instead of 10",
         ),
     ],
-    ids=["cosine", "cycle"],
+    ids=["cosine", "milestones", "cycle"],
 )
 def test_another_schedule_is_named_and_can_be_taken(
     caplog: pytest.LogCaptureFixture, before: Schedule, after: Schedule, named: str

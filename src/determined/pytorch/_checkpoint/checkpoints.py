@@ -225,7 +225,9 @@ class Checkpoints:
         """
         context, batches = self._context, self._run.state.batches_trained
         mine = collect_rank(context, batches, self._run.training_data.state_dict(batches))
-        mine[ENVIRONMENT] = current_environment(context.device, context.distributed.size)
+        mine[ENVIRONMENT] = current_environment(
+            context.device, context.distributed.size, context.models
+        )
         if (segment := self._run.segment.state_dict()) is not None:
             mine[SEGMENT] = segment
         tensors = collect(context, self._fit.callbacks)

@@ -17,6 +17,14 @@ from typing import Any
 import torch
 
 
+def is_compiled(model: torch.nn.Module) -> bool:
+    """Whether torch.compile has compiled a model or a part of it: it rounds otherwise then."""
+    return any(
+        getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
+        for module in model.modules()
+    )
+
+
 def compiled_code() -> dict[str, bool]:
     """Return what of the code that this process has generated matters; empty without any."""
     with contextlib.suppress(Exception):  # these are internals of torch, and only for a message

@@ -21,7 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from determined.pytorch._checkpoint.compiled import compiled_code, compiled_departures
+from determined.pytorch._checkpoint.compiled import (
+    compiled_code,
+    compiled_departures,
+    is_compiled,
+)
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -87,7 +91,9 @@ _FOLLOW_MATMUL_PRECISION = ("mkldnn.matmul.fp32_precision", "cuda.matmul.allow_t
 _INSTRUCTIONS = re.compile(r"(sse4|avx|amx|fma|f16c|asimd|sve|bf16|i8mm)\w*")
 
 
-def current_environment(device: torch.device, num_ranks: int) -> dict[str, Any]:
+def current_environment(
+    device: torch.device, num_ranks: int, models: Sequence[torch.nn.Module] = ()
+) -> dict[str, Any]:
     """Return what decides, besides the trial and its state, what this process computes."""
     return {
         "version": VERSION,
@@ -103,6 +109,7 @@ def current_environment(device: torch.device, num_ranks: int) -> dict[str, Any]:
         "numpy": np.__version__,
         "python": platform.python_version(),
         "flags": _flags(_ON_GPU if device.type == "cuda" else _ON_CPU),
+        "compiled_models": sum(map(is_compiled, models)),
         "compiled": compiled_code(),
         "variables": {name: _digest(os.environ[name]) for name in _VARIABLES if name in os.environ},
     }
@@ -232,6 +239,9 @@ _COMPARED: dict[str, Callable[[Any, Any], str]] = {
     "processor": _instead("processor"),
     "instruction_set": _instead("instruction set"),
     "instructions": _other_instructions,
+    "compiled_models": lambda saved, now: (
+        f"{now} compiled model{'s' * (now != 1)} instead of {saved}"
+    ),
     "torch": _instead("torch"),
     "numpy": _instead("numpy"),
 }

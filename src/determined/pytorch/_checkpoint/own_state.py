@@ -136,7 +136,9 @@ class ReplicaCheck:
         distance = self._distance(tensor)
         what = f"{name} of model {index} differs between rank 0 and rank {rank} by {distance:.1e}"
         environments = self._context.distributed.allgather(
-            current_environment(self._context.device, self._context.distributed.size)
+            current_environment(
+                self._context.device, self._context.distributed.size, self._context.models
+            )
         )
         reasons = differences(environments[0], environments[rank])
         if has_own_communication(self._context.models[index]):

@@ -115,7 +115,7 @@ class SavedRun:
         rank, size = context.distributed.rank, context.distributed.size
         saved = self.environment(rank)
         if saved is not None:
-            return differences(saved, current_environment(context.device, size))
+            return differences(saved, current_environment(context.device, size, context.models))
         if rank > 0:
             return []  # the chief knows that the number of ranks is another one
         return [
