@@ -64,7 +64,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         (("e", "delete", "1,2", "--yes"), "only an experiment that has ended can be deleted"),
         (("e", "continue", "2"), "only an experiment that has ended can be continued"),
         (("e", "set", "max-slots", "1", "0"), "no trial could ever start"),
-        (("e", "download", "2"), "has a validation with the metric 'loss'"),
+        (("e", "download", "2"), "was saved at a validation with the metric 'loss'"),
         (("t", "download", "2", "--latest"), "has no complete checkpoint"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
