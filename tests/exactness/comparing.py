@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from tests.exactness.parts.optimizers import Scaled
 from tests.exactness.recipe import RecipeTrial
@@ -24,10 +25,13 @@ def ending_of(trial: RecipeTrial) -> Ending:
     state: dict[str, Any] = {}
     for index, model in enumerate(context.models):
         module: Any = getattr(model, "module", model)
+        # DDP replaces them by the chief's before they are used.
+        is_scratch = isinstance(model, DistributedDataParallel) and context.distributed.rank > 0
+        buffers = {} if is_scratch else dict(module.named_buffers())
         state[f"model {index}"] = {
             "weights": dict(module.named_parameters()),
-            "buffers": dict(module.named_buffers()),
-            "state_dict": dict(module.state_dict()),
+            "buffers": buffers,
+            "state_dict": {} if is_scratch else dict(module.state_dict()),
             "requires_grad": {n: p.requires_grad for n, p in module.named_parameters()},
             "is training": {n: m.training for n, m in module.named_modules()},
         }

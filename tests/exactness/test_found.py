@@ -44,6 +44,18 @@ FOUND: list[Case] = [
         Recipe(validation_data="with a generator of its own", validate_every=2, report_every=1),
         IN_VALIDATION,
     ),
+    (
+        Recipe(
+            extras=("a buffer that is not persistent",),
+            data="shuffled",
+            accumulation=3,
+            report_every=1,
+            records=12,
+            batches=9,
+            ranks=2,
+        ),
+        (Fault(at=720),),
+    ),
 ]
 
 

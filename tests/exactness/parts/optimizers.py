@@ -69,7 +69,7 @@ class Scaled(torch.Tensor):
         scale = values.float().abs().max().clamp(min=1e-8) / 127
         return cls((values.float() / scale).round().to(torch.int8), scale)
 
-    def values(self) -> torch.Tensor:  # type: ignore[override]  # not those of a sparse tensor
+    def values(self) -> torch.Tensor:
         return self.codes.float() * self.scale
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
@@ -82,7 +82,7 @@ class Scaled(torch.Tensor):
         return cls(inner["codes"], inner["scale"])
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # torch declares it as no class method
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func is torch.ops.aten.detach.default:

@@ -177,8 +177,7 @@ def own_buffers(model: nn.Module, in_window: bool) -> dict[str, torch.Tensor]:
     """
     if not isinstance(model, _DDP) or (model.broadcast_buffers and not in_window):
         return {}
-    kept = model.module.state_dict().keys()
-    return {name: buffer for name, buffer in model.module.named_buffers() if name in kept}
+    return dict(model.module.named_buffers())
 
 
 def replicas(models: list[nn.Module]) -> Iterator[tuple[int, str, torch.Tensor]]:
