@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch.utils.data import (
     ConcatDataset,
-    Dataset,
     IterableDataset,
     Sampler,
     Subset,
@@ -34,48 +33,9 @@ from tests.support.orders import (
     Stream,
     arguments_of,
 )
+from tests.support.remembering import Continuing, Counting, Transformed
 
 TOTAL, CUTS = 14, (1, 6, 8, 11)  # four batches make an epoch: 8 is the end of one
-
-
-class Counting(Noisy):
-    """Sample `i` tells how many were read before it."""
-
-    def __init__(self, length: int = 11) -> None:
-        super().__init__(length)
-        self.reads = 0
-
-    def __getitem__(self, index: int) -> Any:
-        self.reads += 1
-        return self.reads, *super().__getitem__(index)
-
-    def state_dict(self) -> dict[str, int]:
-        return {"reads": self.reads}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.reads = state["reads"]
-
-
-class Transformed(Dataset[Any]):
-    """Has a generator of its own, in a transform."""
-
-    def __init__(self, rng: Any, draw: Callable[[Any], float]) -> None:
-        self.transforms = [Transform(rng, draw)]
-
-    def __getitem__(self, index: int) -> Any:
-        return index, self.transforms[0]()
-
-    def __len__(self) -> int:
-        return 11
-
-
-class Transform:
-    def __init__(self, rng: Any, draw: Callable[[Any], float]) -> None:
-        self.rng = rng
-        self.draw = draw
-
-    def __call__(self) -> float:
-        return self.draw(self.rng)
 
 
 class CountingCollate:
@@ -203,29 +163,6 @@ class HardestWithState(Hardest):
 
     def load_state_dict(self, state: dict[str, list[float]]) -> None:
         self.losses = state["losses"]
-
-
-class Continuing(Sampler[int]):
-    """Has the position inside an epoch in its state."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self.epoch = self.given = 0
-
-    def __iter__(self) -> Iterator[int]:
-        while self.given < self.length:
-            self.given += 1
-            yield (self.given * 7 + self.epoch) % self.length
-        self.epoch, self.given = self.epoch + 1, 0
-
-    def __len__(self) -> int:
-        return self.length
-
-    def state_dict(self) -> dict[str, int]:
-        return {"epoch": self.epoch, "given": self.given}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.epoch, self.given = state["epoch"], state["given"]
 
 
 def react(loader: Any, seen: list[Any]) -> None:

@@ -16,10 +16,10 @@ from torch.utils.data import RandomSampler
 from determined.pytorch import DataLoader
 from determined.pytorch._data.seed import forked_rng
 from determined.pytorch._data.validation_parts import ValidationParts
-from tests.pytorch.data.test_part_states import Continuing, Counting, Transformed
 from tests.support.cut import plain
 from tests.support.exact import Case, ExactTrial, train, train_in_parts
 from tests.support.orders import Noisy, RememberingSampler, StatefulStream, Stream
+from tests.support.remembering import Continuing, Counting, Transformed
 
 
 def generator() -> torch.Generator:
