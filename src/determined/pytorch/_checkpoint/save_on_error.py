@@ -67,10 +67,11 @@ class SaveOnError:
         batches = self._run.state.batches_trained
         if self._context.distributed.size > 1:  # a collective could wait forever
             if not isinstance(error, DistributedError) and self.saved_at != batches:
+                is_chief = self._context.distributed.rank == 0  # who alone knows what is saved
+                lost = counted(batches - self.saved_at, "batch") if is_chief else "what was trained"
                 logger.warning(
-                    f"Not saved: {counted(batches - self.saved_at, 'batch')} since the last "
-                    "checkpoint. With several ranks, the others may be at a different batch. Set "
-                    "fit(checkpoint_period=...) to lose less."
+                    f"Not saved: {lost} since the last checkpoint. With several ranks, the others "
+                    "may be at a different batch. Set fit(checkpoint_period=...) to lose less."
                 )
             return
         with contextlib.suppress(Exception):  # it is told of when the saver is closed
