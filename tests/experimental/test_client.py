@@ -308,7 +308,8 @@ def test_tables_have_a_row_for_each_trial_and_report(searched: Searched) -> None
     validations = best(searched).to_dataframe("validation")
     assert list(validations.index) == [2, 4, 6]
     assert validations["accuracy"].isna().sum() == 1
-    assert len(best(searched).to_dataframe("nothing")) == 0
+    with pytest.warns(UserWarning, match="No metrics of group 'nothing' were reported"):
+        assert len(best(searched).to_dataframe("nothing")) == 0
 
 
 def test_figures_show_every_trial(searched: Searched) -> None:

@@ -491,7 +491,7 @@ def growth(checkpoint: Path) -> int | str:
         train(checkpoint.parent, 9, latest_checkpoint=checkpoint.name)
         if must_refuse:
             return "it was used"
-    except REFUSED:
+    except (*REFUSED, RuntimeError):  # the latter: it is no state of this trial
         pass
     with contextlib.suppress(*REFUSED):
         pytorch.load_trial_from_checkpoint_path(str(checkpoint), trial_class=ResumableTrial)

@@ -334,17 +334,18 @@ def test_a_checkpoint_of_other_releases_in_the_same_format_resumes(
     assert resumed.ends_like(train_here(tmp_path / "alone", 5))
 
 
-@pytest.mark.parametrize("file", ["manifest.json", "run.json"])
+@pytest.mark.parametrize(("file", "newer"), [("manifest.json", 2), ("run.json", 3)])
 def test_a_checkpoint_in_a_newer_format_is_refused_with_both_versions(
-    tmp_path: Path, file: str
+    tmp_path: Path, file: str, newer: int
 ) -> None:
     checkpoint = saved(tmp_path)
     if file == "manifest.json":
-        (checkpoint / file).write_bytes(forged_manifest(format_version=2))
+        (checkpoint / file).write_bytes(forged_manifest(format_version=newer))
     else:
-        edit(checkpoint / file, format_version=2)
+        edit(checkpoint / file, format_version=newer)
         forge(checkpoint)
-    with pytest.raises(InvalidCheckpointException, match=r"version 2.*up to 1.*upgrade"):
+    words = rf"version {newer}.*up to {newer - 1}.*upgrade"
+    with pytest.raises(InvalidCheckpointException, match=words):
         train_here(tmp_path / "storage", 5, latest_checkpoint=checkpoint.name)
 
 

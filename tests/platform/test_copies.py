@@ -204,8 +204,9 @@ def test_a_home_moved_while_a_run_lives_still_has_it(lab: Lab) -> None:
     moved = lab.folder / "moved"
     lab.home.path.rename(moved)
     _det(moved, "e", "kill", str(number))
-    (run,) = moved.glob("experiments/1/trials/1/1/exit.json")
-    assert "SIGKILL" in run.read_text()
+    end = moved / "experiments" / "1" / "trials" / "1" / "1" / "exit.json"
+    lab.until(end.exists)
+    assert "SIGKILL" in end.read_text()
     assert not lab.home.path.exists()  # nothing was made in the old place
 
 

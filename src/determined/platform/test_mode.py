@@ -211,7 +211,7 @@ class OneBatchRun:
         for run in self._service.reader.runs(trial.id):
             with contextlib.suppress(OSError):
                 log = RunFolder(run.folder).log.read_text(errors="replace")
-                lines += log.splitlines()[1:]  # the first shows the configuration
+                lines += log.splitlines()
         return tuple(lines[-_LAST_LINES:])
 
 
