@@ -23,7 +23,7 @@ from determined._checkpoint_layout import (
 )
 from determined._trial_code import find_trial_code
 from determined.core import CheckpointContext
-from determined.errors import CheckpointNotFound
+from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.pytorch._checkpoint.encoding import living_in
 from determined.pytorch._checkpoint.environment import current_environment, differences
 from determined.pytorch._checkpoint.modules import restore_changes
@@ -311,7 +311,11 @@ def _read_rank(path: pathlib.Path, context: PyTorchTrialContext, in_window: bool
 
 
 def _read_rank_file(path: pathlib.Path, rank: int, context: PyTorchTrialContext) -> dict[str, Any]:
-    return read_dict(path / rank_file(rank), context._allow_pickle)
+    file = path / rank_file(rank)
+    state = read_dict(file, context._allow_pickle)
+    if RANDOM not in state:
+        raise InvalidCheckpointException(f"{file} holds no random states: it is of no rank.")
+    return state
 
 
 def _warn_of_differences(record: RunRecord, saved: RunRecord) -> None:
