@@ -15,7 +15,6 @@ import torch
 from determined.pytorch._checkpoint.containers import (
     BASES,
     IMMUTABLE,
-    MAPPINGS,
     Parts,
     base_of,
     empty,
@@ -31,7 +30,7 @@ from determined.pytorch._checkpoint.encoding import (
     TAG,
     Living,
     class_name,
-    step_of,
+    replace_parts,
 )
 from determined.pytorch._checkpoint.numpy_pickle import KINDS
 from determined.pytorch._checkpoint.trust import NEVER_CALLED, Trust
@@ -99,10 +98,10 @@ class _Decoder:
         parts = take_apart(value)
         assert parts is not None, "a container that torch itself makes"
         if parts.base in IMMUTABLE:
-            self._decode_parts(parts, path)
+            replace_parts(parts, path, self.of)
             return self._decoded.get(key) or self._remember(value, make(parts))
         self._remember(value, value)
-        self._decode_parts(parts, path)
+        replace_parts(parts, path, self.of)
         if kind is list:
             value.clear()
         return fill(value, parts)
@@ -143,30 +142,16 @@ class _Decoder:
         )
         if kind is None:
             self._remember(value, None)
-            self._decode_parts(parts, path)  # to name all that is refused
+            replace_parts(parts, path, self.of)  # to name all that is refused
             return None
         if base_of(kind) != base:
             raise ValueError(f"{class_name(kind)} is not a {base}")
         if base in IMMUTABLE:
-            self._decode_parts(parts, path)
+            replace_parts(parts, path, self.of)
             return self._decoded.get(id(value)) or self._remember(value, make(parts))
         new = self._remember(value, empty(base, kind))
-        self._decode_parts(parts, path)
+        replace_parts(parts, path, self.of)
         return fill(new, parts)
-
-    def _decode_parts(self, parts: Parts, path: Path) -> None:
-        entries = parts.entries
-        if parts.base in MAPPINGS:
-            for index in range(0, len(entries), 2):
-                step = step_of(entries[index], index)
-                entries[index] = self.of(entries[index], (*path, "key", step))
-                entries[index + 1] = self.of(entries[index + 1], (*path, step))
-        else:
-            entries[:] = [self.of(entry, (*path, index)) for index, entry in enumerate(entries)]
-        parts.setting = self.of(parts.setting, (*path, "setting"))
-        for attributes in (parts.attributes, parts.slots):
-            for name, value in attributes.items():
-                attributes[name] = self.of(value, (*path, f".{name}"))
 
     def _made(self, value: dict[str, Any], path: Path) -> Any:
         kind = self._class(value["class"])

@@ -163,7 +163,7 @@ class _Encoder:
         tagged: dict[str, Any] = self._remember(value, {TAG: parts.base})
         if parts.kind is not BASES[parts.base]:
             tagged["class"] = self._class(parts.kind)
-        self._encode_parts(parts, path)
+        replace_parts(parts, path, self.of)
         for name in ("entries", "setting", "attributes", "slots"):
             if getattr(parts, name) not in (None, [], {}):
                 tagged[name] = getattr(parts, name)
@@ -171,25 +171,11 @@ class _Encoder:
 
     def _same_container(self, value: Any, parts: Parts, path: Path) -> Any:
         if parts.base in IMMUTABLE:
-            self._encode_parts(parts, path)
+            replace_parts(parts, path, self.of)
             return self._encoded.get(id(value)) or self._remember(value, make(parts))
         new = self._remember(value, empty(parts.base, parts.kind))
-        self._encode_parts(parts, path)
+        replace_parts(parts, path, self.of)
         return fill(new, parts)
-
-    def _encode_parts(self, parts: Parts, path: Path) -> None:
-        entries = parts.entries
-        if parts.base in MAPPINGS:
-            for index in range(0, len(entries), 2):
-                step = step_of(entries[index], index)
-                entries[index] = self.of(entries[index], (*path, "key", step))
-                entries[index + 1] = self.of(entries[index + 1], (*path, step))
-        else:
-            entries[:] = [self.of(entry, (*path, index)) for index, entry in enumerate(entries)]
-        parts.setting = self.of(parts.setting, (*path, "setting"))
-        for attributes in (parts.attributes, parts.slots):
-            for name, value in attributes.items():
-                attributes[name] = self.of(value, (*path, f".{name}"))
 
     def _reduced(self, value: Any, path: Path) -> Any:
         """Write an object in the form in which its class says how to make it again."""
@@ -333,3 +319,19 @@ _CALL: dict[str, Any] = {
     "entries": None,
     "items": None,
 }
+
+
+def replace_parts(parts: Parts, path: Path, replace: Callable[[Any, Path], Any]) -> None:
+    """Put something else in the place of everything inside a container."""
+    entries = parts.entries
+    if parts.base in MAPPINGS:
+        for index in range(0, len(entries), 2):
+            step = step_of(entries[index], index)
+            entries[index] = replace(entries[index], (*path, "key", step))
+            entries[index + 1] = replace(entries[index + 1], (*path, step))
+    else:
+        entries[:] = [replace(entry, (*path, index)) for index, entry in enumerate(entries)]
+    parts.setting = replace(parts.setting, (*path, "setting"))
+    for attributes in (parts.attributes, parts.slots):
+        for name, value in attributes.items():
+            attributes[name] = replace(value, (*path, f".{name}"))
