@@ -47,7 +47,7 @@ FAULTS ?= 12
 test-faults: $(TOOLS)
 	DET_TEST_FAULTS=$(FAULTS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -rP \
 		--timeout 7200 tests/faults tests/config/test_laws.py tests/dashboard/test_description.py \
-		tests/platform/launchers/ray tests/exactness
+		tests/platform/runs/launchers/ray tests/exactness
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.soak --kills 1000 --minutes 5
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.platform.soak --kills 1000
 

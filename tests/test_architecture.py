@@ -14,23 +14,31 @@ _ROOT = Path(determined.__file__).parent
 
 # From the ground up. A module imports from lines above its own, and from its own package.
 _LINES = (
-    "_weak_files",
-    "_checkpoint_layout _collector _ignore_rules _json_numbers _parent_death _plain_file "
-    "_printable _retention _source_files _sync _trial_code",
-    "errors _info _version _log_format _user_code _trial_questions gpu "
-    "_distributed_backend _experiment_config _hparams _import_from_path _keeper_watch "
-    "_log_index _notebook",
-    "common.check common._logging common.api config platform.search",
-    "_home common.util",
+    "_os",
+    "_contracts.checkpoint_layout _contracts.json_numbers _contracts.log_format "
+    "_contracts.log_index _contracts.retention",
+    "_code.ignore_rules _code.source_files _code.trial_code",
+    "errors _info _version gpu _code",
+    "_legacy.distributed_backend _legacy.experiment_config _legacy.hparams _legacy.trial_facts",
+    "common.check common._logging common.api config",
+    "platform.search",
+    "_contracts common.util",
     "util",
     "storage tensorboard journal",
     "store",
     "common",
     "core",
-    "_trial_context",
-    "_local_execution load",
+    "_legacy",
+    "load",
     "__init__",
     "pytorch",
+    "platform.rules platform.homes",
+    "platform.machines",
+    "platform.runs",
+    "platform.queries",
+    "platform.supervisor",
+    "platform.service platform.maintenance",
+    "platform.tensorboards platform.debugging",
     "platform",
     "launch",
     "exec experimental horovod",
@@ -43,6 +51,18 @@ _MAY_IMPORT_TORCH = (
     "determined.tensorboard.metric_writers.pytorch",
     "determined.launch.torchrun",
 )
+
+_DOZEN = 12
+# Packages with more modules at their top, and why.
+_LARGER = {
+    "determined.cli": "one module per noun of the command line",
+    "determined.dashboard.api": "one module per subject of the API",
+    "determined.experimental._client": "one module per class of the client",
+    "determined.cli.experiment": "TODAY",
+    "determined.platform.supervisor": "TODAY",
+    "determined.pytorch": "TODAY",
+    "determined.pytorch._data": "TODAY",
+}
 
 
 @cache
@@ -130,6 +150,16 @@ def test_torch_is_imported_by_the_training_library_only() -> None:
         and any(i.partition(".")[0] == "torch" for i in imports(name, when_imported=True))
     ]
     assert heavy == []
+
+
+def test_a_package_has_at_most_a_dozen_modules_at_its_top() -> None:
+    tops: dict[str, int] = {}
+    for name, path in modules().items():
+        if path.name not in {"__init__.py", "__main__.py"}:
+            package = name.rpartition(".")[0]
+            tops[package] = tops.get(package, 0) + 1
+    large = {package for package, count in tops.items() if count > _DOZEN}
+    assert large == _LARGER.keys()
 
 
 def test_no_test_imports_another_and_their_names_are_short() -> None:

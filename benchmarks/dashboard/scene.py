@@ -14,10 +14,11 @@ from typing import Any
 from unittest import mock
 
 from determined import journal
-from determined._log_index import Stamper, pack
+from determined._contracts.log_index import Stamper, pack
 from determined.config import Completion, load
-from determined.platform.home import Home
-from determined.platform.run_folder import EXITED, RunExit, RunFolder, Traceback
+from determined.platform.homes.home import Home
+from determined.platform.homes.snapshot import create_snapshot
+from determined.platform.runs.folder import EXITED, RunExit, RunFolder, Traceback
 from determined.platform.search.events import (
     Create,
     FailTrial,
@@ -30,7 +31,6 @@ from determined.platform.search.events import (
     to_json,
 )
 from determined.platform.search.searcher import Searcher, Step
-from determined.platform.snapshot import create_snapshot
 from determined.store import Experiment, NewExperiment, NewTrial, Run, Transaction, Trial, Writer
 
 CODE = {

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.dashboard.served import Dashboard
 from benchmarks.dashboard.stream import Follower
 from determined.config import Completion, load
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.service import Service
 from determined.platform.supervisor import presence
 from determined.store import TrialFilter

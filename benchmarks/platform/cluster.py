@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from determined.config import Completion, load
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.service import Service
 from determined.platform.supervisor import presence
 from determined.store import TrialFilter

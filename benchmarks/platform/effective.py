@@ -17,7 +17,7 @@ import time
 from benchmarks.platform.figure import Figure
 from benchmarks.platform.marks import Mark, read_marks
 from benchmarks.platform.site import Site, open_site
-from determined.platform.run_folder import RunFolder
+from determined.platform.runs.folder import RunFolder
 
 _KILL_EVERY_SECONDS = 60.0
 _SAVE_EVERY_SECONDS = 2.0

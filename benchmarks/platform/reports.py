@@ -21,7 +21,7 @@ from benchmarks.platform.figure import Figure, in_turns, ratio
 from benchmarks.platform.site import open_site
 from determined.journal import BatchColumns, JournalReader, JournalWriter, Metrics, RunStarted
 from determined.store import Order, Reader, Run, TrialFilter, Writer
-from determined.store._curves import CurveKey
+from determined.store.series.curves import CurveKey
 
 _BATCHES_PER_REPORT = 500
 _RUNS, _READERS = 32, 8

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from benchmarks.search import decisions
 from determined.journal import JournalReader, JournalWriter, Metrics
-from determined.platform.launchers.ray import mirror
-from determined.platform.scheduler import Place, Request, Running, decide
+from determined.platform.rules.scheduler import Place, Request, Running, decide
+from determined.platform.runs.launchers.ray import mirror
 
 _SLOTS_PER_NODE = 8
 _REPORTS = 20_000

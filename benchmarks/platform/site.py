@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import psutil
 
 from determined.config import Completion, load
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.service import Service
 from determined.platform.supervisor import presence
 from determined.store import Experiment, Run, TrialFilter

@@ -15,7 +15,7 @@ from benchmarks.search.race import BUDGET
 from benchmarks.search.tasks import EPOCHS, all_tasks
 from determined.platform.search import events as e
 from determined.platform.search.searcher import Searcher, Step
-from determined.platform.search.simulator import simulate
+from determined.platform.search.simulation.simulator import simulate
 
 _SEEDS = 20
 

@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeVar
 from benchmarks.search.space import SPACE
 from benchmarks.search.tasks import EPOCHS
 from determined.platform.search import events as e
-from determined.platform.search.randomness import Stream
+from determined.platform.search.sampling.randomness import Stream
 from determined.platform.search.searcher import Searcher, Step
-from determined.platform.search.simulator import simulate
+from determined.platform.search.simulation.simulator import simulate
 from determined.platform.search.space import Space
 
 WORKERS, DIVISOR, FIRST_RUNG = 8, 3, 3

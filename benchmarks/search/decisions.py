@@ -11,9 +11,9 @@ from typing import Any
 
 from benchmarks.search.space import SPACE
 from determined.platform.search import events as e
-from determined.platform.search.curves import SyntheticCurves
 from determined.platform.search.searcher import Searcher, Step
-from determined.platform.search.simulator import simulate
+from determined.platform.search.simulation.curves import SyntheticCurves
+from determined.platform.search.simulation.simulator import simulate
 
 _RUNGS = [1, 4, 16, 64]
 _ROUNDS = 3

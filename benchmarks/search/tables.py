@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks.search.space import SPACE
-from determined.platform.search.randomness import Stream
+from determined.platform.search.sampling.randomness import Stream
 from determined.platform.search.space import Space
 
 EPOCHS, CONFIGURATIONS = 27, 1000

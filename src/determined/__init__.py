@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from determined import core, errors, util
     from determined import load as load
     from determined import tensorboard as tensorboard
-    from determined._distributed_backend import _DistributedBackend
-    from determined._experiment_config import ExperimentConfig
-    from determined._import_from_path import import_from_path
+    from determined._code.import_from_path import import_from_path
+    from determined._contracts.log_format import LOG_FORMAT
     from determined._info import (
         ClusterInfo,
         RendezvousInfo,
@@ -22,14 +21,19 @@ if TYPE_CHECKING:
         TrialInfo,
         get_cluster_info,
     )
-    from determined._local_execution import _local_execution_manager, _make_local_execution_env
-    from determined._log_format import LOG_FORMAT
-    from determined._trial_context import EnvContext, LegacyTrial, TrialContext, TrialController
+    from determined._legacy.distributed_backend import _DistributedBackend
+    from determined._legacy.experiment_config import ExperimentConfig
+    from determined._legacy.local_execution import (
+        _local_execution_manager,
+        _make_local_execution_env,
+    )
+    from determined._legacy.trial_context import (
+        EnvContext,
+        LegacyTrial,
+        TrialContext,
+        TrialController,
+    )
     from determined.errors import InvalidHP
-
-if TYPE_CHECKING:
-    from determined import load as load
-    from determined import tensorboard as tensorboard
 
 __all__ = [
     "LOG_FORMAT",
@@ -58,21 +62,21 @@ __all__ = [
 # next to nothing of it.
 _HOMES = {
     "ClusterInfo": "_info",
-    "EnvContext": "_trial_context",
-    "ExperimentConfig": "_experiment_config",
+    "EnvContext": "_legacy.trial_context",
+    "ExperimentConfig": "_legacy.experiment_config",
     "InvalidHP": "errors",
-    "LOG_FORMAT": "_log_format",
-    "LegacyTrial": "_trial_context",
+    "LOG_FORMAT": "_contracts.log_format",
+    "LegacyTrial": "_legacy.trial_context",
     "RendezvousInfo": "_info",
     "ResourcesInfo": "_info",
-    "TrialContext": "_trial_context",
-    "TrialController": "_trial_context",
+    "TrialContext": "_legacy.trial_context",
+    "TrialController": "_legacy.trial_context",
     "TrialInfo": "_info",
-    "_DistributedBackend": "_distributed_backend",
-    "_local_execution_manager": "_local_execution",
-    "_make_local_execution_env": "_local_execution",
+    "_DistributedBackend": "_legacy.distributed_backend",
+    "_local_execution_manager": "_legacy.local_execution",
+    "_make_local_execution_env": "_legacy.local_execution",
     "get_cluster_info": "_info",
-    "import_from_path": "_import_from_path",
+    "import_from_path": "_code.import_from_path",
 }
 _MODULES = ("core", "errors", "load", "tensorboard", "util")
 

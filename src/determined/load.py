@@ -6,7 +6,7 @@ import functools
 import importlib
 import sys
 
-from determined._trial_context import LegacyTrial
+from determined._legacy.trial_context import LegacyTrial
 
 
 def trial_class_from_entrypoint(entrypoint_spec: str) -> type[LegacyTrial]:

@@ -187,9 +187,9 @@ def _plain(value: Any) -> Any:
 def write_user_code(path: Path, on_cluster: bool, exclude: Iterable[Path] = ()) -> None:
     """Copy the trial's code to `path`/code, replacing what is there.
 
-    `_user_code.py` says what is left out; `exclude` names further directories.
+    `_code/user_code.py` says what is left out; `exclude` names further directories.
     """
-    from determined._user_code import copy_user_code
+    from determined._code.user_code import copy_user_code
 
     destination = Path(path) / "code"
     if destination.exists():

@@ -14,7 +14,7 @@ from benchmarks.search.contenders import Run, contenders
 from benchmarks.search.report import goals, mean_ranks, paired
 from benchmarks.search.space import SPACE, as_numbers
 from benchmarks.search.tasks import Synthetic
-from determined.platform.search.randomness import Stream
+from determined.platform.search.sampling.randomness import Stream
 from determined.platform.search.space import Space
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from determined.cli._errors import exit_code_of
-from determined.cli._nouns import det
+from determined.cli._commands.errors import exit_code_of
+from determined.cli._commands.nouns import det
 
 DEADLINE_SECONDS = 100.0
 

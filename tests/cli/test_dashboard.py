@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.supervisor import presence
 from tests.support import old_homes
 

@@ -14,9 +14,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from determined.cli._errors import exit_code_of
-from determined.cli._group import Group, Lazy, with_whole_options
-from determined.cli._nouns import det
+from determined.cli._commands.errors import exit_code_of
+from determined.cli._commands.group import Group, Lazy, with_whole_options
+from determined.cli._commands.nouns import det
 from determined.errors import CheckpointNotFound
 from tests.cli.det import det_on_a_terminal, run_det
 

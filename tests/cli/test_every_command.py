@@ -10,7 +10,7 @@ import click
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from determined.cli._nouns import det
+from determined.cli._commands.nouns import det
 from determined.store import NewExperiment, NewTrial, Writer
 from tests.cli.det import Answer, call_det, run_det
 from tests.support import original_commands

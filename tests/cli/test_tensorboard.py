@@ -80,7 +80,7 @@ _AS_A_DASHBOARD = """
 import psutil, sys, threading, time
 from pathlib import Path
 from determined.dashboard.tensorboards import TensorBoards
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.service import Service
 boards = TensorBoards(Service(Home(Path(sys.argv[1]))))
 thread = threading.Thread(target=boards.open, args=([1], []))

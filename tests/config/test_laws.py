@@ -15,7 +15,6 @@ from determined.config import (
     Completion,
     Loaded,
     Problem,
-    _yaml,
     load,
     load_file,
     masked,
@@ -23,9 +22,10 @@ from determined.config import (
     to_yaml,
     typed_hyperparameters,
 )
-from determined.config._model import Configuration
-from determined.config._searcher import SEARCHERS
-from determined.config._storage import STORAGES
+from determined.config.model.experiment import Configuration
+from determined.config.model.searcher import SEARCHERS
+from determined.config.model.storage import STORAGES
+from determined.config.reading import yaml_reader
 from determined.errors import ConfigurationError
 from tests.support.faults import at_least
 
@@ -38,7 +38,7 @@ _COMPLETION = Completion(
 )
 _VALIDATOR = Draft7Validator(schema())
 _FILES = sorted((Path(__file__).parent / "older").glob("*.yaml"))
-_WRITTEN = [_yaml.read(path.read_bytes(), path.name).value for path in _FILES]
+_WRITTEN = [yaml_reader.read(path.read_bytes(), path.name).value for path in _FILES]
 _WRITTEN += [load_file(path, (), _COMPLETION).effective for path in _FILES[:3]]
 
 _scalars = (

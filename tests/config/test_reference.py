@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from determined.config import Completion, _yaml, load, schema
-from determined.config._hyperparameters import RANGES
-from determined.config._model import Configuration
-from determined.config._searcher import SEARCHERS
-from determined.config._sections import Environment, Integrations, Resources
-from determined.config._storage import STORAGES
+from determined.config import Completion, load, schema
+from determined.config.model.experiment import Configuration
+from determined.config.model.hyperparameters import RANGES
+from determined.config.model.searcher import SEARCHERS
+from determined.config.model.sections import Environment, Integrations, Resources
+from determined.config.model.storage import STORAGES
+from determined.config.reading import yaml_reader
 from tests.config.wrong import AFTER_THE_SEARCHER
 from tests.support.config_reference import page
 
@@ -57,14 +58,14 @@ def test_schema_is_a_valid_draft_7_schema() -> None:
 
 @pytest.mark.parametrize("path", _OLDER, ids=lambda path: path.stem)
 def test_schema_takes_older_files(path: Path) -> None:
-    value = _yaml.read(path.read_bytes(), path.name).value
+    value = yaml_reader.read(path.read_bytes(), path.name).value
     assert [error.message for error in Draft7Validator(schema()).iter_errors(value)] == []
 
 
 def test_schema_refuses_most_wrong_files() -> None:
     validator = Draft7Validator(schema())
     base = "entrypoint: python3 train.py\nsearcher: {name: single, metric: loss}\n"
-    values = [_yaml.read(base + text, "c.yaml").value for text, _ in AFTER_THE_SEARCHER]
+    values = [yaml_reader.read(base + text, "c.yaml").value for text, _ in AFTER_THE_SEARCHER]
     refused = [not validator.is_valid(value) for value in values]
     assert sum(refused) > 0.8 * len(refused)  # what takes two keys to see, it cannot tell
 

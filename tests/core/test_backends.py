@@ -16,11 +16,11 @@ import pytest
 
 from determined import journal
 from determined.core import EarlyExitReason
-from determined.core._backend import Backend, LocalBackend, RunDescription
-from determined.core._detached_backend import DetachedBackend
-from determined.core._journal_backend import JournalBackend
-from determined.core._run_log import RunLog
-from determined.core._tracked_backend import TrackedBackend
+from determined.core.backends.backend import Backend, LocalBackend, RunDescription
+from determined.core.backends.detached import DetachedBackend
+from determined.core.backends.journal import JournalBackend
+from determined.core.backends.run_log import RunLog
+from determined.core.backends.tracked import TrackedBackend
 from determined.errors import MetricConflictError
 from determined.journal import Control, InboxItem, JournalReader, Record
 from tests.support.waiting import eventually

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from determined import InvalidHP, core, journal
-from determined.core._backend import LocalBackend
+from determined.core.backends.backend import LocalBackend
 from determined.errors import DistributedError
 from tests.support.tasks import become_a_task
 from tests.support.workers import collect_workers, run_threads, run_workers

@@ -20,8 +20,8 @@ from determined.core._distributed import (
     DummyDistributedContext,
     _run_on_rank_0_and_broadcast,
 )
-from determined.core._group import OutOfStepError
-from determined.core._meeting import Meeting
+from determined.core.ranks.group import OutOfStepError
+from determined.core.ranks.rendezvous import Meeting
 from determined.errors import DistributedError
 from tests.support.workers import collect_workers, free_port, run_threads, run_workers
 

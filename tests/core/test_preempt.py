@@ -19,7 +19,7 @@ from determined.core import (
     PreemptContext,
     PreemptMode,
 )
-from determined.core._backend import LocalBackend
+from determined.core.backends.backend import LocalBackend
 from tests.support.workers import run_threads, run_workers
 
 

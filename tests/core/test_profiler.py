@@ -16,8 +16,8 @@ from determined.core import (
     DummyProfilerContext,
     ProfilerContext,
 )
-from determined.core._backend import LocalBackend
 from determined.core._system_metrics import build_collectors, mean
+from determined.core.backends.backend import LocalBackend
 from tests.support.workers import run_threads
 
 

@@ -16,8 +16,8 @@ from determined.core import (
     SearcherMode,
     Unit,
 )
-from determined.core._backend import LocalBackend
 from determined.core._searcher import parse_length
+from determined.core.backends.backend import LocalBackend
 from tests.support.workers import run_threads
 
 pytestmark = pytest.mark.filterwarnings("ignore:SearcherContext.operations:FutureWarning")

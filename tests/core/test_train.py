@@ -14,8 +14,8 @@ from determined.core import (
     EarlyExitReason,
     TrainContext,
 )
-from determined.core._backend import LocalBackend
 from determined.core._train import default_tensorboard_path
+from determined.core.backends.backend import LocalBackend
 from tests.support.workers import run_threads
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.dashboard.make_store import make_small
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.store import Writer
 from tests.dashboard.served import Served, served
 

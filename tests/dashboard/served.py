@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import uvicorn
 
-from determined.dashboard.access import CSRF_HEADER, Access
 from determined.dashboard.app import make_app
-from determined.dashboard.serve import bind, settings
-from determined.platform.home import Home
+from determined.dashboard.server.access import CSRF_HEADER, Access
+from determined.dashboard.server.serve import bind, settings
+from determined.platform.homes.home import Home
 from determined.platform.service import Service
 
 TOKEN = "a-token-that-only-this-test-knows"

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from determined._json_numbers import named
-from determined.dashboard.contour import Column, contour
-from determined.dashboard.encoding import dump, takes_gzip
-from determined.dashboard.importance import importance
-from determined.dashboard.shapes import differing, flat, shown_state
-from determined.platform.home import Home
+from determined._contracts.json_numbers import named
+from determined.dashboard.endpoints.answers import differing, flat, shown_state
+from determined.dashboard.endpoints.encoding import dump, takes_gzip
+from determined.dashboard.search.contour import Column, contour
+from determined.dashboard.search.importance import importance
+from determined.platform.homes.home import Home
 from tests.dashboard.served import Served, served
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from schemathesis.checks import load_all_checks
 
 from determined.dashboard.app import endpoints
-from determined.dashboard.endpoints import Endpoint
-from determined.dashboard.kinds import (
+from determined.dashboard.endpoints.endpoints import Endpoint
+from determined.dashboard.endpoints.kinds import (
     BadValue,
     Choice,
     Flag,
@@ -25,8 +25,8 @@ from determined.dashboard.kinds import (
     SeriesKey,
     Text,
 )
-from determined.dashboard.schema import openapi
-from determined.platform.home import Home
+from determined.dashboard.endpoints.schema import openapi
+from determined.platform.homes.home import Home
 from determined.platform.supervisor import presence
 from determined.store import Writer
 from tests.dashboard.served import Served, served

@@ -14,8 +14,8 @@ import pytest
 from determined import journal
 from determined.dashboard import live as lives
 from determined.dashboard.live import read_mark
-from determined.platform.home import Home as PlatformHome
-from determined.platform.run_folder import RunFolder
+from determined.platform.homes.home import Home as PlatformHome
+from determined.platform.runs.folder import RunFolder
 from determined.store import Position, Run
 from tests.dashboard.served import Served, served
 from tests.store.homes import Home, a_home, report

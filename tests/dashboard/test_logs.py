@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from determined._log_index import Stamper, pack
-from determined.dashboard import log_grep, log_merge, log_pages
-from determined.dashboard.log_pages import TrialLog, Wanted, reader_of
-from determined.dashboard.log_scan import scan, text_finder
-from determined.platform.home import Home
-from determined.platform.run_folder import RunFolder
+from determined._contracts.log_index import Stamper, pack
+from determined.dashboard.logs import grep, merge, pages
+from determined.dashboard.logs.pages import TrialLog, Wanted, reader_of
+from determined.dashboard.logs.scan import scan, text_finder
+from determined.platform.homes.home import Home
+from determined.platform.runs.folder import RunFolder
 from determined.store import Run, RunSpan
 from tests.dashboard.served import Served, served
 from tests.store.homes import a_home
@@ -203,15 +203,15 @@ def test_no_line_of_many_runs_is_missed_for_lack_of_time(
         runs.append(RunSpan(number, 1, str(folder), begin, begin + 10.0))
         if number in (1, 4, 5):
             write_log(folder, [f"trial {number} line {n}" for n in range(30)], begin=begin)
-    whole, on = log_merge.backwards(runs, None, 1000, wanted)
+    whole, on = merge.backwards(runs, None, 1000, wanted)
     assert len(whole) == (90 if wanted.is_anything else 9)
     assert on is None
-    for module in (log_merge, log_pages):
+    for module in (merge, pages):
         monkeypatch.setattr(module, "PATIENCE_SECONDS", -1.0)
-    found: list[log_merge.Entry] = []
+    found: list[merge.Entry] = []
     on = None
     while True:
-        page, on = log_merge.backwards(runs, on, 7, wanted)
+        page, on = merge.backwards(runs, on, 7, wanted)
         found = page + found
         if on is None:
             break
@@ -245,16 +245,16 @@ def test_a_regular_expression_is_looked_for(shown_logs: Served) -> None:
 def test_an_expression_that_never_ends_is_ended(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("a" * 60 + "!\n")
-    part = log_grep.Part(str(path), 0, 0, 0, 1)
-    with pytest.raises(log_grep.TooSlow):
-        log_grep.grep("(a+)+$", [part], 10, 0.1, hard_limit=0.5)
+    part = grep.Part(str(path), 0, 0, 0, 1)
+    with pytest.raises(grep.TooSlow):
+        grep.grep("(a+)+$", [part], 10, 0.1, hard_limit=0.5)
 
 
 def test_a_search_that_takes_long_tells_where_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = a_log(tmp_path, [["nothing"] * 50_000])
-    monkeypatch.setattr(log_pages, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(pages, "PATIENCE_SECONDS", 0.0)
     page = log.forwards(1, 10, Wanted(levels=frozenset({"INFO"}), ranks=frozenset({5})))
     assert page.lines == []
     assert page.next is not None
@@ -293,7 +293,7 @@ def test_a_log_without_an_index_is_searched_to_its_end(
     write_log(tmp_path / "run", lines)
     (tmp_path / "run" / "log.times").unlink()
     log = TrialLog([a_run(tmp_path / "run")], [len(lines)])
-    monkeypatch.setattr(log_pages, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(pages, "PATIENCE_SECONDS", 0.0)
     found: list[int] = []
     on: int | None = 15_000
     while on is not None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from determined import journal
 from determined.dashboard.series import MOST_BYTES, fitting_pixels, pack, smoothed
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.store import Curve, CurveKey
 from tests.dashboard.served import Served, read_series, served
 from tests.store.homes import a_home, report

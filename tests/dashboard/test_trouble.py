@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.store import Writer
 from tests.dashboard.served import served
 from tests.support import old_homes

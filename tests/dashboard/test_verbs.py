@@ -137,7 +137,7 @@ def test_verbs_on_nothing_start_no_supervisor(shown_empty: Served) -> None:
 def test_a_supervisor_that_does_not_start_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from determined.platform.home import Home
+    from determined.platform.homes.home import Home
     from tests.store.homes import a_home
 
     with a_home(tmp_path / "home") as home:

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from determined.pytorch._checkpoint import copying, optimizers, snapshot
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
-from determined.pytorch._checkpoint.modules import AsBuilt
-from determined.pytorch._checkpoint.save_on_error import SaveOnError
+from determined.pytorch._checkpoint.saving.save_on_error import SaveOnError
+from determined.pytorch._checkpoint.state import copying, optimizers, snapshot
+from determined.pytorch._checkpoint.state.modules import AsBuilt
 from determined.pytorch._data.training_data import MapData
 from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._loop import TrainLoop

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 
 from determined import pytorch
-from determined.pytorch._checkpoint import environment
+from determined.pytorch._checkpoint.resuming import environment
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._overrides import Overrides, overriding
 from determined.pytorch._trial import PyTorchTrial
-from determined.pytorch.verify_resume._places import Place, Places
+from determined.pytorch.verify_resume._interruptions import Place, Places
 from determined.storage import _crash_points
 from tests.exactness.comparing import Ending, differences, ending_of
 from tests.exactness.parts.extras import Pair, Tally

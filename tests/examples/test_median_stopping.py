@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined.platform.search.custom_child import Search
+from determined.platform.search.processes.custom_child import Search
 from tests.examples.running import load_example
 
 SETTINGS = {"metric": "accuracy", "max_trials": 5, "parallel": 2, "grace_trials": 3}

@@ -45,7 +45,7 @@ def bucket(s3_client: Any) -> str:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Do not pause, but note for how long it would have been."""
     noted: list[float] = []
-    monkeypatch.setattr("determined.storage._retry.time", SimpleNamespace(sleep=noted.append))
+    monkeypatch.setattr("determined.storage.remote.retry.time", SimpleNamespace(sleep=noted.append))
     # Libraries below have pauses of their own.
     monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
     monkeypatch.setattr("botocore.retryhandler.delay_exponential", lambda *_, **__: 0)

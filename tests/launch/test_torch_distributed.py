@@ -103,7 +103,7 @@ class TestCommand:
         assert create_log_redirect_cmd() == ["determined.launch.wrap_rank", "RANK", "--"]
 
 
-_ECHO = "determined.core._group.PeerFailedError: rank 1 failed: ValueError: bad"
+_ECHO = "determined.core.ranks.group.PeerFailedError: rank 1 failed: ValueError: bad"
 
 
 class TestFirstFailure:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from determined.core import _listeners, _meeting
 from determined.core._distributed import DistributedContext
+from determined.core.ranks import listeners, rendezvous
 from determined.errors import DistributedError
 from tests.support.messages import documented
 from tests.support.workers import free_port
@@ -147,8 +147,8 @@ def test_ranks_of_two_scripts_are_mentioned(script: Path, tmp_path: Path) -> Non
 def test_who_waits_is_told_what_to_do(
     rank: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_listeners, "_FIRST_REMINDER_SECONDS", 0.2)
-    monkeypatch.setattr(_meeting, "_RELATIVES_SECONDS", 0.0)
+    monkeypatch.setattr(listeners, "_FIRST_REMINDER_SECONDS", 0.2)
+    monkeypatch.setattr(rendezvous, "_RELATIVES_SECONDS", 0.0)
     monkeypatch.setenv("DET_COLLECTIVE_TIMEOUT", "1")
     port = free_port()
     with pytest.raises(DistributedError, match=f"127.0.0.1, port {port}: start each of the 2"):

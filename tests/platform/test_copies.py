@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.supervisor import presence
 from determined.store import Standing, Writer
 from determined.store._identity import Identity, machine_id

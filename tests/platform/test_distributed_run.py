@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from determined.platform import processes
-from determined.platform.entrypoint import command_for
-from determined.platform.environment import RecordedEnvironment
-from determined.platform.launchers.local import LocalLauncher
-from determined.platform.run_environment import run_environment
-from determined.platform.run_folder import RunExit, RunFolder, RunSpec
-from determined.platform.slots import free_ports, port_variables
+from determined._os import processes
+from determined.platform.machines.slots import free_ports, port_variables
+from determined.platform.runs.entrypoint import command_for
+from determined.platform.runs.environment import RecordedEnvironment
+from determined.platform.runs.folder import RunExit, RunFolder, RunSpec
+from determined.platform.runs.launchers.local import LocalLauncher
+from determined.platform.runs.variables import run_environment
 from tests.support.runs import assert_nothing_left, eventually, processes_of
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]

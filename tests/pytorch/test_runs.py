@@ -19,8 +19,8 @@ from determined import pytorch
 from determined.errors import RunInUse
 from determined.pytorch._identity import Identity, former_run_id, formerly, this_run
 from determined.storage import SharedFSStorageManager
-from determined.storage._run_lock import alone_in_run, live_holder
 from determined.storage._runs import list_runs
+from determined.storage.local.run_lock import alone_in_run, live_holder
 from tests.support.messages import documented
 from tests.support.terminal import Ended, file_script, run_in_pipes
 from tests.support.trials import LineTrial
@@ -188,7 +188,7 @@ def test_a_lock_is_free_when_its_process_is_killed_though_children_live(tmp_path
     """A pid in a file would mislead: it may be another process's by now."""
     code = f"""
 import multiprocessing, pathlib, time
-from determined.storage._run_lock import alone_in_run
+from determined.storage.local.run_lock import alone_in_run
 with alone_in_run(pathlib.Path({str(tmp_path)!r}), "here", "run"):
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
     child.start()

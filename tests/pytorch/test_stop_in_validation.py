@@ -17,7 +17,7 @@ import torch
 
 from determined import pytorch
 from determined.pytorch import Batch, DataLoader, PyTorchCallback
-from determined.pytorch._checkpoint.snapshot import Snapshot
+from determined.pytorch._checkpoint.state.snapshot import Snapshot
 from tests.support.trials import checkpoints, line
 
 LENGTH = 9

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from determined._home import make_home
+from determined._contracts.home import make_home
 from determined.storage import build
-from determined.storage._local import SharedFSStorageManager
+from determined.storage.local.storage import SharedFSStorageManager
 from tests.support.strangers import NOBODY, as_stranger, refusal_of
 
 

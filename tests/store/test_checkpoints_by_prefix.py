@@ -8,7 +8,7 @@ import pytest
 
 from determined import journal
 from determined.errors import NotFoundError
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.service import Service
 from determined.store import NewExperiment, NewTrial, Writer
 from tests.support.messages import documented

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from determined import journal
-from determined._retention import Retention
+from determined._contracts.retention import Retention
 from determined.store import NewTrial, Run
 from tests.store.homes import Home, report
 from tests.support.retention_table import TRIALS

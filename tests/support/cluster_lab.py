@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from determined.platform.nodes import load_nodes
+from determined.platform.machines.nodes import load_nodes
 from determined.store import Run
 from tests.support.lab import Lab
 

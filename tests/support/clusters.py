@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from determined.platform.slots import free_ports
+from determined.platform.machines.slots import free_ports
 
 _MEMORY = 80 << 20
 _ATTEMPTS = 3

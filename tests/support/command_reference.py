@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from determined.cli._group import Group
-from determined.cli._nouns import det
+from determined.cli._commands.group import Group
+from determined.cli._commands.nouns import det
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 _HEAD = """# Commands

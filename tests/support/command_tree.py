@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import click
 
-from determined.cli._absent import Absent
-from determined.cli._group import Group
-from determined.cli._nouns import det
+from determined.cli._commands.absent import Absent
+from determined.cli._commands.group import Group
+from determined.cli._commands.nouns import det
 
 Words = tuple[str, ...]
 

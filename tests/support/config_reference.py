@@ -10,13 +10,13 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from determined.config import _sections as sections
-from determined.config._describe import expected
-from determined.config._hyperparameters import RANGES
-from determined.config._model import Configuration, plain
-from determined.config._searcher import SEARCHERS, Halving, Searcher
-from determined.config._storage import STORAGES, Storage
-from determined.config._types import Section
+from determined.config.messages.describe import expected
+from determined.config.model import sections as sections
+from determined.config.model.experiment import Configuration, plain
+from determined.config.model.hyperparameters import RANGES
+from determined.config.model.searcher import SEARCHERS, Halving, Searcher
+from determined.config.model.storage import STORAGES, Storage
+from determined.config.model.types import Section
 
 _HEAD = """# Configuration
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from determined.config import Completion, load
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.service import Service
 from determined.platform.supervisor import presence
 from determined.store import Checkpoint, CheckpointFilter, Experiment, Run, Trial, TrialFilter

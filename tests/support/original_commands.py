@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from determined.cli._absent import Absent
+from determined.cli._commands.absent import Absent
 from tests.support.command_tree import find
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "original_commands.md"

@@ -7,8 +7,8 @@ import sys
 import uuid
 from pathlib import Path
 
-from determined.platform import processes
-from determined.platform.run_folder import RunFolder, RunSpec
+from determined._os import processes
+from determined.platform.runs.folder import RunFolder, RunSpec
 from tests.support.waiting import eventually
 
 __all__ = ["assert_nothing_left", "eventually", "make_run", "processes_of"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from determined.platform.search import events as e
-from determined.platform.search.plain_json import dump
+from determined.platform.search.canonical_json import dump
 from determined.platform.search.searcher import Searcher
 from determined.store import Trial
 from tests.support.lab import Lab

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from determined import pytorch
-from determined.pytorch._checkpoint.shards import gather
+from determined.pytorch._checkpoint.files.shards import gather
 from determined.pytorch._ranks.ddp import inner_module
 from determined.pytorch._ranks.fsdp import is_dtensor
 

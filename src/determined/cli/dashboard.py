@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from determined.cli._group import Command
-from determined.cli._platform import platform
+from determined.cli._commands.group import Command
+from determined.cli._commands.platform import platform
 
 
 @click.command(cls=Command)
@@ -30,7 +30,7 @@ def dashboard(host: str, port: int | None, no_browser: bool) -> None:
     import importlib.util
     import sys
 
-    from determined.platform.home import Home
+    from determined.platform.homes.home import Home
 
     missing = [n for n in ("starlette", "uvicorn") if importlib.util.find_spec(n) is None]
     if missing:
@@ -38,7 +38,7 @@ def dashboard(host: str, port: int | None, no_browser: bool) -> None:
             f"the dashboard needs {', '.join(missing)}: "
             "`pip install 'determined-pytorch[dashboard]'`."
         )
-    from determined.dashboard.serve import is_loopback, serve
+    from determined.dashboard.server.serve import is_loopback, serve
 
     home = Home.find()
     with platform(wake=False) as service:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._absent import absent
-from determined.cli._group import Group
-from determined.cli._options import page_of, paging_options, utc_option, without_effect
-from determined.cli._platform import platform
-from determined.cli._tables import Output, output_options, show, time_text
+from determined.cli._commands.absent import absent
+from determined.cli._commands.group import Group
+from determined.cli._commands.options import page_of, paging_options, utc_option, without_effect
+from determined.cli._commands.platform import platform
+from determined.cli._present.tables import Output, output_options, show, time_text
 
 if TYPE_CHECKING:
-    from determined.platform.queue import Queue
+    from determined.platform.queries.queue import Queue
     from determined.store import Experiment
 
 
@@ -32,8 +32,8 @@ def list_jobs(limit: int, offset: int, pages: str, utc: bool, output: Output) ->
 
     `det experiment set priority ID N` moves one to the front, `det slot list` shows each trial.
     """
-    from determined.platform.queue import look
-    from determined.platform.scheduler import DEFAULT_PRIORITY
+    from determined.platform.queries.queue import look
+    from determined.platform.rules.scheduler import DEFAULT_PRIORITY
     from determined.platform.supervisor import presence
     from determined.store import ExperimentFilter
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._group import Command
-from determined.cli._tables import percent, show_json, table
+from determined.cli._commands.group import Command
+from determined.cli._present.tables import percent, show_json, table
 
 if TYPE_CHECKING:
-    from determined.platform.search.preview import Preview
+    from determined.platform.search.simulation.preview import Preview
 
 
 @click.command("preview-search", cls=Command)
@@ -26,8 +26,8 @@ def preview_search(config_file: str, overrides: tuple[str, ...], as_json: bool) 
     from a search on synthetic learning curves.
     """
     from determined.config import Completion, load, load_file
-    from determined.platform.completion import count_slots
-    from determined.platform.search.preview import preview
+    from determined.platform.search.simulation.preview import preview
+    from determined.platform.service.completion import count_slots
 
     # Neither where checkpoints go nor how to start matters here.
     storage = {"type": "shared_fs", "host_path": "/"}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from determined.cli._group import Group
-from determined.cli._options import (
+from determined.cli._commands.group import Group
+from determined.cli._commands.options import (
     order_options,
     page_of,
     paging_options,
     utc_option,
     yes_option,
 )
-from determined.cli._tables import Output, output_options, printable
+from determined.cli._present.tables import Output, output_options, printable
 from determined.cli.experiment.listing import ORDERS, show_experiments
 from determined.cli.workspace import in_order, show_projects, workspaces
 

@@ -29,7 +29,7 @@ def run(is_module: bool, script: str, arguments: tuple[str, ...]) -> None:
     too: in another environment, with a module that shadows a loaded one, or on systems other than
     Linux.
     """
-    from determined.platform.warm.terminal import run as run_here
+    from determined.platform.runs.warm.terminal import run as run_here
 
     status = run_here([*(("-m",) if is_module else ()), script, *arguments])
     if status < 0:  # end as it did

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from determined.cli._absent import absent
-from determined.cli._group import Group
-from determined.cli._options import utc_option
-from determined.cli._platform import platform
-from determined.cli._tables import Output, output_options, show, show_json, time_text
+from determined.cli._commands.absent import absent
+from determined.cli._commands.group import Group
+from determined.cli._commands.options import utc_option
+from determined.cli._commands.platform import platform
+from determined.cli._present.tables import Output, output_options, show, show_json, time_text
 
 
 @click.group(cls=Group, default="list")
@@ -21,7 +21,7 @@ def slot() -> None:
 @output_options
 def list_slots(utc: bool, output: Output) -> None:
     """List the slots and the trials on them, and which trials wait for what."""
-    from determined.platform.queue import look
+    from determined.platform.queries.queue import look
     from determined.platform.supervisor import presence
 
     with platform() as service:

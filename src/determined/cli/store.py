@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from determined._home import SETTINGS_FILE
-from determined.cli._errors import ERROR, OK
-from determined.cli._group import Group
-from determined.cli._options import confirm, json_option, yes_option
-from determined.cli._platform import platform
-from determined.cli._tables import Output, output_options, show, show_json, size_text
+from determined._contracts.home import SETTINGS_FILE
+from determined.cli._commands.errors import ERROR, OK
+from determined.cli._commands.group import Group
+from determined.cli._commands.options import confirm, json_option, yes_option
+from determined.cli._commands.platform import platform
+from determined.cli._present.tables import Output, output_options, show, show_json, size_text
 from determined.errors import RefusedError
 
 _SHOWN_TAKERS = 20
@@ -31,8 +31,8 @@ def df(output: Output) -> None:
     Checkpoints count for their experiment wherever they are. `disk_limit` in platform.yaml limits
     what the home may take.
     """
-    from determined.platform.disk_limit import find_limit
-    from determined.platform.disk_usage import shares, usage
+    from determined.platform.homes.disk_limit import find_limit
+    from determined.platform.homes.disk_usage import shares, usage
 
     with platform(wake=False) as service:
         home, parts, limit = service.home, usage(service.home), find_limit(service.home)
@@ -70,7 +70,7 @@ def prune(workdirs: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     With --workdirs, also the folders in which ended runs worked, with whatever they wrote there.
     Records, logs and checkpoints stay.
     """
-    from determined.platform.disk_usage import find_kept, find_waste, remove
+    from determined.platform.homes.disk_usage import find_kept, find_waste, remove
 
     if as_json and not (dry_run or yes):
         raise click.UsageError("--json needs --dry-run or --yes.")
@@ -170,7 +170,7 @@ def import_(other: Path, numbers: tuple[int, ...], as_json: bool) -> int:
     or when there are more experiments, trials or checkpoints. Nothing is overwritten, and
     OTHER_HOME is only read. Experiments that have not ended there are refused.
     """
-    from determined.platform.importing import import_home
+    from determined.platform.maintenance.importing import import_home
 
     with platform(wake=False) as service:
         if service.original is not None:
@@ -197,7 +197,7 @@ def rebuild(yes: bool, as_json: bool) -> None:
     exit codes in the experiments' folders. The old records are kept as store.db.damaged-TIME.
     Runs continue.
     """
-    from determined.platform.rebuild.rebuild import rebuild as make_anew
+    from determined.platform.maintenance.rebuild.rebuild import rebuild as make_anew
 
     if as_json and not yes:
         raise click.UsageError("--json needs --yes.")

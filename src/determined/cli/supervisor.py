@@ -7,12 +7,12 @@ from dataclasses import asdict
 
 import click
 
-from determined.cli._done import done, json_option
-from determined.cli._errors import ERROR, OK
-from determined.cli._group import Group
-from determined.cli._options import COUNT
-from determined.cli._platform import platform
-from determined.cli._tables import show_json
+from determined.cli._commands.errors import ERROR, OK
+from determined.cli._commands.group import Group
+from determined.cli._commands.options import COUNT
+from determined.cli._commands.platform import platform
+from determined.cli._present.results import done, json_option
+from determined.cli._present.tables import show_json
 
 _START_SECONDS = 30.0
 
@@ -47,7 +47,7 @@ def status(as_json: bool) -> int:
 @json_option
 def start() -> int:
     """Start a supervisor, unless one is running. It exits by itself when it has nothing to do."""
-    from determined.platform.cluster import find_cluster
+    from determined.platform.machines.cluster import find_cluster
     from determined.platform.supervisor import presence
 
     with platform(wake=False) as service:
@@ -92,7 +92,7 @@ def logs(tail: int | None) -> None:
     import sys
     from collections import deque
 
-    from determined.cli._tables import printable
+    from determined.cli._present.tables import printable
 
     with platform(wake=False) as service:
         if not service.home.supervisor_log.exists():

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._absent import absent
-from determined.cli._errors import OK
-from determined.cli._group import Group
-from determined.cli._options import EXPERIMENT_ID, TRIAL_ID, Ids, without_effect
-from determined.cli._platform import platform
+from determined.cli._commands.absent import absent
+from determined.cli._commands.errors import OK
+from determined.cli._commands.group import Group
+from determined.cli._commands.options import EXPERIMENT_ID, TRIAL_ID, Ids, without_effect
+from determined.cli._commands.platform import platform
 
 if TYPE_CHECKING:
-    from determined.platform.tensorboard_server import TensorBoardServer
+    from determined.platform.tensorboards.server import TensorBoardServer
 
 _USUAL_PORT = 6006
 
@@ -68,7 +68,7 @@ def start(
     At most 100 trials are shown, the best ones. Running trials are updated live; trials without
     event files are shown from their recorded metrics.
     """
-    from determined.platform.tensorboard_server import (
+    from determined.platform.tensorboards.server import (
         MOST_TRIALS,
         TensorBoardServer,
         check_installed,

@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._absent import absent
-from determined.cli._as_data import checkpoint_json
-from determined.cli._done import done, json_option
-from determined.cli._downloads import best_checkpoints, download_options
-from determined.cli._group import Group
-from determined.cli._log_options import log_options
-from determined.cli._options import TRIAL_ID, UUIDS, page_of, paging_options, utc_option
-from determined.cli._platform import platform
-from determined.cli._show_logs import LogRequest, show_logs
-from determined.cli._tables import Output, hparams_text, output_options, show, show_json, time_text
+from determined.cli._commands.absent import absent
+from determined.cli._commands.downloads import best_checkpoints, download_options
+from determined.cli._commands.group import Group
+from determined.cli._commands.log_options import log_options
+from determined.cli._commands.options import TRIAL_ID, UUIDS, page_of, paging_options, utc_option
+from determined.cli._commands.platform import platform
+from determined.cli._commands.show_logs import LogRequest, show_logs
+from determined.cli._present.as_data import checkpoint_json
+from determined.cli._present.results import done, json_option
+from determined.cli._present.tables import (
+    Output,
+    hparams_text,
+    output_options,
+    show,
+    show_json,
+    time_text,
+)
 
 if TYPE_CHECKING:
     from determined.platform.service import Service
@@ -46,7 +53,7 @@ def describe(
     output: Output,
 ) -> None:
     """Show a trial: hyperparameters, metrics, runs, and what its search decided about it."""
-    from determined.cli._trial_description import TrialDescription
+    from determined.cli._present.trial_description import TrialDescription
 
     with platform() as service:
         found = TrialDescription.of(service, service.trial(trial_id), with_batches=metrics)
@@ -148,7 +155,7 @@ def support_bundle(trial_id: int, output_dir: Path) -> None:
 
     Secrets in the configuration are masked. Check the logs before you share it.
     """
-    from determined.platform.support_bundle import write_bundle
+    from determined.platform.debugging.support_bundle import write_bundle
 
     with platform() as service:
         record = service.trial(trial_id)
@@ -196,7 +203,7 @@ def debug(trial_id: int, from_beginning: bool, keep: bool) -> int:
 
 
 def _debug(service: Service, trial_id: int, folder: Path, from_beginning: bool) -> int:
-    from determined.platform.debug_run import prepare
+    from determined.platform.debugging.debug_run import prepare
     from determined.platform.service import RefusedError
 
     record = service.trial(trial_id)

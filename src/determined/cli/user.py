@@ -6,10 +6,10 @@ import getpass
 
 import click
 
-from determined.cli._absent import absent
-from determined.cli._group import Group
-from determined.cli._options import without_effect
-from determined.cli._tables import Output, output_options, show
+from determined.cli._commands.absent import absent
+from determined.cli._commands.group import Group
+from determined.cli._commands.options import without_effect
+from determined.cli._present.tables import Output, output_options, show
 
 
 @click.group(cls=Group, default="whoami")
@@ -21,7 +21,7 @@ def user() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def whoami(as_json: bool) -> None:
     """Show the name under which your experiments are created."""
-    from determined.cli._tables import show_json
+    from determined.cli._present.tables import show_json
 
     name = getpass.getuser()
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from determined.cli._tables import show_json
+from determined.cli._present.tables import show_json
 
 
 @click.command()

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from determined.cli._absent import absent
-from determined.cli._as_data import record_json
-from determined.cli._group import Group
-from determined.cli._options import (
+from determined.cli._commands.absent import absent
+from determined.cli._commands.group import Group
+from determined.cli._commands.options import (
     order_options,
     page_of,
     paging_options,
@@ -19,11 +18,19 @@ from determined.cli._options import (
     without_effect,
     yes_option,
 )
-from determined.cli._platform import platform
-from determined.cli._tables import Output, output_options, printable, show, show_json, time_text
+from determined.cli._commands.platform import platform
+from determined.cli._present.as_data import record_json
+from determined.cli._present.tables import (
+    Output,
+    output_options,
+    printable,
+    show,
+    show_json,
+    time_text,
+)
 
 if TYPE_CHECKING:
-    from determined.platform.workspaces import Workspaces
+    from determined.platform.service.workspaces import Workspaces
     from determined.store import Project, Workspace
 
 
@@ -38,7 +45,7 @@ def workspace() -> None:
 @contextmanager
 def workspaces() -> Iterator[Workspaces]:
     """The workspaces of the user's home."""
-    from determined.platform.workspaces import Workspaces
+    from determined.platform.service.workspaces import Workspaces
 
     with platform(wake=False) as service:
         yield Workspaces(service)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from determined._log_format import LOG_FORMAT
+from determined._contracts.log_format import LOG_FORMAT
 
 
 def set_logger(debug_enabled: bool) -> None:

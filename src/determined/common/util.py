@@ -33,7 +33,7 @@ def safe_load_yaml_with_exceptions(yaml_file: str | bytes | IO[Any]) -> Any:
     Raises:
         ValueError: It is not YAML; says where.
     """
-    from determined.config._yaml import read_value
+    from determined.config.reading.yaml_reader import read_value
 
     data = yaml_file if isinstance(yaml_file, (str, bytes)) else yaml_file.read()
     return read_value(data, str(getattr(yaml_file, "name", "the text")))

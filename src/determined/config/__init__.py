@@ -8,14 +8,14 @@ pydantic nor yaml.
 from determined.config._load import Completion, Loaded, load, load_file
 from determined.config._mask import MASK, masked, masked_hparams
 from determined.config._names import random_name
-from determined.config._old_forms import is_trial_class, uses_harness
-from determined.config._problems import Place, Problem
 from determined.config._views import (
     environment_variables,
     schema,
     to_yaml,
     typed_hyperparameters,
 )
+from determined.config.messages.problems import Place, Problem
+from determined.config.reading.old_forms import is_trial_class, uses_harness
 
 __all__ = [
     "MASK",

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
-from determined.config._old_forms import uses_harness
-from determined.config._problems import Path, Problem, shown
-from determined.config._searcher import REMOVED
-from determined.config._storage import is_below
+from determined.config.messages.problems import Path, Problem, shown
+from determined.config.model.searcher import REMOVED
+from determined.config.model.storage import is_below
+from determined.config.reading.old_forms import uses_harness
 
 
 def check(config: dict[str, Any], *, managed: bool) -> Iterator[Problem]:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from determined.config._problems import Path, Problem, dotted, shown
+from determined.config.messages.problems import Path, Problem, dotted, shown
 from determined.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from determined.config._model import Configuration
-    from determined.config._origins import Origins
+    from determined.config.model.experiment import Configuration
+    from determined.config.reading.origins import Origins
 
 _DEFAULT_POLICIES = [
     {"name": "CUDA OOM", "pattern": ".*CUDA out of memory.*"},
@@ -82,7 +82,7 @@ class _Loader:
     """One load: the problems found so far, and where each value came from."""
 
     def __init__(self, source: str, completion: Completion) -> None:
-        from determined.config._origins import Origins
+        from determined.config.reading.origins import Origins
 
         self._source = source
         self._completion = completion
@@ -90,9 +90,9 @@ class _Loader:
         self._problems: list[Problem] = []
 
     def load(self, config: Mapping[str, Any] | str | bytes, overrides: Sequence[str]) -> Loaded:
-        from determined.config._merge import merged
-        from determined.config._notes import notes
-        from determined.config._old_forms import modern
+        from determined.config.messages.notes import notes
+        from determined.config.reading.merge import merged
+        from determined.config.reading.old_forms import modern
 
         written = self._read(config, self._source)
         if written is None:
@@ -115,15 +115,15 @@ class _Loader:
 
     def _read(self, config: Mapping[str, Any] | str | bytes, source: str) -> dict[str, Any] | None:
         """Return the mapping in a source; if there is none, record a problem and return None."""
-        from determined.config import _plain, _yaml
+        from determined.config.reading import python_values, yaml_reader
 
         if isinstance(config, (str, bytes)):
-            document = _yaml.read(config, source)
+            document = yaml_reader.read(config, source)
             self._problems += document.problems
             self._origins.add(source, document.marks)
             value, unreadable = document.value, not document.marks and bool(document.problems)
         else:
-            value, problems = _plain.copied(config, source)
+            value, problems = python_values.copied(config, source)
             self._problems += problems
             unreadable = bool(problems)
         if isinstance(value, dict) and value and not unreadable:
@@ -135,15 +135,15 @@ class _Loader:
         return None
 
     def _overridden(self, config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-        from determined.config import _overrides
+        from determined.config.reading.overrides import parse, with_value
 
         for text in overrides:
-            parsed = _overrides.parse(text)
+            parsed = parse(text)
             if isinstance(parsed, Problem):
                 self._problems.append(parsed)
                 continue
             path, value = parsed
-            changed = _overrides.with_value(config, path, value)
+            changed = with_value(config, path, value)
             source = f"--config {text}"
             if isinstance(changed, tuple):
                 words = f"`{dotted(changed)}` is not a mapping, so nothing in it can be set"
@@ -155,7 +155,7 @@ class _Loader:
 
     def _completed(self, config: dict[str, Any]) -> dict[str, Any]:
         """Fill in values from the platform and the time."""
-        from determined.config._merge import merged
+        from determined.config.reading.merge import merged
 
         platform: dict[str, Any] = {
             "name": self._completion.name,
@@ -177,8 +177,8 @@ class _Loader:
         from pydantic import ValidationError
 
         from determined.config._checks import check
-        from determined.config._explain import explain_all
-        from determined.config._model import Configuration
+        from determined.config.messages.explain import explain_all
+        from determined.config.model.experiment import Configuration
 
         found = list(check(config, managed=self._completion.managed))
         validated = None
@@ -217,7 +217,7 @@ def _with_default_policies(own: list[Any]) -> list[Any]:
 
 
 def _effective(configuration: Configuration, written: dict[str, Any]) -> dict[str, Any]:
-    from determined.config._model import plain
+    from determined.config.model.experiment import plain
 
     effective: dict[str, Any] = plain(configuration)
     effective["hyperparameters"] = written.get("hyperparameters") or {}
@@ -239,6 +239,6 @@ def _ordered(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def _max_bytes() -> int:
-    from determined.config._yaml import MAX_BYTES
+    from determined.config.reading.yaml_reader import MAX_BYTES
 
     return MAX_BYTES

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from determined.config._problems import Path
+from determined.config.messages.problems import Path
 
 MASK = "********"
 

@@ -14,7 +14,7 @@ def typed_hyperparameters(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     from pydantic import TypeAdapter
 
-    from determined.config._hyperparameters import Hyperparameter, canonical
+    from determined.config.model.hyperparameters import Hyperparameter, canonical
 
     adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Hyperparameter])
     typed: dict[str, Any] = canonical(adapter.validate_python(config.get("hyperparameters") or {}))
@@ -35,9 +35,9 @@ def environment_variables(config: Mapping[str, Any], device: str) -> dict[str, s
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 7) of configurations, for editors."""
-    from determined.config import _schema
+    from determined.config.model import json_schema
 
-    return _schema.schema()
+    return json_schema.schema()
 
 
 def to_yaml(config: Mapping[str, Any]) -> str:
@@ -66,11 +66,11 @@ def to_yaml(config: Mapping[str, Any]) -> str:
 
 def _needs_quotes(text: str) -> bool:
     """Whether YAML 1.2 would read unquoted text as something else, or not at all."""
-    from determined.config import _yaml
+    from determined.config.reading import yaml_reader
 
     if not text.replace("\n", "").isprintable():
         return True
     try:
-        return not isinstance(_yaml.plain_scalar(text), str)
+        return not isinstance(yaml_reader.plain_scalar(text), str)
     except ValueError:
         return True

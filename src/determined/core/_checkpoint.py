@@ -14,9 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from determined.core._agreement import Ranks
-from determined.core._distributed import DistributedContext
-from determined.core._shards import (
+from determined.core._checkpoint_shards import (
     SavedCheckpoint,
     ShardedSaver,
     check_metadata,
@@ -24,6 +22,8 @@ from determined.core._shards import (
     merge_resources,
     select,
 )
+from determined.core._distributed import DistributedContext
+from determined.core.ranks.agreement import Ranks
 from determined.errors import CheckpointError, CheckpointNotFound, JournalError
 from determined.storage import (
     FileDigest,

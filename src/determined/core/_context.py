@@ -18,13 +18,10 @@ from determined._info import (
     get_cluster_info,
     trial_of,
 )
-from determined._keeper_watch import end_with_keeper
-from determined.core._backend import Backend, LocalBackend, RunDescription
 from determined.core._checkpoint import CheckpointContext, build_local
 from determined.core._distributed import DistributedContext, DummyDistributedContext
 from determined.core._enums import EarlyExitReason, PreemptMode, TensorboardMode
 from determined.core._experimental import ExperimentalCoreContext
-from determined.core._last_resort import end_with_launcher
 from determined.core._preempt import PreemptContext
 from determined.core._profiler import ProfilerContext
 from determined.core._searcher import (
@@ -33,10 +30,13 @@ from determined.core._searcher import (
     SearcherContextMissing,
     parse_length,
 )
-from determined.core._stack_dump import install_stack_dump
-from determined.core._titles import RunTitle, note_that_the_platform_decides, title_of
-from determined.core._tracking import is_tracked
 from determined.core._train import TrainContext, default_tensorboard_path
+from determined.core.backends.backend import Backend, LocalBackend, RunDescription
+from determined.core.backends.titles import RunTitle, note_that_the_platform_decides, title_of
+from determined.core.backends.tracking import is_tracked
+from determined.core.hangs.keeper_watch import end_with_keeper
+from determined.core.hangs.last_resort import end_with_launcher
+from determined.core.hangs.stack_dump import install_stack_dump
 from determined.errors import InvalidHP
 from determined.storage import section_of
 
@@ -280,7 +280,7 @@ def _tracked_or_not(
 ) -> Backend:
     """Record a script started by hand, on its chief, unless tracking is off."""
     if info is None and rank == 0 and is_tracked():
-        from determined.core._tracked_backend import TrackedBackend  # only where needed
+        from determined.core.backends.tracked import TrackedBackend  # only where needed
 
         backend: Backend = TrackedBackend(section_of(checkpoint_storage), title, run)
     else:
@@ -295,7 +295,7 @@ def _choose_backend(trial: TrialInfo | None, rank: int) -> Backend:
     folder = os.environ.get("DET_RUN_DIR")
     if trial is None or not folder:
         return LocalBackend()
-    from determined.core._journal_backend import JournalBackend
+    from determined.core.backends.journal import JournalBackend
 
     _end_with_keeper(str(Path(folder, "alive")))
     backend = JournalBackend(Path(folder), trial._trial_run_id, trial._steps_completed, rank)

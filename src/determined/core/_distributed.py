@@ -2,7 +2,7 @@
 
 Every wait is bounded (`DET_COLLECTIVE_TIMEOUT` seconds, 1800 by default), and a rank that dies or
 fails raises `determined.errors.DistributedError` on the others within moments.
-Read `_group.py` for the collectives, `_meeting.py` for how ranks find each other.
+Read `ranks/group.py` for the collectives, `ranks/rendezvous.py` for how ranks find each other.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from determined._info import job_secret
-from determined.core._channel import Connection
-from determined.core._finish_line import FinishLine
-from determined.core._group import Failure, Group, Operation, PeerFailedError, Trouble
-from determined.core._listeners import (
+from determined.core.ranks.channel import Connection
+from determined.core.ranks.group import Failure, Group, Operation, PeerFailedError, Trouble
+from determined.core.ranks.listeners import (
     LOOPBACK,
     Listener,
     Patience,
@@ -30,8 +29,9 @@ from determined.core._listeners import (
     is_loopback,
     listen,
 )
-from determined.core._meeting import DEFAULT_PUB_PORT, PORTS_TO_TRY, Meeting
-from determined.core._tf_config import read_tf_config
+from determined.core.ranks.rendezvous import DEFAULT_PUB_PORT, PORTS_TO_TRY, Meeting
+from determined.core.ranks.stop_agreement import FinishLine
+from determined.core.ranks.tf_config import read_tf_config
 from determined.errors import DistributedError
 
 T = TypeVar("T")

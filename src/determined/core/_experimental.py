@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined.core._backend import Backend, LocalBackend
+from determined.core.backends.backend import Backend, LocalBackend
 
 
 class ExperimentalCoreContext:

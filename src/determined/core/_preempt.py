@@ -7,10 +7,10 @@ import logging
 from collections.abc import Iterator
 from types import TracebackType
 
-from determined.core._backend import Backend, LocalBackend
 from determined.core._distributed import DistributedContext, DummyDistributedContext
 from determined.core._enums import PreemptMode
 from determined.core._stop_signals import StopSignals
+from determined.core.backends.backend import Backend, LocalBackend
 
 logger = logging.getLogger("determined.core")
 

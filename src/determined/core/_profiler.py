@@ -7,9 +7,9 @@ import numbers
 import platform
 import threading
 
-from determined.core._backend import Backend, LocalBackend
 from determined.core._distributed import DistributedContext, DummyDistributedContext
 from determined.core._system_metrics import Collector, Sample, build_collectors, mean
+from determined.core.backends.backend import Backend, LocalBackend
 
 logger = logging.getLogger("determined.core")
 

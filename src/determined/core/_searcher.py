@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from determined.core._backend import Backend, LocalBackend
 from determined.core._distributed import DistributedContext, DummyDistributedContext
 from determined.core._enums import SearcherMode, Unit
+from determined.core.backends.backend import Backend, LocalBackend
 
 logger = logging.getLogger("determined.core")
 

@@ -11,7 +11,7 @@ import time
 from types import FrameType
 from typing import Any
 
-from determined.core._last_resort import Insistence
+from determined.core.hangs.last_resort import Insistence
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # torchrun forwards a Ctrl-C that the terminal has already delivered to its workers.

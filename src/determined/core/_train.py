@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from determined.core._backend import (
+from determined.core._enums import EarlyExitReason, TensorboardMode
+from determined.core.backends.backend import (
     TRAINING,
     VALIDATION,
     Backend,
@@ -20,7 +21,6 @@ from determined.core._backend import (
     RunDescription,
     Selector,
 )
-from determined.core._enums import EarlyExitReason, TensorboardMode
 
 if TYPE_CHECKING:
     from determined.core._distributed import DistributedContext

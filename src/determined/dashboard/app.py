@@ -20,7 +20,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from determined.dashboard.access import Access, BodyTooLarge, BodyTooSlow, Guard, read_body
 from determined.dashboard.api import (
     checkpoints,
     code,
@@ -41,11 +40,12 @@ from determined.dashboard.api import (
     trials,
     verbs,
 )
-from determined.dashboard.encoding import compressed, dump
-from determined.dashboard.endpoints import Endpoint, answer, problem
+from determined.dashboard.endpoints.encoding import compressed, dump
+from determined.dashboard.endpoints.endpoints import Endpoint, answer, problem
+from determined.dashboard.endpoints.schema import openapi
 from determined.dashboard.live import MOST_LISTENERS, Listener, Live, read_mark
-from determined.dashboard.schema import openapi
-from determined.dashboard.static_files import StaticFiles
+from determined.dashboard.server.access import Access, BodyTooLarge, BodyTooSlow, Guard, read_body
+from determined.dashboard.server.static_files import StaticFiles
 from determined.dashboard.view import View
 from determined.platform.service import Service
 

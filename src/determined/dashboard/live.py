@@ -22,9 +22,9 @@ from typing import Any
 
 from determined.dashboard.api.logs import line_shape, log_of
 from determined.dashboard.api.series import text_of
-from determined.dashboard.encoding import dump
-from determined.dashboard.endpoints import Refusal
-from determined.dashboard.log_pages import Wanted
+from determined.dashboard.endpoints.encoding import dump
+from determined.dashboard.endpoints.endpoints import Refusal
+from determined.dashboard.logs.pages import Wanted
 from determined.dashboard.view import View
 from determined.errors import DeterminedError
 from determined.store import Changed, ChangeWatch, CurveKey, Position

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from determined.platform.service import Service
-from determined.platform.tensorboard_server import (
+from determined.platform.tensorboards.server import (
     MOST_TRIALS,
     TensorBoardServer,
     check_installed,

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from determined.dashboard.endpoints import Refusal
-from determined.dashboard.places import Searches
+from determined.dashboard.endpoints.endpoints import Refusal
+from determined.dashboard.search.positions import Searches
 from determined.dashboard.tensorboards import TensorBoards
 from determined.errors import DeterminedError, StoreVersionError
-from determined.platform.machine import find_machine
+from determined.platform.machines.machine import find_machine
+from determined.platform.machines.slots import Machine
 from determined.platform.service import NotFoundError, Service
-from determined.platform.slots import Machine
 from determined.platform.supervisor import presence
 from determined.store import Experiment, Reader, Trial
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from determined._experiment_config import ExperimentConfig
 from determined._info import get_cluster_info
+from determined._legacy.experiment_config import ExperimentConfig
 from determined.launch.wrap_rank import forwarding
-from determined.platform.entrypoint import command_for
+from determined.platform.runs.entrypoint import command_for
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from determined._home import make_private
+from determined._contracts.home import make_private
 from determined._info import ClusterInfo, RendezvousInfo, ResourcesInfo, TrialInfo
 from determined.core import (
     Context,
@@ -23,12 +23,12 @@ from determined.core import (
     PreemptMode,
     TensorboardMode,
 )
-from determined.core._agreement import Ranks
-from determined.core._backend import Backend, LocalBackend
 from determined.core._context import CheckpointStorage, build_context
-from determined.core._detached_backend import DetachedBackend
-from determined.core._run_log import RunLog
-from determined.core._tracking import command_line, program_name
+from determined.core.backends.backend import Backend, LocalBackend
+from determined.core.backends.detached import DetachedBackend
+from determined.core.backends.run_log import RunLog
+from determined.core.backends.tracking import command_line, program_name
+from determined.core.ranks.agreement import Ranks
 from determined.experimental._output import TeedOutput
 from determined.journal import Control, InboxItem, Introduction, JournalWriter
 from determined.storage import section_of
@@ -123,7 +123,7 @@ class _Request:
 
     def send(self) -> dict[str, Any]:
         """Ask the supervisor, which is started if need be."""
-        from determined.platform.home import Home
+        from determined.platform.homes.home import Home
         from determined.platform.service import Service
 
         home = Home.find()
@@ -157,7 +157,7 @@ class _Request:
         return backend
 
     def _arguments(self, service: Service) -> dict[str, Any]:
-        from determined.platform.unmanaged import METRIC, completed_config
+        from determined.platform.rules.unmanaged import METRIC, completed_config
 
         config = self._config
         searcher = {"name": "single", "metric": METRIC, **(config.searcher or {})}

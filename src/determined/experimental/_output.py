@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from determined.core._run_log import RunLog
+from determined.core.backends.run_log import RunLog
 
 _LONGEST_WAITING = 1 << 16
 

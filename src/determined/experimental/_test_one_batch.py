@@ -6,7 +6,7 @@ import logging
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from determined._hparams import sample_hparams
+from determined._legacy.hparams import sample_hparams
 
 if TYPE_CHECKING:
     from determined.pytorch import PyTorchTrial

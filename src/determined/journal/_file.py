@@ -19,8 +19,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from determined._plain_file import open_plain
-from determined._weak_files import fsync
+from determined._os.regular_file import open_plain
+from determined._os.weak_file_systems import fsync
 from determined.errors import JournalError
 from determined.journal._records import KIND_BYTES, Record, Unknown, decode, encode
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from determined._checkpoint_layout import is_storage_id
+from determined._contracts.checkpoint_layout import is_storage_id
 from determined.errors import JournalError
 from determined.journal._columns import BatchColumns
 

@@ -31,15 +31,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from determined._info import ClusterInfo, get_cluster_info, job_secret
-from determined._parent_death import end_with_parent
+from determined._os.parent_death import end_with_parent
 from determined.launch._interface import interface_to
 from determined.launch.wrap_rank import STOP_SIGNALS, EndRecord, forwarding
-from determined.platform.warm import ranks
+from determined.platform.runs.warm import ranks
 
 _DEFAULT_PORT = "29400"
 _SHOWN_LINES = 40
 # torch puts its own tag before each line of a traceback once a process group exists.
-_ECHO = re.compile(r"(\[rank\d+\]: )?determined\.(core\._group\.|errors\.DistributedError)")
+_ECHO = re.compile(
+    r"(\[rank\d+\]: )?determined\.(core\.(_group|ranks\.group)\.|errors\.DistributedError)"
+)
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Protocol
 
-from determined._parent_death import PR_SET_PDEATHSIG, end_with_parent, libc
+from determined._os.parent_death import PR_SET_PDEATHSIG, end_with_parent, libc
 
 LONGEST_LINE_BYTES = io.DEFAULT_BUFFER_SIZE - 1
 FORWARDED_SIGNALS = (
@@ -181,7 +181,7 @@ def _start_warm(
     script: list[str], environment: dict[str, str]
 ) -> tuple[Worker, IO[bytes], IO[bytes]] | None:
     """Have the worker forked from a process that has torch loaded, if this launch has one."""
-    from determined.platform.warm import ranks
+    from determined.platform.runs.warm import ranks
 
     pipes = os.pipe(), os.pipe()
     (stdout, theirs), (stderr, errors) = pipes

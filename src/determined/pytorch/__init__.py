@@ -3,7 +3,7 @@
 Users write a `PyTorchTrial` and hand it to a `Trainer`. Read `_loop.py` first: it is the one loop.
 """
 
-from determined._collector import paused_collector
+from determined._os.garbage_collector import paused_collector
 
 with paused_collector():  # an import makes no garbage, and torch has many objects to look through
     from determined.pytorch import samplers
@@ -24,7 +24,6 @@ with paused_collector():  # an import makes no garbage, and torch has many objec
         data_length,
         to_device,
     )
-    from determined.pytorch._display.reports import _log_tb_metrics
     from determined.pytorch._loop import TrainLoop as _PyTorchTrialController
     from determined.pytorch._metrics.batch_metrics import (
         _combine_and_average_training_metrics,
@@ -40,6 +39,7 @@ with paused_collector():  # an import makes no garbage, and torch has many objec
     )
     from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
     from determined.pytorch._older_paths import keep_older_paths
+    from determined.pytorch._reports import _log_tb_metrics
     from determined.pytorch._schedule import (
         Batch,
         Epoch,

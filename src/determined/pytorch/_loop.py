@@ -10,15 +10,14 @@ from typing import Any
 import torch
 
 from determined.errors import CheckpointNotFound
-from determined.pytorch._checkpoint.averages import averages_weights
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
+from determined.pytorch._checkpoint.state.averages import averages_weights
 from determined.pytorch._checks.signatures import train_call
 from determined.pytorch._checks.trial import check_trial
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._context.lr_scheduler import LRScheduler
 from determined.pytorch._data.seed import apart_from_training, mix, rng_state, set_rng_state
 from determined.pytorch._display.profile import ProfileObserver, TimeProfile
-from determined.pytorch._display.reports import Reporter
 from determined.pytorch._evaluate import (
     Evaluation,
     Interrupted,
@@ -32,6 +31,7 @@ from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._opening import open_run
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.together import ending_together
+from determined.pytorch._reports import Reporter
 from determined.pytorch._run import Fit
 from determined.pytorch._schedule import _ShouldExit, _TrainBoundaryType
 from determined.pytorch._trial import PyTorchTrial

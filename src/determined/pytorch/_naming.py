@@ -8,8 +8,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from determined._checkpoint_layout import LOAD_DATA, RUN
-from determined.core._agreement import Ranks
+from determined._contracts.checkpoint_layout import LOAD_DATA, RUN
+from determined.core.ranks.agreement import Ranks
 from determined.errors import InvalidCheckpointException, RunInUse
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._identity import (
@@ -25,8 +25,8 @@ from determined.pytorch._identity import (
 from determined.pytorch._plan import FitPlan
 from determined.storage import StoredCheckpoint
 from determined.storage._manifest import load_json
-from determined.storage._run_lock import alone_in_run
 from determined.storage._runs import StoredRun, list_runs
+from determined.storage.local.run_lock import alone_in_run
 
 logger = logging.getLogger("determined.pytorch")
 

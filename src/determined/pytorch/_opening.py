@@ -10,19 +10,19 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from determined._checkpoint_layout import DATA, SEGMENT
-from determined.core._backend import RunDescription
-from determined.core._watchdog import Watchdog
+from determined._contracts.checkpoint_layout import DATA, SEGMENT
+from determined.core.backends.backend import RunDescription
+from determined.core.hangs.watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
-from determined.pytorch._checkpoint.departures import depart
-from determined.pytorch._checkpoint.environment import current_environment, threads_of
-from determined.pytorch._checkpoint.fetching import other_draws
-from determined.pytorch._checkpoint.modules import AsBuilt
-from determined.pytorch._checkpoint.optimizers import optimizer_name
-from determined.pytorch._checkpoint.resume import SavedRun, find_saved_run
-from determined.pytorch._checkpoint.settings import Settings
-from determined.pytorch._checkpoint.state import RunRecord
-from determined.pytorch._checkpoint.trust import trusting_configured
+from determined.pytorch._checkpoint.files.trust import trusting_configured
+from determined.pytorch._checkpoint.resuming.departures import depart
+from determined.pytorch._checkpoint.resuming.environment import current_environment, threads_of
+from determined.pytorch._checkpoint.resuming.fetching import other_draws
+from determined.pytorch._checkpoint.resuming.resume import SavedRun, find_saved_run
+from determined.pytorch._checkpoint.resuming.settings import Settings
+from determined.pytorch._checkpoint.state.modules import AsBuilt
+from determined.pytorch._checkpoint.state.optimizers import optimizer_name
+from determined.pytorch._checkpoint.state.training_state import RunRecord
 from determined.pytorch._checks.steps_by_hand import HandSteps
 from determined.pytorch._checks.trial import check_evaluates, warn_of_no_validation
 from determined.pytorch._checks.updates import (
@@ -39,7 +39,6 @@ from determined.pytorch._data.seed import mix, set_rng_state
 from determined.pytorch._data.training_data import TrainingData, open_training_data
 from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._display.hints import add_hints
-from determined.pytorch._display.reports import Reporter
 from determined.pytorch._evaluate import uses_evaluate_batch
 from determined.pytorch._metrics.segment import Segment
 from determined.pytorch._naming import hold_run, place_curves
@@ -47,6 +46,7 @@ from determined.pytorch._observer import UNOBSERVED
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.stopping import StopWatch
 from determined.pytorch._ranks.together import agree, start_watchdog
+from determined.pytorch._reports import Reporter
 from determined.pytorch._run import Fit, Run
 from determined.pytorch._schedule import Epoch, Schedule, _TrialState
 from determined.pytorch._trial import PyTorchTrial

@@ -13,8 +13,8 @@ from collections.abc import Container
 from typing import Any
 
 from determined.core._searcher import parse_length
-from determined.pytorch._checkpoint.averages import EXPORT
-from determined.pytorch._checkpoint.export import require_safetensors
+from determined.pytorch._checkpoint.files.export import require_safetensors
+from determined.pytorch._checkpoint.state.averages import EXPORT
 from determined.pytorch._checks.arguments import (
     check_choice,
     check_count,

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Container
 from typing import Any
 
-from determined.core._watchdog import Watchdog
+from determined.core.hangs.watchdog import Watchdog
 from determined.pytorch._callback import Hooks, PyTorchCallback
-from determined.pytorch._checkpoint.state import RunRecord
+from determined.pytorch._checkpoint.state.training_state import RunRecord
 from determined.pytorch._checks.updates import Checks
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.endless import TrainingData
+from determined.pytorch._data.training_batches import TrainingData
 from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._metrics.segment import Segment
 from determined.pytorch._observer import Observer

@@ -13,11 +13,11 @@ from typing import Any, ParamSpec
 import torch
 
 from determined._info import get_cluster_info, trial_of
-from determined._notebook import in_ipython
+from determined._os.notebook import in_ipython
 from determined.core import Context, DistributedContext, PreemptMode, TensorboardMode
 from determined.core import init as init_core
-from determined.core._titles import title_of, with_configured
-from determined.pytorch._checkpoint.trust import check_classes
+from determined.core.backends.titles import title_of, with_configured
+from determined.pytorch._checkpoint.files.trust import check_classes
 from determined.pytorch._checks.arguments import (
     check_count,
     check_flag,
@@ -29,7 +29,6 @@ from determined.pytorch._checks.trial import check_takes_part
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import seed_everything
 from determined.pytorch._display.profile import ProfileOptions
-from determined.pytorch._display.reports import checkpoint_address
 from determined.pytorch._identity import file_name
 from determined.pytorch._loop import TrainLoop
 from determined.pytorch._naming import identity_of
@@ -37,6 +36,7 @@ from determined.pytorch._overrides import current_overrides
 from determined.pytorch._plan import FitPlan, plan_fit, plan_validation
 from determined.pytorch._ranks.process_group import start_ranks
 from determined.pytorch._ranks.together import naming_the_culprit
+from determined.pytorch._reports import checkpoint_address
 from determined.pytorch._schedule import Batch, TrainUnit, is_whole_number
 from determined.pytorch._trial import PyTorchTrial
 

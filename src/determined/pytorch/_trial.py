@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.data
 
-from determined._trial_context import LegacyTrial
+from determined._legacy.trial_context import LegacyTrial
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._data.batches import DataLoader, TorchData, data_length
 from determined.pytorch._metrics.reducer import Reducer

@@ -10,8 +10,8 @@ from determined.core._checkpoint import _build_storage
 from determined.errors import DeterminedError
 from determined.pytorch._identity import file_name
 from determined.storage import StorageManager
-from determined.storage._run_lock import live_holder
 from determined.storage._runs import StoredRun, list_runs
+from determined.storage.local.run_lock import live_holder
 
 _HEADER = ("run", "batches", "checkpoints", "MB", "last saved", "state", "arguments")
 

@@ -1,7 +1,7 @@
 """Where checkpoint bytes live: local folders with atomic saves, object stores through fsspec.
 
 What is in a checkpoint is decided in `determined.pytorch`, when to save and restore in
-`determined.core`. Read `_base.py` first, then `_local.py`.
+`determined.core`. Read `_base.py` first, then `local/storage.py`.
 """
 
 from determined.storage._base import (
@@ -19,13 +19,17 @@ from determined.storage._build import (
     validate_config,
     validate_manager,
 )
-from determined.storage._clouds import AzureStorageManager, GCSStorageManager, S3StorageManager
 from determined.storage._durable import FileDigest, HashingFile
-from determined.storage._fsspec import FsspecStorageManager
-from determined.storage._local import DirectoryStorageManager, SharedFSStorageManager
 from determined.storage._manifest import Contents, Manifest
 from determined.storage._patterns import remaining
 from determined.storage._retention import RetentionPolicy, apply_retention
+from determined.storage.local.storage import DirectoryStorageManager, SharedFSStorageManager
+from determined.storage.remote.clouds import (
+    AzureStorageManager,
+    GCSStorageManager,
+    S3StorageManager,
+)
+from determined.storage.remote.storage import FsspecStorageManager
 
 __all__ = [
     "AzureStorageManager",

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from determined._checkpoint_layout import is_storage_id
-from determined._retention import rank
+from determined._contracts.checkpoint_layout import is_storage_id
+from determined._contracts.retention import rank
 from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
 from determined.storage._durable import FileDigest, for_each
 from determined.storage._manifest import (

@@ -12,13 +12,13 @@ from urllib.parse import urlparse
 from determined.common.check import CheckFailedError
 from determined.errors import CheckpointError
 from determined.storage._base import StorageManager
-from determined.storage._clouds import (
+from determined.storage._patterns import EVERYTHING
+from determined.storage.local.storage import DirectoryStorageManager, SharedFSStorageManager
+from determined.storage.remote.clouds import (
     AzureStorageManager,
     GCSStorageManager,
     S3StorageManager,
 )
-from determined.storage._local import DirectoryStorageManager, SharedFSStorageManager
-from determined.storage._patterns import EVERYTHING
 
 _TYPES = ("shared_fs", "directory", "s3", "gcs", "azure")
 _STORAGE_PATH_KEYS = ("storage_path", "tensorboard_path", "checkpoint_path")

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
-from determined._sync import begin_writeback, sync
-from determined._weak_files import chmod, fsync
+from determined._os.sync import begin_writeback, sync
+from determined._os.weak_file_systems import chmod, fsync
 from determined.errors import CheckpointError
 from determined.storage._crash_points import reach
 

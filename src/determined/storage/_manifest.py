@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from determined._checkpoint_layout import MANIFEST, MARKERS, METADATA
+from determined._contracts.checkpoint_layout import MANIFEST, MARKERS, METADATA
 from determined.errors import InvalidCheckpointException
 from determined.storage._durable import FileDigest, digest_file, for_each
 

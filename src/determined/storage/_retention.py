@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from determined._retention import Candidate, Retention, kept
+from determined._contracts.retention import Candidate, Retention, kept
 from determined.errors import DeterminedError
 from determined.storage._base import CheckpointInUse, StorageManager, StoredCheckpoint
 from determined.storage._patterns import EVERYTHING

@@ -8,8 +8,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from determined._checkpoint_layout import is_storage_id
-from determined._weak_files import chmod
+from determined._contracts.checkpoint_layout import is_storage_id
+from determined._os.weak_file_systems import chmod
 
 FOLDER = ".det-runs"
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

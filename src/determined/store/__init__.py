@@ -1,29 +1,14 @@
 """The platform's records: one SQLite file in the home. All SQL of the project is in this package.
 
 Only the supervisor uses `Writer`: one transaction per tick, through the methods of
-`_transaction.py` (read that first). Anyone may use `Reader`, and `send_command` to ask the
+`write/transaction.py` (read that first). Anyone may use `Reader`, and `send_command` to ask the
 supervisor for something. Logs, code and checkpoints are files elsewhere.
 """
 
-from determined._retention import Retention
-from determined.store._changes import Changed, ChangeWatch, NewPoints, Position
+from determined._contracts.retention import Retention
 from determined.store._connection import is_made, refuse_newer
-from determined.store._curves import Curve, CurveKey
 from determined.store._identity import Identity, Standing
-from determined.store._importing import Imported, OtherStore
-from determined.store._ingest import Heard, is_decisive
-from determined.store._listing import ExperimentRow, RunSpan, Tables, TrialPoint
 from determined.store._maintenance import backup, check, find_damage
-from determined.store._ownership import is_inside, is_storage_inside
-from determined.store._pages import (
-    CheckpointFilter,
-    Cursor,
-    ExperimentFilter,
-    Order,
-    Page,
-    TrialFilter,
-)
-from determined.store._reader import Reader
 from determined.store._records import (
     PROFILER_GROUPS,
     TERMINAL_STATES,
@@ -46,14 +31,29 @@ from determined.store._records import (
     Trial,
     Workspace,
 )
-from determined.store._registry import Registry
-from determined.store._relocation import Relocation
-from determined.store._restoration import READ_FROM_JOURNALS, Restoration
-from determined.store._salvage import set_aside
-from determined.store._summary import Summary
-from determined.store._table_filters import Slice, TableFilter
-from determined.store._transaction import Transaction
-from determined.store._writer import Writer, send_command
+from determined.store.read.changes import Changed, ChangeWatch, NewPoints, Position
+from determined.store.read.listing import ExperimentRow, RunSpan, Tables, TrialPoint
+from determined.store.read.pages import (
+    CheckpointFilter,
+    Cursor,
+    ExperimentFilter,
+    Order,
+    Page,
+    TrialFilter,
+)
+from determined.store.read.reader import Reader
+from determined.store.read.table_filters import Slice, TableFilter
+from determined.store.series.curves import Curve, CurveKey
+from determined.store.series.summary import Summary
+from determined.store.write.importing import Imported, OtherStore
+from determined.store.write.ingest import Heard, is_decisive
+from determined.store.write.ownership import is_inside, is_storage_inside
+from determined.store.write.registry import Registry
+from determined.store.write.relocation import Relocation
+from determined.store.write.restoration import READ_FROM_JOURNALS, Restoration
+from determined.store.write.salvage import set_aside
+from determined.store.write.transaction import Transaction
+from determined.store.write.writer import Writer, send_command
 
 __all__ = [
     "PROFILER_GROUPS",

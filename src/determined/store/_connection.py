@@ -10,11 +10,11 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from determined._home import make_private
+from determined._contracts.home import make_private
 from determined.errors import StoreError, StoreVersionError
 from determined.store._identity import read_identity
-from determined.store._relocation import Relocation
 from determined.store._schema import MIGRATIONS
+from determined.store.write.relocation import Relocation
 
 FILE_NAME = "store.db"
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from determined.dashboard.token import FILE_NAME
+from determined.dashboard.server.token import FILE_NAME
 from tests.dashboard.browser.conftest import Page, Served, opened, served
 from tests.support.lab import Lab
 

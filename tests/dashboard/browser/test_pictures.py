@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.supervisor import presence
 from tests.dashboard.browser.conftest import Page, Served, opened, served
 

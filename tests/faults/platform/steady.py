@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from determined.platform.run_folder import RunFolder
+from determined.platform.runs.folder import RunFolder
 from determined.storage import build
 from tests.support.lab import Lab
 from tests.support.searches import check_replay

@@ -163,7 +163,7 @@ def test_a_command_counts_more_than_a_limit_that_passed_unwatched(lab: Lab, cloc
 def test_the_hour_that_comes_twice_is_told_apart(
     zone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from determined.cli._tables import time_text
+    from determined.cli._present.tables import time_text
 
     monkeypatch.setenv("TZ", zone)
     time.tzset()

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from determined.errors import DeterminedError, StoreError
-from determined.platform.rebuild.rebuild import Rebuilt, rebuild
+from determined.platform.maintenance.rebuild.rebuild import Rebuilt, rebuild
 from determined.platform.service import Service
 from determined.platform.supervisor import presence
 from determined.store import Reader, backup, check
@@ -243,7 +243,7 @@ def test_a_rebuild_that_is_cut_short_is_begun_anew(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("determined.platform.rebuild.rebuild._fill", cut)
+        patch.setattr("determined.platform.maintenance.rebuild.rebuild._fill", cut)
         with pytest.raises(KeyboardInterrupt):
             rebuild(kept.lab.home)
     with pytest.raises(StoreError, match="det store rebuild"):

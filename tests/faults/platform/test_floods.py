@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.supervisor import presence
 from tests.cli.det import run_det
 from tests.dashboard.served import Served, served
@@ -88,8 +88,8 @@ def test_the_log_is_whole_and_its_end_is_told(flood: tuple[Lab, dict[str, float]
 # Its own most memory is told by the process itself: the kernel's account begins with its parent's.
 _MEASURED = """
 import sys
-from determined.cli._errors import exit_code_of
-from determined.cli._nouns import det
+from determined.cli._commands.errors import exit_code_of
+from determined.cli._commands.nouns import det
 code = exit_code_of(det, sys.argv[1:])
 sys.stderr.write(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 sys.exit(code)

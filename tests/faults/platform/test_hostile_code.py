@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from determined.platform.code_archive import extract_archive
+from determined.platform.homes.code_archive import extract_archive
 from tests.cli.det import call_det
 from tests.dashboard.served import Served, served
 from tests.faults.platform.hostile_home import POISON

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import pytest
 
 from determined.dashboard.app import endpoints
-from determined.dashboard.endpoints import Endpoint
-from determined.platform.home import Home
+from determined.dashboard.endpoints.endpoints import Endpoint
+from determined.platform.homes.home import Home
 from determined.platform.supervisor import presence
 from determined.store import Writer
 from tests.dashboard.served import Served, served

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from determined.platform.processes import look_up
-from determined.platform.run_folder import RunFolder
+from determined._os.processes import look_up
+from determined.platform.runs.folder import RunFolder
 from tests.cli.det import run_det
 from tests.faults.platform.steady import (
     check_as_unbroken,

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import determined
-from determined.dashboard.token import load_token
+from determined.dashboard.server.token import load_token
 from determined.platform.supervisor import presence
 from tests.cli.scripts import ENDLESS, STEPS
 from tests.support.lab import Lab
@@ -89,7 +89,7 @@ def test_the_platform_itself_listens_nowhere(lab: Lab) -> None:
 
 # Between ranks, objects of the user's code are exchanged: authenticated before they are unpickled.
 # From a checkpoint, numbers only, by a reader that names no class.
-_MAY_UNPICKLE = {"core/_group.py", "pytorch/_checkpoint/reading.py"}
+_MAY_UNPICKLE = {"core/ranks/group.py", "pytorch/_checkpoint/files/reading.py"}
 
 
 def test_pickles_are_read_in_two_places_only() -> None:
@@ -107,7 +107,7 @@ def test_pickles_are_read_in_two_places_only() -> None:
 
 
 def test_torch_files_are_loaded_without_code_unless_trusted() -> None:
-    text = (_SOURCE / "pytorch/_checkpoint/reading.py").read_text()
+    text = (_SOURCE / "pytorch/_checkpoint/files/reading.py").read_text()
     calls = [
         node
         for node in ast.walk(ast.parse(text))

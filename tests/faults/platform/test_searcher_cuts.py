@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from determined.platform.search import events as e
-from determined.platform.search.adaptive import Halving
-from determined.platform.search.curves import SyntheticCurves
-from determined.platform.search.plain_json import dump, load
+from determined.platform.search.canonical_json import dump, load
+from determined.platform.search.methods.halving import Halving
 from determined.platform.search.searcher import Searcher, Step
-from determined.platform.search.simulator import simulate
+from determined.platform.search.simulation.curves import SyntheticCurves
+from determined.platform.search.simulation.simulator import simulate
 from tests.support import faults
 
 SPACE = {"rate": {"type": "log", "base": 10, "minval": -4.0, "maxval": 0.0}}

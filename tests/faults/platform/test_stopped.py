@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from determined._os.processes import Identity, identify
 from determined.errors import DeterminedError
-from determined.platform.processes import Identity, identify
-from determined.platform.run_folder import RunFolder
+from determined.platform.runs.folder import RunFolder
 from determined.platform.supervisor import presence
 from tests.faults.platform.steady import check_as_unbroken, script
 from tests.support.lab import Lab

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from determined.platform.search.custom import CustomMethodError
-from determined.platform.search.custom_process import CustomProcess, LateOracle
-from determined.platform.search.model_process import ModelProcess, missing_packages
-from determined.platform.search.questions import Question
+from determined.platform.search.methods.custom import CustomMethodError
+from determined.platform.search.processes.custom_process import CustomProcess, LateOracle
+from determined.platform.search.processes.model_process import ModelProcess, missing_packages
+from determined.platform.search.sampling.requests import Question
 from tests.platform.search.climbing import METHOD, config
 from tests.platform.search.scripted import SPACE
 
@@ -96,7 +96,7 @@ def test_a_process_that_cannot_be_started_is_told(tmp_path: Path) -> None:
 
 def test_a_model_in_a_process_answers_as_one_in_this_process() -> None:
     pytest.importorskip("optuna")
-    from determined.platform.search.optuna_model import OptunaModel
+    from determined.platform.search.sampling.optuna_model import OptunaModel
     from determined.platform.search.space import Space
 
     observed = [(n, [-4 + 0.2 * n, n % 8 + 1], 0.1 * n) for n in range(14)]
@@ -121,7 +121,7 @@ def test_a_busy_process_ends_with_its_parent(tmp_path: Path) -> None:
     (tmp_path / "my_search.py").write_text(METHOD)
     code = (
         "import sys, pathlib\n"
-        "from determined.platform.search.custom_process import CustomProcess\n"
+        "from determined.platform.search.processes.custom_process import CustomProcess\n"
         f"p = CustomProcess({config('Slow')!r}, {{}}, 1, pathlib.Path({str(tmp_path)!r}))\n"
         "print(p.pid, flush=True)\n"
         "p.ask({'kind': 'initial_trials'})\n"

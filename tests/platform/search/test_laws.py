@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from determined.platform.search import events as e
 from determined.platform.search import trials as t
-from determined.platform.search.adaptive import Halving
-from determined.platform.search.plain_json import dump, load
+from determined.platform.search.canonical_json import dump, load
+from determined.platform.search.methods.halving import Halving
 from determined.platform.search.searcher import Searcher
 from tests.platform.search.driver import Driver
 from tests.platform.search.scripted import SPACE
@@ -164,7 +164,9 @@ def test_infinite_and_missing_numbers_survive_a_record() -> None:
 def test_a_search_without_a_model_imports_nothing_heavy() -> None:
     program = (
         "import sys\n"
-        "from determined.platform.search import custom_process, preview, searcher, events\n"
+        "from determined.platform.search import searcher, events\n"
+        "from determined.platform.search.processes import custom_process\n"
+        "from determined.platform.search.simulation import preview\n"
         "config = {'name': 'random', 'metric': 'loss', 'max_trials': 3}\n"
         "space = {'a': {'type': 'int', 'minval': 0, 'maxval': 9}}\n"
         "searcher.Searcher(config, space, 1).handle(events.InitialTrials())\n"

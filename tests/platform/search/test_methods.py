@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from determined.platform.search import events as e
-from determined.platform.search.adaptive import Halving
-from determined.platform.search.brackets import bracket_sizes, concurrency, shapes, trial_shares
-from determined.platform.search.rungs import rung_units
+from determined.platform.search.methods.bracket_sizes import (
+    bracket_sizes,
+    concurrency,
+    shapes,
+    trial_shares,
+)
+from determined.platform.search.methods.halving import Halving
+from determined.platform.search.methods.rung import rung_units
 from determined.platform.search.settings import Settings
 from tests.platform.search.scripted import Script, halving
 

@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 
 from determined.platform.search import events as e
-from determined.platform.search.plain_json import dump, load
-from determined.platform.search.proposals import Proposals
-from determined.platform.search.results import ENOUGH, MOST_BEST, MOST_NEWEST, Level, Results
+from determined.platform.search.canonical_json import dump, load
+from determined.platform.search.sampling.proposals import Proposals
+from determined.platform.search.sampling.results import (
+    ENOUGH,
+    MOST_BEST,
+    MOST_NEWEST,
+    Level,
+    Results,
+)
 from determined.platform.search.searcher import Searcher
-from determined.platform.search.simulator import Simulator
+from determined.platform.search.simulation.simulator import Simulator
 from determined.platform.search.space import Space
 from determined.platform.search.trials import WORST
 from tests.platform.search.scripted import halving

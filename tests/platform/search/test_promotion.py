@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from determined.platform.search import events as e
-from determined.platform.search.curves import SyntheticCurves
 from determined.platform.search.searcher import Searcher
-from determined.platform.search.simulator import simulate
+from determined.platform.search.simulation.curves import SyntheticCurves
+from determined.platform.search.simulation.simulator import simulate
 from tests.platform.search.scripted import SPACE, Script, halving
 
 

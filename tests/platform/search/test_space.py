@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from determined.platform.search.randomness import Stream
+from determined.platform.search.sampling.randomness import Stream
 from determined.platform.search.space import Space
 from tests.platform.search.scripted import SPACE
 

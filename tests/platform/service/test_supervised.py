@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.service import Service
 from determined.platform.supervisor import presence
 from tests.support import old_homes

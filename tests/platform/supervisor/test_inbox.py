@@ -14,10 +14,10 @@ import pytest
 
 from determined import journal
 from determined.journal import InboxItem, Introduction, JournalWriter, item_names
-from determined.platform.home import Home
-from determined.platform.supervisor._blame import BadItem, BlamedError
-from determined.platform.supervisor._unmanaged import Unmanaged
-from determined.platform.unread import Unread
+from determined.platform.homes.home import Home
+from determined.platform.homes.unread import Unread
+from determined.platform.supervisor.background.unmanaged import Unmanaged
+from determined.platform.supervisor.fault_isolation import BadItem, BlamedError
 from determined.store import Reader, TrialFilter, Writer
 
 

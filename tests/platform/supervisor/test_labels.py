@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.multiprocess]
 
 _GIVE = """
 import sys
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.service import Service
 service = Service(Home(sys.argv[1]))
 sys.stdin.readline()

@@ -144,7 +144,7 @@ def test_a_run_whose_keeper_is_lost_goes_on_from_its_checkpoint(lab: Lab) -> Non
     experiment_id = lab.create(STEADY)
     lab.until(lambda: lab.trials(experiment_id)[0].total_batches >= 5)
     (keeper,) = [
-        p for p in lab.processes() if "determined.platform.keeper" in " ".join(p.cmdline())
+        p for p in lab.processes() if "determined.platform.runs.keeper" in " ".join(p.cmdline())
     ]
     keeper.kill()
     ended = lab.wait(experiment_id)

@@ -14,7 +14,7 @@ import pytest
 
 from determined.config import Completion, load
 from determined.errors import DeterminedError
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 from determined.platform.service import Service
 from determined.platform.supervisor import presence
 from tests.support.lab import Lab

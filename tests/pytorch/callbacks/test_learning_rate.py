@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from determined import pytorch
-from determined.core._backend import LocalBackend
+from determined.core.backends.backend import LocalBackend
 from determined.pytorch import PyTorchCallback, PyTorchTrialContext
 from determined.pytorch.callbacks import LearningRateMonitor
 from tests.pytorch.callbacks.trials import fit

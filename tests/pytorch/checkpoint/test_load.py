@@ -19,7 +19,7 @@ from determined.errors import (
     InvalidCheckpointException,
     InvalidExperimentException,
 )
-from determined.pytorch._checkpoint.reading import read_counters
+from determined.pytorch._checkpoint.files.reading import read_counters
 from tests.support import old_trial
 from tests.support.messages import documented
 from tests.support.old_checkpoints import (

@@ -96,7 +96,7 @@ class TestRaising:
             found[1]
             .output.strip()
             .splitlines()[-1]
-            .startswith("determined.core._group.PeerFailedError: rank 0 failed: ")
+            .startswith("determined.core.ranks.group.PeerFailedError: rank 0 failed: ")
         )
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from determined import pytorch
 from determined.pytorch import Batch
-from determined.pytorch._checkpoint.shards import gather
+from determined.pytorch._checkpoint.files.shards import gather
 from tests.support import resumable
 from tests.support.ranked import (
     NetTrial,

@@ -10,8 +10,8 @@ import pytest
 from determined.pytorch.verify_resume import verify_resume
 from determined.pytorch.verify_resume.__main__ import main
 from determined.pytorch.verify_resume._compare import Report, compare
+from determined.pytorch.verify_resume._interruptions import KINDS
 from determined.pytorch.verify_resume._part import Part, run_part
-from determined.pytorch.verify_resume._places import KINDS
 from tests.support.workers import run_workers
 
 _SCRIPT = """

@@ -1,6 +1,6 @@
 """`det checkpoint`: everything that is done to checkpoints."""
 
-from determined.cli.checkpoint import deletion, looking
+from determined.cli.checkpoint import deletion, inspection
 from determined.cli.checkpoint.noun import checkpoint
 
-__all__ = ["checkpoint", "deletion", "looking"]
+__all__ = ["checkpoint", "deletion", "inspection"]

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._checkpoint_rows import show_checkpoints
-from determined.cli._options import (
+from determined.cli._commands.options import (
     EXPERIMENT_ID,
     TEXT,
     UUIDS,
@@ -15,8 +14,9 @@ from determined.cli._options import (
     uuid_list,
     yes_option,
 )
-from determined.cli._platform import platform
-from determined.cli._tables import (
+from determined.cli._commands.platform import platform
+from determined.cli._present.checkpoint_rows import show_checkpoints
+from determined.cli._present.tables import (
     Output,
     counted,
     output_options,

@@ -1,6 +1,5 @@
 """`det experiment`: everything that is done to experiments, one file per kind of verb."""
 
-from determined.cli._continue import continue_command
 from determined.cli.experiment import (
     compare,
     configuration,
@@ -13,6 +12,7 @@ from determined.cli.experiment import (
     verbs,
     watch,
 )
+from determined.cli.experiment.continuing import continue_command
 from determined.cli.experiment.noun import experiment
 
 experiment.add_command(continue_command)

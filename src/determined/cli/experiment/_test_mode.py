@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._errors import ERROR, INTERRUPTED, OK, complain
-from determined.cli._log_output import ProgressLine
-from determined.cli._tables import printable
+from determined.cli._commands.errors import ERROR, INTERRUPTED, OK, complain
+from determined.cli._present.log_output import ProgressLine
+from determined.cli._present.tables import printable
 
 if TYPE_CHECKING:
     from determined.config import Loaded
-    from determined.platform.test_mode import OneBatchRun, Verdict
+    from determined.platform.debugging.test_mode import OneBatchRun, Verdict
 
 
 def run_test(
@@ -27,9 +27,9 @@ def run_test(
     allow_host_changes: bool,
 ) -> int:
     """Try an experiment on one batch in a home of its own, and tell how it went."""
-    from determined._home import HOME_VARIABLE
+    from determined._contracts.home import HOME_VARIABLE
+    from determined.platform.debugging.test_mode import OneBatchRun, shortened, temporary_home
     from determined.platform.service import Service
-    from determined.platform.test_mode import OneBatchRun, shortened, temporary_home
 
     began = time.monotonic()
     for number in (signal.SIGTERM, signal.SIGHUP):  # nothing is kept however we are ended
@@ -55,7 +55,7 @@ def run_test(
 
 def run_test_here(loaded: Loaded, model_dir: Path | None) -> int:
     """Try a trial class on one batch in this process, where breakpoints work."""
-    from determined._local_execution import _local_execution_manager
+    from determined._legacy.local_execution import _local_execution_manager
     from determined.config import is_trial_class
     from determined.experimental._test_one_batch import test_one_batch
     from determined.load import trial_class_from_entrypoint

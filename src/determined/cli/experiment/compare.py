@@ -6,14 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._options import COUNT, EXPERIMENT_IDS, TEXT, TRIAL_ID, Ids, smaller_option
-from determined.cli._platform import platform
-from determined.cli._tables import Output, hparams_text, output_options, printable, show
+from determined.cli._commands.options import (
+    COUNT,
+    EXPERIMENT_IDS,
+    TEXT,
+    TRIAL_ID,
+    Ids,
+    smaller_option,
+)
+from determined.cli._commands.platform import platform
+from determined.cli._present.tables import Output, hparams_text, output_options, printable, show
 from determined.cli.experiment.listing import shown_state
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
-    from determined.platform.comparison import Compared
+    from determined.platform.queries.comparison import Compared
     from determined.platform.service import Service
     from determined.store import Trial
 
@@ -41,7 +48,7 @@ def compare(
 
     With several experiments, the trials of all of them.
     """
-    from determined.platform.comparison import compare as look
+    from determined.platform.queries.comparison import compare as look
     from determined.store import TrialFilter
 
     with platform() as service:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined._printable import printable
-from determined.cli._errors import ERROR, OK
-from determined.cli._options import EXPERIMENT_ID
-from determined.cli._platform import platform
-from determined.cli._tables import show_json
+from determined._os.printable import printable
+from determined.cli._commands.errors import ERROR, OK
+from determined.cli._commands.options import EXPERIMENT_ID
+from determined.cli._commands.platform import platform
+from determined.cli._present.tables import show_json
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def load_config(
 ) -> Loaded:
     """Load the file that a command names, `-` for standard input."""
     from determined.config import load, load_file
-    from determined.platform.completion import completion
+    from determined.platform.service.completion import completion
 
     if config_file == "-":
         text = sys.stdin.buffer.read()
@@ -137,7 +137,7 @@ def _check_packages(loaded: Loaded, source: str) -> None:
     """Raise if a package is missing that the configuration needs."""
     from determined.config import Problem
     from determined.errors import ConfigurationError
-    from determined.platform.search.model_process import missing_packages
+    from determined.platform.search.processes.model_process import missing_packages
 
     sentence = missing_packages(loaded.effective["searcher"].get("sampler") or "random")
     if sentence is not None:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._done import done, json_option, tells_json
-from determined.cli._errors import HELD, OK
-from determined.cli._options import without_effect
-from determined.cli._platform import platform
-from determined.cli._tables import printable, size_text
+from determined.cli._commands.errors import HELD, OK
+from determined.cli._commands.options import without_effect
+from determined.cli._commands.platform import platform
+from determined.cli._present.results import done, json_option, tells_json
+from determined.cli._present.tables import printable, size_text
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
     from determined.config import Loaded
+    from determined.platform.homes.snapshot import Snapshot
     from determined.platform.service import Service
-    from determined.platform.snapshot import Snapshot
 
 
 @experiment.verb("create")
@@ -99,7 +99,7 @@ def create(
         if local:
             return run_test_here(load(), model_dir)
         return run_test(load, model_dir, includes, allow_host_changes)
-    from determined.platform import logout
+    from determined.platform.machines import logout
 
     loaded = load()
     with platform() as service:
@@ -191,9 +191,9 @@ def _location(loaded: Loaded) -> str:
 
 
 def _follow(service: Service, experiment_id: int) -> int:
-    from determined.cli._following import Follower, guarded, has_paused_itself, show_outcome
-    from determined.cli._log_output import LogPrinter
-    from determined.platform.logs import LogFilter
+    from determined.cli._present.following import Follower, guarded, has_paused_itself, show_outcome
+    from determined.cli._present.log_output import LogPrinter
+    from determined.platform.queries.logs import LogFilter
     from determined.store import TrialFilter
 
     only = TrialFilter(experiment_id=experiment_id)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import click
 
-from determined.cli._absent import absent
-from determined.cli._checkpoint_rows import show_checkpoints
-from determined.cli._done import done, json_option
-from determined.cli._errors import INTERRUPTED, OK
-from determined.cli._options import COUNT, EXPERIMENT_ID, EXPERIMENT_IDS, confirm, yes_option
-from determined.cli._platform import platform
-from determined.cli._tables import counted, size_text
+from determined.cli._commands.absent import absent
+from determined.cli._commands.errors import INTERRUPTED, OK
+from determined.cli._commands.options import (
+    COUNT,
+    EXPERIMENT_ID,
+    EXPERIMENT_IDS,
+    confirm,
+    yes_option,
+)
+from determined.cli._commands.platform import platform
+from determined.cli._present.checkpoint_rows import show_checkpoints
+from determined.cli._present.results import done, json_option
+from determined.cli._present.tables import counted, size_text
 from determined.cli.experiment.noun import experiment
 from determined.cli.experiment.settings import setting
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._notable import notable, tell_of_others
-from determined.cli._options import EXPERIMENT_IDS, utc_option
-from determined.cli._platform import platform
-from determined.cli._tables import (
+from determined.cli._commands.options import EXPERIMENT_IDS, utc_option
+from determined.cli._commands.platform import platform
+from determined.cli._present.notable import notable, tell_of_others
+from determined.cli._present.tables import (
     Output,
     hparams_text,
     output_options,
@@ -24,8 +24,8 @@ from determined.cli.experiment.listing import pool_of, shown_state, trial_json
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
+    from determined.platform.queries.workloads import Workload
     from determined.platform.service import Service
-    from determined.platform.workloads import Workload
     from determined.store import Experiment, Trial
 
 _Table = tuple[list[str], list[list[Any]]]
@@ -87,7 +87,7 @@ def _trials(service: Service, experiment_id: int) -> list[Trial]:
 
 
 def _workloads(service: Service, trial: Trial) -> list[Workload]:
-    from determined.platform.workloads import workloads
+    from determined.platform.queries.workloads import workloads
 
     return workloads(service.reader, trial.id)
 
@@ -166,7 +166,7 @@ def _json(
     service: Service, record: Experiment, trials: list[Trial], steps: list[Workload], metrics: bool
 ) -> dict[str, Any]:
     """The original's answer, and beside it the trials, with what they did if `metrics`."""
-    from determined.cli._original_json import experiment_response, workload_containers
+    from determined.cli._present.original_json import experiment_response, workload_containers
 
     told = [trial_json(trial) for trial in trials]
     for trial in told if metrics else ():
@@ -176,7 +176,7 @@ def _json(
 
 
 def _write(folder: Path, tables: dict[str, _Table]) -> None:
-    from determined.cli._tables import write_csv
+    from determined.cli._present.tables import write_csv
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, (headers, rows) in tables.items():
@@ -187,7 +187,7 @@ def _write(folder: Path, tables: dict[str, _Table]) -> None:
 
 
 def _show_failures(service: Service, trials: dict[int, list[Trial]]) -> None:
-    from determined.cli._following import show_failure
+    from determined.cli._present.following import show_failure
 
     for of_experiment in trials.values():
         failed = [trial for trial in of_experiment if trial.state == "ERROR"]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from determined.cli._as_data import checkpoint_json
-from determined.cli._downloads import best_checkpoints, download_options
-from determined.cli._options import EXPERIMENT_ID, POSITIVE
-from determined.cli._platform import platform
-from determined.cli._tables import hparams_text, show, show_json
+from determined.cli._commands.downloads import best_checkpoints, download_options
+from determined.cli._commands.options import EXPERIMENT_ID, POSITIVE
+from determined.cli._commands.platform import platform
+from determined.cli._present.as_data import checkpoint_json
+from determined.cli._present.tables import hparams_text, show, show_json
 from determined.cli.experiment.noun import experiment
 
 

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._as_data import record_json
-from determined.cli._checkpoint_rows import show_checkpoints
-from determined.cli._options import (
+from determined.cli._commands.options import (
     COUNT,
     EXPERIMENT_ID,
     TEXT,
@@ -18,8 +16,10 @@ from determined.cli._options import (
     paging_options,
     utc_option,
 )
-from determined.cli._platform import platform
-from determined.cli._tables import (
+from determined.cli._commands.platform import platform
+from determined.cli._present.as_data import record_json
+from determined.cli._present.checkpoint_rows import show_checkpoints
+from determined.cli._present.tables import (
     Output,
     hparams_text,
     output_options,
@@ -238,7 +238,7 @@ def list_checkpoints(experiment_id: int, best: int | None, output: Output) -> No
 
 
 def _rated(service: Service, experiment_id: int, best: int | None) -> list[RatedCheckpoint]:
-    from determined.platform.outcome import best_first
+    from determined.platform.queries.outcome import best_first
     from determined.store import CheckpointFilter
 
     record = service.experiment(experiment_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from determined.cli._group import Group
+from determined.cli._commands.group import Group
 
 
 @click.group(cls=Group, default="list")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._done import done, json_option
-from determined.cli._group import Group
-from determined.cli._options import EXPERIMENT_ID, TEXT
-from determined.cli._platform import platform
-from determined.cli._tables import printable
+from determined.cli._commands.group import Group
+from determined.cli._commands.options import EXPERIMENT_ID, TEXT
+from determined.cli._commands.platform import platform
+from determined.cli._present.results import done, json_option
+from determined.cli._present.tables import printable
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._done import done, json_option, tells_json
-from determined.cli._options import EXPERIMENT_ID, ExperimentId, Ids, Project, Workspace
-from determined.cli._platform import platform
-from determined.cli._tables import printable, show_json
+from determined.cli._commands.options import EXPERIMENT_ID, ExperimentId, Ids, Project, Workspace
+from determined.cli._commands.platform import platform
+from determined.cli._present.results import done, json_option, tells_json
+from determined.cli._present.tables import printable, show_json
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from determined.cli._done import json_option, tells_json
-from determined.cli._log_options import log_options
-from determined.cli._options import EXPERIMENT_ID, TRIAL_ID
-from determined.cli._platform import platform
-from determined.cli._show_logs import LogRequest, show_logs
-from determined.cli._tables import show_json
+from determined.cli._commands.log_options import log_options
+from determined.cli._commands.options import EXPERIMENT_ID, TRIAL_ID
+from determined.cli._commands.platform import platform
+from determined.cli._commands.show_logs import LogRequest, show_logs
+from determined.cli._present.results import json_option, tells_json
+from determined.cli._present.tables import show_json
 from determined.cli.experiment.listing import experiment_json
 from determined.cli.experiment.noun import experiment
 
@@ -49,7 +49,7 @@ def wait(experiment_id: int, polling_interval: float) -> int:
 
     It is 4 if the experiment has paused itself, because trial after trial fails in the same way.
     """
-    from determined.cli._following import Follower, exit_code, guarded, show_outcome
+    from determined.cli._present.following import Follower, exit_code, guarded, show_outcome
 
     with platform() as service:
         service.experiment(experiment_id)

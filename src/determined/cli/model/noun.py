@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._group import Group
-from determined.cli._platform import platform
+from determined.cli._commands.group import Group
+from determined.cli._commands.platform import platform
 
 if TYPE_CHECKING:
-    from determined.platform.model_registry import ModelRegistry
     from determined.platform.service import Service
+    from determined.platform.service.model_registry import ModelRegistry
 
 
 @click.group(cls=Group, default="list")
@@ -24,7 +24,7 @@ def model() -> None:
 @contextmanager
 def open_registry() -> Iterator[tuple[Service, ModelRegistry]]:
     """The registry of the home, and the service that it speaks to."""
-    from determined.platform.model_registry import ModelRegistry
+    from determined.platform.service.model_registry import ModelRegistry
 
     with platform(wake=False) as service:
         yield service, ModelRegistry(service)

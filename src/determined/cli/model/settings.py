@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._as_data import record_json
-from determined.cli._done import done, json_option
-from determined.cli._group import Group
-from determined.cli._options import ID, TEXT, ModelName
-from determined.cli._tables import printable
+from determined.cli._commands.group import Group
+from determined.cli._commands.options import ID, TEXT, ModelName
+from determined.cli._present.as_data import record_json
+from determined.cli._present.results import done, json_option
+from determined.cli._present.tables import printable
 from determined.cli.model.noun import model, open_registry
 
 if TYPE_CHECKING:
-    from determined.platform.model_registry import ModelRegistry
+    from determined.platform.service.model_registry import ModelRegistry
 
 
 def _done(registry: ModelRegistry, model_id: int, line: str) -> None:

@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._as_data import record_json
-from determined.cli._done import done, json_option
-from determined.cli._options import ID, UUIDS, ModelName, order_options, utc_option, yes_option
-from determined.cli._tables import (
+from determined.cli._commands.options import (
+    ID,
+    UUIDS,
+    ModelName,
+    order_options,
+    utc_option,
+    yes_option,
+)
+from determined.cli._present.as_data import record_json
+from determined.cli._present.results import done, json_option
+from determined.cli._present.tables import (
     Output,
     hparams_text,
     output_options,
@@ -44,7 +51,7 @@ def create(
     name: str, description: str, workspace: str | None, labels: tuple[str, ...], output: Output
 ) -> None:
     """Create a model, for which versions can be registered."""
-    from determined.platform.workspaces import Workspaces
+    from determined.platform.service.workspaces import Workspaces
 
     with open_registry() as (service, registry):
         workspace_id = 1 if workspace is None else Workspaces(service).named(workspace).id
@@ -66,7 +73,7 @@ def list_models(
     sort_by: str, order_by: str, workspace: str | None, show_all: bool, utc: bool, output: Output
 ) -> None:
     """List the models."""
-    from determined.platform.workspaces import Workspaces
+    from determined.platform.service.workspaces import Workspaces
 
     with open_registry() as (service, registry):
         found = [model for model in registry.models() if show_all or not model.archived]
@@ -185,7 +192,7 @@ def delete(name: str, yes: bool) -> None:
 @json_option
 def move(name: str, workspace: str | None, workspace_name: str | None) -> None:
     """Move a model to another workspace."""
-    from determined.platform.workspaces import Workspaces
+    from determined.platform.service.workspaces import Workspaces
 
     if (workspace is None) == (workspace_name is None):
         raise click.UsageError("Name one workspace: `det model move NAME WORKSPACE`.")

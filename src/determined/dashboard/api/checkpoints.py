@@ -11,10 +11,10 @@ from typing import TypedDict
 from starlette.responses import Response, StreamingResponse
 
 from determined.dashboard.archives import tar_of
-from determined.dashboard.endpoints import Refusal, Routes
-from determined.dashboard.parameters import ID, LIMIT, OFFSET, UUID
+from determined.dashboard.endpoints.endpoints import Refusal, Routes
+from determined.dashboard.endpoints.parameters import ID, LIMIT, OFFSET, UUID
 from determined.dashboard.view import View
-from determined.platform.outcome import folder_of, load_lines
+from determined.platform.queries.outcome import folder_of, load_lines
 from determined.platform.service import NotFoundError
 from determined.store import Checkpoint, CheckpointFilter, Experiment
 

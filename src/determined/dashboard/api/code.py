@@ -13,12 +13,12 @@ from typing import IO, Any, TypedDict
 from starlette.responses import Response, StreamingResponse
 
 from determined.config import masked, to_yaml
-from determined.dashboard.endpoints import Parameter, Refusal, Routes
-from determined.dashboard.kinds import Text
-from determined.dashboard.parameters import ID
+from determined.dashboard.endpoints.endpoints import Parameter, Refusal, Routes
+from determined.dashboard.endpoints.kinds import Text
+from determined.dashboard.endpoints.parameters import ID
 from determined.dashboard.view import View
-from determined.platform.code_archive import write_archive
-from determined.platform.snapshot import Snapshot, load_snapshot
+from determined.platform.homes.code_archive import write_archive
+from determined.platform.homes.snapshot import Snapshot, load_snapshot
 
 routes = Routes("code")
 

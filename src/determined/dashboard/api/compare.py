@@ -6,10 +6,16 @@ from typing import Any, TypedDict
 
 from determined.config import masked
 from determined.dashboard.api.trials import shapes_of
-from determined.dashboard.endpoints import Parameter, Routes
-from determined.dashboard.kinds import Many
-from determined.dashboard.parameters import ID
-from determined.dashboard.shapes import MetricName, TrialShape, differing, flat, metric_names
+from determined.dashboard.endpoints.answers import (
+    MetricName,
+    TrialShape,
+    differing,
+    flat,
+    metric_names,
+)
+from determined.dashboard.endpoints.endpoints import Parameter, Routes
+from determined.dashboard.endpoints.kinds import Many
+from determined.dashboard.endpoints.parameters import ID
 from determined.dashboard.view import View
 
 routes = Routes("compare")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from determined.dashboard.endpoints import Parameter, Refusal, Routes
-from determined.dashboard.kinds import Many, SeriesKey, Text
+from determined.dashboard.endpoints.endpoints import Parameter, Refusal, Routes
+from determined.dashboard.endpoints.kinds import Many, SeriesKey, Text
+from determined.dashboard.endpoints.parameters import ID
 from determined.dashboard.live import Listener
-from determined.dashboard.parameters import ID
 from determined.dashboard.view import View
 from determined.store import CurveKey
 

@@ -8,9 +8,7 @@ from typing import Any, TypedDict
 from determined.config import masked, to_yaml
 from determined.dashboard.api.experiments import project_names
 from determined.dashboard.api.trials import points_of
-from determined.dashboard.endpoints import Routes
-from determined.dashboard.parameters import ID
-from determined.dashboard.shapes import (
+from determined.dashboard.endpoints.answers import (
     ExperimentShape,
     MetricName,
     Values,
@@ -19,8 +17,10 @@ from determined.dashboard.shapes import (
     metric_names,
     same,
 )
+from determined.dashboard.endpoints.endpoints import Routes
+from determined.dashboard.endpoints.parameters import ID
 from determined.dashboard.view import View
-from determined.platform.outcome import Outcome, outcome
+from determined.platform.queries.outcome import Outcome, outcome
 from determined.store import Experiment
 
 routes = Routes("experiments")

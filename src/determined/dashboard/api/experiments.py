@@ -7,10 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
-from determined.dashboard.endpoints import Parameter, Routes
-from determined.dashboard.kinds import Choice, Flag, Integer, Many, Number, Text
-from determined.dashboard.parameters import COLUMNS, ID, LIMIT, OFFSET, STATES
-from determined.dashboard.shapes import (
+from determined.dashboard.endpoints.answers import (
     ColumnShape,
     ExperimentShape,
     ExperimentsShape,
@@ -20,6 +17,9 @@ from determined.dashboard.shapes import (
     experiment_shape,
     flat,
 )
+from determined.dashboard.endpoints.endpoints import Parameter, Routes
+from determined.dashboard.endpoints.kinds import Choice, Flag, Integer, Many, Number, Text
+from determined.dashboard.endpoints.parameters import COLUMNS, ID, LIMIT, OFFSET, STATES
 from determined.dashboard.view import View
 from determined.store import CurveKey, ExperimentRow, Slice, TableFilter
 

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from determined.dashboard.api import experiments as experiments_api
 from determined.dashboard.api import trials as trials_api
-from determined.dashboard.endpoints import Parameter, Routes
-from determined.dashboard.parameters import ID
+from determined.dashboard.endpoints.endpoints import Parameter, Routes
+from determined.dashboard.endpoints.parameters import ID
 from determined.dashboard.view import View
 
 routes = Routes("export")

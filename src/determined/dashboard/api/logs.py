@@ -8,17 +8,17 @@ from typing import Any, TypedDict
 
 from starlette.responses import Response, StreamingResponse
 
-from determined._plain_file import open_plain
-from determined.dashboard import log_merge
+from determined._os.regular_file import open_plain
 from determined.dashboard.api.code import unified
-from determined.dashboard.endpoints import Parameter, Refusal, Routes
-from determined.dashboard.kinds import Choice, Flag, Integer, Many, Number, Text
-from determined.dashboard.log_grep import TooSlow
-from determined.dashboard.log_pages import Numbered, Page, TrialLog, Wanted, reader_of
-from determined.dashboard.parameters import ID
+from determined.dashboard.endpoints.endpoints import Parameter, Refusal, Routes
+from determined.dashboard.endpoints.kinds import Choice, Flag, Integer, Many, Number, Text
+from determined.dashboard.endpoints.parameters import ID
+from determined.dashboard.logs import merge
+from determined.dashboard.logs.grep import TooSlow
+from determined.dashboard.logs.pages import Numbered, Page, TrialLog, Wanted, reader_of
 from determined.dashboard.view import View
-from determined.platform.logs import LEVELS
-from determined.platform.run_folder import RunFolder
+from determined.platform.queries.logs import LEVELS
+from determined.platform.runs.folder import RunFolder
 from determined.store import Run
 
 routes = Routes("logs")
@@ -176,11 +176,11 @@ def merged(
     """The logs of all trials of an experiment, merged by time."""
     view.experiment(id)
     wanted = wanted_of(filters)
-    place = log_merge.Place.read(after) if after else None
+    place = merge.Place.read(after) if after else None
     if after and place is None:
         raise Refusal(422, "after: expected `next` or `previous` of another page.")
     runs = view.reader.tables.run_spans(id)
-    page = log_merge.backwards if tail else log_merge.forwards
+    page = merge.backwards if tail else merge.forwards
     found, on = page(runs, place, limit, wanted)
     lines: list[LineShape] = [
         {
@@ -202,7 +202,7 @@ def merged(
     }
 
 
-def _first(found: list[log_merge.Entry], after: str | None) -> str | None:
+def _first(found: list[merge.Entry], after: str | None) -> str | None:
     return str(found[0].place) if found else after
 
 

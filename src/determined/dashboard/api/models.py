@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TypedDict
 
 from determined.dashboard.api.registry import NAME
-from determined.dashboard.endpoints import Routes
-from determined.dashboard.shapes import Values
+from determined.dashboard.endpoints.answers import Values
+from determined.dashboard.endpoints.endpoints import Routes
 from determined.dashboard.view import View
-from determined.platform.outcome import folder_of, load_lines
+from determined.platform.queries.outcome import folder_of, load_lines
 from determined.platform.service import NotFoundError
 from determined.store import Checkpoint, Model, ModelVersion
 

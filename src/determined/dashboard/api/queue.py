@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from determined.dashboard.endpoints import Routes
+from determined.dashboard.endpoints.endpoints import Routes
 from determined.dashboard.view import View
-from determined.platform.queue import look
-from determined.platform.scheduler import DEFAULT_PRIORITY
+from determined.platform.queries.queue import look
+from determined.platform.rules.scheduler import DEFAULT_PRIORITY
 from determined.store import Run
 
 routes = Routes("queue")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from determined.dashboard.bodies import LABELS, record, text
-from determined.dashboard.endpoints import Routes
-from determined.dashboard.kinds import Integer, Text
+from determined.dashboard.endpoints.bodies import LABELS, record, text
+from determined.dashboard.endpoints.endpoints import Routes
+from determined.dashboard.endpoints.kinds import Integer, Text
 from determined.dashboard.view import View
-from determined.platform.model_registry import ModelRegistry
+from determined.platform.service.model_registry import ModelRegistry
 
 routes = Routes("registry")
 

@@ -8,12 +8,12 @@ from typing import Any, TypedDict
 
 from determined.dashboard.api.experiment import hparam_shape, ranges
 from determined.dashboard.api.trials import points_of
-from determined.dashboard.contour import Column, ContourShape, contour
-from determined.dashboard.endpoints import Parameter, Refusal, Routes
-from determined.dashboard.importance import FEWEST, importance
-from determined.dashboard.kinds import Flag, Integer, Text
-from determined.dashboard.parameters import ID
-from determined.dashboard.rungs import BracketShape, brackets_of
+from determined.dashboard.endpoints.endpoints import Parameter, Refusal, Routes
+from determined.dashboard.endpoints.kinds import Flag, Integer, Text
+from determined.dashboard.endpoints.parameters import ID
+from determined.dashboard.search.contour import Column, ContourShape, contour
+from determined.dashboard.search.importance import FEWEST, importance
+from determined.dashboard.search.rungs import BracketShape, brackets_of
 from determined.dashboard.view import View
 from determined.store import Experiment
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from determined.dashboard.endpoints import Parameter, Routes
-from determined.dashboard.kinds import Choice, Many, Number, SeriesKey
-from determined.dashboard.parameters import PIXELS
+from determined.dashboard.endpoints.endpoints import Parameter, Routes
+from determined.dashboard.endpoints.kinds import Choice, Many, Number, SeriesKey
+from determined.dashboard.endpoints.parameters import PIXELS
 from determined.dashboard.series import fitting_pixels, pack
 from determined.dashboard.view import View
 from determined.store import Curve, CurveKey

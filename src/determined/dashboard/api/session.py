@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from determined._version import __version__
 from determined.dashboard.api.verbs import VERBS
-from determined.dashboard.endpoints import Routes
+from determined.dashboard.endpoints.endpoints import Routes
 from determined.dashboard.view import View
 from determined.store import Workspace
 

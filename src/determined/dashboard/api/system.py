@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, TypedDict
 
-from determined.dashboard.endpoints import Parameter, Routes
-from determined.dashboard.kinds import Integer
-from determined.dashboard.parameters import ID
+from determined.dashboard.endpoints.endpoints import Parameter, Routes
+from determined.dashboard.endpoints.kinds import Integer
+from determined.dashboard.endpoints.parameters import ID
 from determined.dashboard.view import View
 from determined.store import PROFILER_GROUPS
 

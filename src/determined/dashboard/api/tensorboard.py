@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from determined.dashboard.bodies import AN_ID, list_of, record
-from determined.dashboard.endpoints import Refusal, Routes
+from determined.dashboard.endpoints.bodies import AN_ID, list_of, record
+from determined.dashboard.endpoints.endpoints import Refusal, Routes
 from determined.dashboard.view import View
 
 routes = Routes("tensorboard")

@@ -9,11 +9,7 @@ from typing import Any, TypedDict
 
 from determined.dashboard.api.experiments import column_values
 from determined.dashboard.api.logs import traceback_line
-from determined.dashboard.endpoints import Parameter, Routes
-from determined.dashboard.kinds import Choice
-from determined.dashboard.parameters import COLUMNS, ID, LIMIT, OFFSET, ORDER, STATES
-from determined.dashboard.places import places_of
-from determined.dashboard.shapes import (
+from determined.dashboard.endpoints.answers import (
     RunShape,
     SearcherName,
     TrialShape,
@@ -23,10 +19,14 @@ from determined.dashboard.shapes import (
     run_shape,
     trial_shape,
 )
+from determined.dashboard.endpoints.endpoints import Parameter, Routes
+from determined.dashboard.endpoints.kinds import Choice
+from determined.dashboard.endpoints.parameters import COLUMNS, ID, LIMIT, OFFSET, ORDER, STATES
+from determined.dashboard.search.positions import places_of
 from determined.dashboard.view import View
-from determined.platform.outcome import folder_of, load_lines
-from determined.platform.run_environments import environments_of
-from determined.platform.run_folder import RunFolder
+from determined.platform.queries.outcome import folder_of, load_lines
+from determined.platform.queries.run_environments import environments_of
+from determined.platform.runs.folder import RunFolder
 from determined.store import CheckpointFilter, Order, Slice, Trial
 
 routes = Routes("trials")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypedDict
 
-from determined.dashboard.bodies import AN_ID, LABELS, list_of, record, text
-from determined.dashboard.endpoints import Refusal, Routes
-from determined.dashboard.kinds import Choice
-from determined.dashboard.parameters import ID
+from determined.dashboard.endpoints.bodies import AN_ID, LABELS, list_of, record, text
+from determined.dashboard.endpoints.endpoints import Refusal, Routes
+from determined.dashboard.endpoints.kinds import Choice
+from determined.dashboard.endpoints.parameters import ID
 from determined.dashboard.view import View
 from determined.errors import DeterminedError
 from determined.platform.service import Service

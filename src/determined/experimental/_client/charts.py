@@ -59,7 +59,7 @@ def _fitting_kinds(metric: str | None, trials: Sequence[Trial]) -> list[str]:
 
 
 def _curves(reader: Reader, trials: Sequence[Trial], group: str, metric: str) -> list[Any]:
-    from determined.store._curves import CurveKey
+    from determined.store.series.curves import CurveKey
 
     keys = [CurveKey(trial.id, group, metric) for trial in trials]
     found = reader.curves(keys, pixels=_MOST_POINTS)

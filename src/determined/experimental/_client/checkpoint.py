@@ -163,14 +163,14 @@ class Checkpoint(StoredObject):
 
         The store keeps them, and downloads have them. The files that were saved stay as they are.
         """
-        from determined.platform.checkpoint_metadata import add_metadata
+        from determined.platform.service.checkpoint_metadata import add_metadata
 
         add_metadata(self._session.service, self.uuid, metadata)
         self.reload()
 
     def remove_metadata(self, keys: Iterable[str]) -> None:
         """Remove keys at the top level."""
-        from determined.platform.checkpoint_metadata import remove_metadata
+        from determined.platform.service.checkpoint_metadata import remove_metadata
 
         remove_metadata(self._session.service, self.uuid, _several(keys))
         self.reload()

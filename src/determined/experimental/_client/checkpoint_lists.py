@@ -8,7 +8,7 @@ from typing import Any
 from determined.experimental._client.checkpoint import Checkpoint
 from determined.experimental._client.enums import AnyOrder, CheckpointSortBy, is_descending
 from determined.experimental._client.session import Session
-from determined.platform.outcome import best_first
+from determined.platform.queries.outcome import best_first
 from determined.store import CheckpointFilter, Experiment, RatedCheckpoint
 
 

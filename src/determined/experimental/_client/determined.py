@@ -133,7 +133,7 @@ class Determined:
         template: str | Path | Mapping[str, Any] | None,
     ) -> Loaded:
         from determined.config import load, load_file
-        from determined.platform.completion import completion
+        from determined.platform.service.completion import completion
 
         given = None if template is None else _source(template)
         gaps = completion(given, self._session.home)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from determined._notebook import in_ipython
+from determined._os.notebook import in_ipython
 
 if TYPE_CHECKING:
     from determined.store import Experiment

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from determined.platform.model_registry import ModelRegistry
     from determined.platform.service import Service
-    from determined.platform.workspaces import Workspaces
+    from determined.platform.service.model_registry import ModelRegistry
+    from determined.platform.service.workspaces import Workspaces
     from determined.store import Reader
 
 
@@ -21,7 +21,7 @@ class Session:
     """
 
     def __init__(self, home: str | os.PathLike[str] | None = None) -> None:
-        from determined.platform.home import Home
+        from determined.platform.homes.home import Home
 
         self.home = Home.find() if home is None else Home(home)
         self._service: Service | None = None
@@ -48,14 +48,14 @@ class Session:
     @property
     def registry(self) -> ModelRegistry:
         """Models and their versions."""
-        from determined.platform.model_registry import ModelRegistry
+        from determined.platform.service.model_registry import ModelRegistry
 
         return ModelRegistry(self.service)
 
     @property
     def workspaces(self) -> Workspaces:
         """Workspaces and projects."""
-        from determined.platform.workspaces import Workspaces
+        from determined.platform.service.workspaces import Workspaces
 
         return Workspaces(self.service)
 

@@ -13,7 +13,7 @@ from determined.experimental._client.enums import LogLevel
 from determined.experimental._client.session import Session
 
 if TYPE_CHECKING:
-    from determined.platform.logs import LogEntry, LogFilter
+    from determined.platform.queries.logs import LogEntry, LogFilter
 
 _POLL_SECONDS = 0.2
 
@@ -26,7 +26,7 @@ def log_filter(
     search_text: str | None,
 ) -> LogFilter:
     """Read the arguments of `iter_logs`."""
-    from determined.platform.logs import LogFilter
+    from determined.platform.queries.logs import LogFilter
 
     if min_level is not None and not isinstance(min_level, LogLevel):
         raise ValueError(f"`min_level` must be a LogLevel, got {min_level!r}.")
@@ -48,7 +48,7 @@ def iter_lines(
     tail: int | None,
 ) -> Iterator[str]:
     """Yield the lines that are wanted."""
-    from determined.platform.logs import read_logs, tail_logs
+    from determined.platform.queries.logs import read_logs, tail_logs
 
     entries: Iterable[LogEntry]
     if follow:
@@ -62,7 +62,7 @@ def iter_lines(
 
 
 def _follow(session: Session, trial_id: int, wanted: LogFilter) -> Iterator[LogEntry]:
-    from determined.platform.logs import LogFollower
+    from determined.platform.queries.logs import LogFollower
     from determined.store import TERMINAL_STATES
 
     service = session.service

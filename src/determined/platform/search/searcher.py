@@ -13,15 +13,15 @@ from typing import Any, Protocol
 
 from determined.platform.search import events as e
 from determined.platform.search import trials as t
-from determined.platform.search.adaptive import Halving
-from determined.platform.search.custom import Custom, Oracle
-from determined.platform.search.desk import Desk
 from determined.platform.search.failures import Streak
-from determined.platform.search.plain import Plain
-from determined.platform.search.proposals import Proposals
-from determined.platform.search.questions import Model
-from determined.platform.search.randomness import Stream
-from determined.platform.search.readings import UnreadableMetricError, read_time, read_value
+from determined.platform.search.methods.custom import Custom, Oracle
+from determined.platform.search.methods.exhaustive import Plain
+from determined.platform.search.methods.halving import Halving
+from determined.platform.search.metric_values import UnreadableMetricError, read_time, read_value
+from determined.platform.search.sampling.proposals import Proposals
+from determined.platform.search.sampling.randomness import Stream
+from determined.platform.search.sampling.requests import Model
+from determined.platform.search.search_state import Desk
 from determined.platform.search.settings import Settings
 from determined.platform.search.space import Space
 from determined.platform.search.trials import Trial

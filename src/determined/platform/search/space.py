@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from determined.platform.search.randomness import Stream
+from determined.platform.search.sampling.randomness import Stream
 
 Point = list[float]
 _TYPES = ("const", "int", "double", "log", "categorical")

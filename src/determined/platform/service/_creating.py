@@ -17,8 +17,8 @@ from determined.platform.supervisor import presence
 
 if TYPE_CHECKING:  # most commands need none of them, and `det` must start fast
     from determined.config import Loaded
-    from determined.platform.slots import Machine
-    from determined.platform.snapshot import Snapshot
+    from determined.platform.homes.snapshot import Snapshot
+    from determined.platform.machines.slots import Machine
 
 
 class CreatingVerbs(Lookups):
@@ -26,7 +26,7 @@ class CreatingVerbs(Lookups):
 
     def take_snapshot(self, model_dir: Path | None, includes: Iterable[Path] = ()) -> Snapshot:
         """Store the code of an experiment that is to be created."""
-        from determined.platform.snapshot import create_snapshot
+        from determined.platform.homes.snapshot import create_snapshot
 
         try:
             self.home.make()
@@ -41,8 +41,8 @@ class CreatingVerbs(Lookups):
     @staticmethod
     def host_changes(snapshot: Snapshot) -> str:
         """Say which lines of the code's startup hook would change this machine, if any."""
-        from determined.platform.host_changes import host_changes
-        from determined.platform.keeper._hook import HOOK
+        from determined.platform.rules.host_changes import host_changes
+        from determined.platform.runs.keeper._hook import HOOK
 
         file = snapshot.tree / HOOK
         script = file.read_text("utf-8", "replace") if file.is_file() else ""
@@ -66,9 +66,9 @@ class CreatingVerbs(Lookups):
 
         Refused if its startup hook would change the machine, unless `allow_host_changes`.
         """
-        from determined.platform.creation import Creation, save_creation
-        from determined.platform.environment import record_environment
-        from determined.platform.machine import find_machine, threads_on
+        from determined.platform.homes.creation import Creation, save_creation
+        from determined.platform.machines.machine import find_machine, threads_on
+        from determined.platform.runs.environment import record_environment
 
         config = loaded.effective
         if not allow_host_changes and (sentence := self.host_changes(snapshot)):
@@ -100,7 +100,7 @@ class CreatingVerbs(Lookups):
 
     def _check_cluster(self) -> None:
         """Refuse what the running supervisor would start elsewhere than requested."""
-        from determined.platform.cluster import CLUSTER_VARIABLE, find_cluster
+        from determined.platform.machines.cluster import CLUSTER_VARIABLE, find_cluster
 
         facts, settings = presence.find(self.home), find_cluster(self.home)
         wanted = "" if settings is None else settings.address
@@ -162,8 +162,8 @@ class CreatingVerbs(Lookups):
             overrides: changes of a `single` experiment's configuration, as `key=value`.
             config: a configuration whose values go before those of a `single` experiment.
         """
-        from determined.platform.continuing import Limits, continued_config
-        from determined.platform.states import Refused
+        from determined.platform.rules.continuing import Limits, continued_config
+        from determined.platform.rules.states import Refused
 
         record = self.experiment(experiment_id)
         limits = Limits(max_trials, max_time, max_length, rerun_failed)
@@ -184,8 +184,8 @@ def _is_about(error: OSError, home: Path) -> bool:
 
 def _check_script(entrypoint: Any, snapshot: Snapshot, model_dir: Path | None) -> None:
     """Refuse a command whose script is not in the code; a startup hook may make one."""
-    from determined.platform.entrypoint import script_of
-    from determined.platform.keeper._hook import HOOK
+    from determined.platform.runs.entrypoint import script_of
+    from determined.platform.runs.keeper._hook import HOOK
 
     script = script_of(entrypoint)
     if script is None or (snapshot.tree / script).exists() or (snapshot.tree / HOOK).exists():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from determined.errors import RefusedError
-from determined.platform.retention import has_policy, no_policy, policy_of
+from determined.platform.rules.retention import has_policy, no_policy, policy_of
 from determined.platform.service._lookups import Lookups
 from determined.store import (
     Checkpoint,
@@ -98,7 +98,7 @@ class DeletingVerbs(Lookups):
 
     def delete_tensorboard_files(self, experiment_id: int) -> int:
         """Delete the event files of an experiment's trials; returns the bytes that are free."""
-        from determined.platform.disk_usage import Waste, remove, size_of
+        from determined.platform.homes.disk_usage import Waste, remove, size_of
 
         record = self.experiment(experiment_id)
         if record.id in self.running_experiments():

@@ -11,7 +11,7 @@ from determined.platform.service._supervised import SupervisedHome
 from determined.store import Checkpoint, Experiment, Trial, TrialFilter
 
 if TYPE_CHECKING:  # most queries do not need it, and `det` must start fast
-    from determined.platform.verification import Verified
+    from determined.platform.queries.verification import Verified
 
 _SHORTEST_PREFIX = 4
 
@@ -67,7 +67,7 @@ class Lookups(SupervisedHome):
 
     def download(self, checkpoint: Checkpoint, target: Path) -> Path:
         """Copy a checkpoint into the folder `target`, whole or not at all."""
-        from determined.platform.downloads import download, storage_of
+        from determined.platform.queries.downloads import download, storage_of
 
         if checkpoint.experiment_id is None:
             raise RefusedError(f"Checkpoint {checkpoint.uuid} belongs to no experiment.")
@@ -76,7 +76,7 @@ class Lookups(SupervisedHome):
 
     def verify(self, checkpoint: Checkpoint) -> Verified:
         """Read every file of a checkpoint and compare it with what was saved."""
-        from determined.platform.verification import verify
+        from determined.platform.queries.verification import verify
 
         if checkpoint.experiment_id is None:
             raise RefusedError(f"Checkpoint {checkpoint.uuid} belongs to no experiment.")
@@ -102,8 +102,8 @@ class Lookups(SupervisedHome):
 
     def write_code(self, experiment_id: int, target: Path) -> None:
         """Write the code of an experiment to an archive; nothing half-written stays behind."""
-        from determined.platform.code_archive import write_archive
-        from determined.platform.snapshot import load_snapshot
+        from determined.platform.homes.code_archive import write_archive
+        from determined.platform.homes.snapshot import load_snapshot
 
         digest = self.experiment(experiment_id).snapshot_id
         if digest is None:

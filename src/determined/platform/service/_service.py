@@ -13,7 +13,7 @@ class Service(CreatingVerbs, DeletingVerbs):
     """One home, as clients see it. May be shared by threads."""
 
     def _before_creation(self) -> None:
-        from determined.platform.disk_limit import beyond_limit, find_limit, used_bytes
+        from determined.platform.homes.disk_limit import beyond_limit, find_limit, used_bytes
 
         limit = find_limit(self.home)
         if limit is None or used_bytes(self.home) < limit:

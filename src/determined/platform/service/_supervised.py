@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from determined.errors import DeterminedError, OutdatedStoreError, RefusedError
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
+from determined.platform.homes.unread import Unread
 from determined.platform.supervisor import presence
-from determined.platform.unread import Unread
 from determined.store import Reader, Standing, find_damage, is_inside, is_made, send_command
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class SupervisedHome:
 
     def _refuse_damage(self) -> None:
         """Raise StoreError if the supervisor cannot answer because the store is damaged."""
-        from determined.platform.keeper._last_words import read_end
+        from determined.platform.runs.keeper.log_excerpt import read_end
 
         if " is damaged (" in read_end(self.home.supervisor_log):
             error = find_damage(self.home.path)
@@ -163,7 +163,7 @@ class SupervisedHome:
 
     def _last_words(self) -> str:
         """The error that a supervisor reported before it exited, if any."""
-        from determined.platform.keeper._last_words import read_end
+        from determined.platform.runs.keeper.log_excerpt import read_end
 
         _, said, words = read_end(self.home.supervisor_log).rpartition(" ERROR root: ")
         return f"{words.strip()} " if said else ""

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable
 
 from determined.errors import DeterminedError
-from determined.platform.cluster import find_cluster
-from determined.platform.home import Home
-from determined.platform.launchers.estranged import EstrangedLauncher
-from determined.platform.launchers.local import LocalLauncher
-from determined.platform.launchers.protocol import Launcher
-from determined.platform.slots import Machine, find_slots
-from determined.platform.supervisor._loop import Supervisor
+from determined.platform.homes.home import Home
+from determined.platform.machines.cluster import find_cluster
+from determined.platform.machines.slots import Machine, find_slots
+from determined.platform.runs.launchers.local import LocalLauncher
+from determined.platform.runs.launchers.protocol import Launcher
+from determined.platform.runs.launchers.read_only import EstrangedLauncher
+from determined.platform.supervisor.loop import Supervisor
 from determined.platform.supervisor.presence import Presence
 from determined.store import Standing, Writer
 
@@ -64,8 +64,8 @@ async def _open_place(home: Home) -> tuple[Launcher, Callable[[], Machine]]:
     if settings is None:
         machine = find_slots()
         return LocalLauncher(), lambda: machine
-    from determined.platform.launchers.ray.cluster import open_cluster
-    from determined.platform.launchers.ray.launcher import RayLauncher
+    from determined.platform.runs.launchers.ray.cluster import open_cluster
+    from determined.platform.runs.launchers.ray.launcher import RayLauncher
 
     cluster = await open_cluster(home, settings)
     return RayLauncher(cluster), cluster.machine

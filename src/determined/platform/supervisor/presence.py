@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from determined._version import __version__
 from determined.errors import DeterminedError
-from determined.platform.home import Home
+from determined.platform.homes.home import Home
 
 if TYPE_CHECKING:
     import asyncio  # clients must start fast, and need no loop
@@ -156,7 +156,7 @@ def ring(home: Home) -> bool:
 
 def start(home: Home) -> subprocess.Popen[bytes]:
     """Start a supervisor that outlives this process; it exits at once if there is one already."""
-    from determined.platform.environment import inherited
+    from determined.platform.runs.environment import inherited
 
     home.make()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -180,7 +180,7 @@ def start(home: Home) -> subprocess.Popen[bytes]:
 
 def refuse_stopped(home: Home) -> None:
     """Raise DeterminedError if the supervisor is suspended: nobody would notice otherwise."""
-    from determined.platform import processes
+    from determined._os import processes
 
     facts = find(home)
     process = None if facts is None else processes.find(facts.pid)

@@ -9,26 +9,31 @@ from typing import Any
 
 import torch
 
-from determined._checkpoint_layout import ENVIRONMENT, SEGMENT
-from determined._trial_code import find_trial_code
+from determined._code.trial_code import find_trial_code
+from determined._contracts.checkpoint_layout import ENVIRONMENT, SEGMENT
 from determined._version import __version__
 from determined.core import EarlyExitReason
 from determined.errors import CheckpointError, InvalidHP
-from determined.pytorch._checkpoint.averages import averages_weights, check_export
-from determined.pytorch._checkpoint.departures import depart
-from determined.pytorch._checkpoint.environment import current_environment
-from determined.pytorch._checkpoint.own_state import ReplicaCheck, own_state
-from determined.pytorch._checkpoint.policy import CheckpointPolicy
-from determined.pytorch._checkpoint.rehearsal import Rehearsal
-from determined.pytorch._checkpoint.retention import Retention, configured_policy
-from determined.pytorch._checkpoint.save_on_error import SaveOnError
-from determined.pytorch._checkpoint.saver import SaveJob, Saver
-from determined.pytorch._checkpoint.seal import can_seal
-from determined.pytorch._checkpoint.state import collect, collect_rank, load_data_of, named_states
-from determined.pytorch._checkpoint.trust import Trust
-from determined.pytorch._display.reports import Reporter
+from determined.pytorch._checkpoint.files.seal import can_seal
+from determined.pytorch._checkpoint.files.trust import Trust
+from determined.pytorch._checkpoint.resuming.departures import depart
+from determined.pytorch._checkpoint.resuming.environment import current_environment
+from determined.pytorch._checkpoint.saving.policy import CheckpointPolicy
+from determined.pytorch._checkpoint.saving.rehearsal import Rehearsal
+from determined.pytorch._checkpoint.saving.retention import Retention, configured_policy
+from determined.pytorch._checkpoint.saving.save_on_error import SaveOnError
+from determined.pytorch._checkpoint.saving.saver import SaveJob, Saver
+from determined.pytorch._checkpoint.state.averages import averages_weights, check_export
+from determined.pytorch._checkpoint.state.own_state import ReplicaCheck, own_state
+from determined.pytorch._checkpoint.state.training_state import (
+    collect,
+    collect_rank,
+    load_data_of,
+    named_states,
+)
 from determined.pytorch._ranks.comm_hooks import forgetful_hooks
 from determined.pytorch._ranks.fsdp import is_sharded
+from determined.pytorch._reports import Reporter
 from determined.pytorch._run import Fit, Run
 from determined.pytorch._schedule import _ShouldExit
 from determined.util import is_numerical_scalar

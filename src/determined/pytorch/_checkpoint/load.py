@@ -14,18 +14,18 @@ from typing import Any
 
 from torch import nn
 
-from determined._checkpoint_layout import CODE, LOAD_DATA, METADATA, MODELS, OLD_MODEL
-from determined._import_from_path import import_from_path
-from determined._local_execution import _local_execution_manager
+from determined._code.import_from_path import import_from_path
+from determined._contracts.checkpoint_layout import CODE, LOAD_DATA, METADATA, MODELS, OLD_MODEL
+from determined._legacy.local_execution import _local_execution_manager
 from determined.core import CheckpointContext, Context
 from determined.core._distributed import DummyDistributedContext
 from determined.errors import InvalidCheckpointException, InvalidExperimentException
 from determined.load import trial_class_from_entrypoint
-from determined.pytorch._checkpoint.averages import averaged_models
-from determined.pytorch._checkpoint.reading import make_objects, read_json, read_state
-from determined.pytorch._checkpoint.shards import join
-from determined.pytorch._checkpoint.state import load_model
-from determined.pytorch._checkpoint.trust import Trust
+from determined.pytorch._checkpoint.files.reading import make_objects, read_json, read_state
+from determined.pytorch._checkpoint.files.shards import join
+from determined.pytorch._checkpoint.files.trust import Trust
+from determined.pytorch._checkpoint.state.averages import averaged_models
+from determined.pytorch._checkpoint.state.training_state import load_model
 from determined.pytorch._checks.arguments import check_flag, check_kind, check_path
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._trial import PyTorchTrial

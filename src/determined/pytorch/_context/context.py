@@ -13,7 +13,7 @@ from torch.optim import LBFGS, Optimizer
 
 from determined.core import Context, DistributedContext
 from determined.errors import InternalException, InvalidExperimentException
-from determined.pytorch._checkpoint.modules import AsBuilt
+from determined.pytorch._checkpoint.state.modules import AsBuilt
 from determined.pytorch._checks.arguments import check_number
 from determined.pytorch._context import apex
 from determined.pytorch._context.run_facts import RunFacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined._trial_questions import TrialQuestions
+from determined._legacy.trial_facts import TrialQuestions
 from determined.core import Context
 from determined.errors import InternalException
 from determined.pytorch._checks.arguments import check_kind

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate, get_worker_info
 
-from determined.core._watchdog import prepare_loader_worker
+from determined.core.hangs.watchdog import prepare_loader_worker
 from determined.pytorch._data.collate import quickest
 from determined.pytorch._data.part_states import PartStates
 from determined.pytorch._data.seed import seed_cpu

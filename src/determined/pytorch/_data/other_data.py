@@ -7,11 +7,11 @@ import logging
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from determined.pytorch._data.endless import Origin, TrainingData
 from determined.pytorch._data.fetch import end_pass, sized
 from determined.pytorch._data.order import empty_error
 from determined.pytorch._data.part_states import PartStates, has_state
 from determined.pytorch._data.seed import PrivateRNG, forked_rng, mix
+from determined.pytorch._data.training_batches import Origin, TrainingData
 
 logger = logging.getLogger("determined.pytorch")
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from determined.pytorch._data.batches import DataLoader
-from determined.pytorch._data.endless import Origin, TrainingData
 from determined.pytorch._data.fetch import describe, sized
 from determined.pytorch._data.iterable import Anchor, StreamPlan, plan_from, read_stream
 from determined.pytorch._data.order import empty_error
 from determined.pytorch._data.part_states import has_state
+from determined.pytorch._data.training_batches import Origin, TrainingData
 
 logger = logging.getLogger("determined.pytorch")
 

@@ -17,7 +17,6 @@ import torch
 from torch.utils.data import IterableDataset
 
 from determined.pytorch._data.batches import DataLoader
-from determined.pytorch._data.endless import Origin, TrainingData
 from determined.pytorch._data.fetch import (
     BatchFetcher,
     Indices,
@@ -41,6 +40,7 @@ from determined.pytorch._data.other_data import OtherData
 from determined.pytorch._data.part_states import PartStates
 from determined.pytorch._data.seed import mix
 from determined.pytorch._data.stream_data import StreamData
+from determined.pytorch._data.training_batches import Origin, TrainingData
 from determined.pytorch._observer import UNOBSERVED, Observer
 
 __all__ = ["TrainingData", "open_training_data"]

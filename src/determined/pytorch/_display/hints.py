@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from determined._trial_code import is_installed
+from determined._code.trial_code import is_installed
 from determined.errors import DistributedError
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.fetch import add_note

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from determined.pytorch._checkpoint.reading import read_tensors, unsafe_names
+from determined.pytorch._checkpoint.files.reading import read_tensors, unsafe_names
 from determined.pytorch._metrics.reducer import MetricReducer, _SimpleReducer
 
 

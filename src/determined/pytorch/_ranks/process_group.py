@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
-from determined._distributed_backend import _DistributedBackend
+from determined._legacy.distributed_backend import _DistributedBackend
 from determined.core import DistributedContext
 
 _LEAVE_SECONDS = 5.0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from determined.core import Context
 from determined.core._distributed import DistributedContext
-from determined.core._watchdog import Watchdog
+from determined.core.hangs.watchdog import Watchdog
 from determined.errors import DistributedError, InvalidExperimentException
 
 # How torch's backends word it when another rank is gone. The news who that was may come later.

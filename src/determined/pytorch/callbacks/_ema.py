@@ -11,12 +11,12 @@ import torch.distributed as dist
 from torch import nn
 
 from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._checkpoint.averages import KIND
-from determined.pytorch._checkpoint.shards import place_like
+from determined.pytorch._checkpoint.files.shards import place_like
+from determined.pytorch._checkpoint.state.averages import KIND
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._ranks.fsdp import local_part
 from determined.pytorch.callbacks._gradients import are_finite
-from determined.pytorch.callbacks._places import Place, places_of
+from determined.pytorch.callbacks._tensor_devices import Place, places_of
 
 
 class ExponentialMovingAverage(PyTorchCallback):

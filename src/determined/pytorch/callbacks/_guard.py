@@ -13,20 +13,20 @@ import torch.distributed as dist
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from determined._checkpoint_layout import MODELS
+from determined._contracts.checkpoint_layout import MODELS
 from determined.core import EarlyExitReason
 from determined.pytorch._callback import PyTorchCallback
-from determined.pytorch._checkpoint.copying import copy_state
-from determined.pytorch._checkpoint.decoding import from_plain
-from determined.pytorch._checkpoint.encoding import Living, living_in, to_plain
-from determined.pytorch._checkpoint.snapshot import Snapshot
-from determined.pytorch._checkpoint.state import collect, restore
-from determined.pytorch._checkpoint.trust import Trust
+from determined.pytorch._checkpoint.files.decoding import from_plain
+from determined.pytorch._checkpoint.files.encoding import Living, living_in, to_plain
+from determined.pytorch._checkpoint.files.trust import Trust
+from determined.pytorch._checkpoint.state.copying import copy_state
+from determined.pytorch._checkpoint.state.snapshot import Snapshot
+from determined.pytorch._checkpoint.state.training_state import collect, restore
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._schedule import _ShouldExit, is_whole_number
 from determined.pytorch.callbacks._batch_files import BatchFiles
 from determined.pytorch.callbacks._gradients import are_finite, gradients_of, norm_of
-from determined.pytorch.callbacks._places import BufferCopy, Place, places_of
+from determined.pytorch.callbacks._tensor_devices import BufferCopy, Place, places_of
 
 logger = logging.getLogger("determined.pytorch")
 

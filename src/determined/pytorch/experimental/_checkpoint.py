@@ -9,7 +9,7 @@ import logging
 import os
 import pathlib
 
-from determined._checkpoint_layout import METADATA
+from determined._contracts.checkpoint_layout import METADATA
 from determined.core import Context
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.storage import CheckpointInUse

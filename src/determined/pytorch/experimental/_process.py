@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from determined._notebook import in_ipython
+from determined._os.notebook import in_ipython
 from determined.core import Context, DistributedContext, PreemptMode, TensorboardMode, init
 from determined.pytorch._data.batches import DataLoader
 from determined.pytorch._metrics.reducer_state import dump_reducers, load_reducers, slot_values

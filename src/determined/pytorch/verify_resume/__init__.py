@@ -9,7 +9,7 @@ metrics, random states, weights, optimizers, schedulers and callbacks are compar
 status 0: equal; 1: the first difference is named, with its batch and the stage that made it.
 
 `_compare.py` runs the parts, `_part.py` is one of them and `_trace.py` what it writes down;
-`_places.py` plans where to stop, `_words.py` says what differs.
+`_interruptions.py` plans where to stop, `_messages.py` says what differs.
 """
 
 from determined.pytorch.verify_resume._compare import Report, verify_resume

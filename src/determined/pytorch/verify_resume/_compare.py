@@ -12,11 +12,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from determined.core._tracking import TRACKING_VARIABLE
+from determined.core.backends.tracking import TRACKING_VARIABLE
+from determined.pytorch.verify_resume._interruptions import Place, plan_stops
+from determined.pytorch.verify_resume._messages import first_unequal, listed
 from determined.pytorch.verify_resume._part import Part
-from determined.pytorch.verify_resume._places import Place, plan_stops
 from determined.pytorch.verify_resume._trace import Event
-from determined.pytorch.verify_resume._words import first_unequal, listed
 
 Run = Callable[[Part], None]
 Record = dict[str, Any]

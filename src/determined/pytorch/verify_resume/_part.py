@@ -14,7 +14,7 @@ from determined.pytorch._overrides import Overrides, overriding
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._schedule import Batch
 from determined.pytorch._trial import PyTorchTrial
-from determined.pytorch.verify_resume._places import Place
+from determined.pytorch.verify_resume._interruptions import Place
 from determined.pytorch.verify_resume._trace import Trace
 
 _SEED = 0

@@ -19,7 +19,7 @@ from determined.pytorch.verify_resume._digests import (
     state_of,
     unsaved_attributes,
 )
-from determined.pytorch.verify_resume._places import Place, Places
+from determined.pytorch.verify_resume._interruptions import Place, Places
 
 P = ParamSpec("P")
 R = TypeVar("R")

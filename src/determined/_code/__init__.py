@@ -1,0 +1,1 @@
+"""The user's source files: which to copy, which to ignore, how to import them again."""

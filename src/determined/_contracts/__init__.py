@@ -1,0 +1,1 @@
+"""What training processes and the platform must agree on: file names, formats, the home."""

@@ -1,0 +1,1 @@
+"""Small things about the machine: files, syncing, signals of the kernel, terminals, notebooks."""

@@ -1,0 +1,1 @@
+"""What commands are made of: groups, options, errors, the platform behind them."""

@@ -1,0 +1,41 @@
+"""The result of a command: a line for people or, with `--json`, data for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_KEY = "determined.tells_json"
+
+
+def _note(context: click.Context, parameter: click.Parameter, as_json: bool) -> None:
+    context.meta[_KEY] = as_json
+
+
+def json_option(function: _Function) -> _Function:
+    """Add `--json` to a command that reports through `done`."""
+    return click.option(
+        "--json",
+        is_flag=True,
+        expose_value=False,
+        callback=_note,
+        help="Print the result as JSON.",
+    )(function)
+
+
+def tells_json() -> bool:
+    """Whether the current command was asked for JSON."""
+    return bool(click.get_current_context().meta.get(_KEY))
+
+
+def done(line: str, **facts: Any) -> None:
+    """Tell that something is done."""
+    if tells_json():
+        from determined.cli._present.tables import show_json
+
+        show_json(facts)
+    else:
+        click.echo(line)

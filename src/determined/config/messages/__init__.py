@@ -1,0 +1,1 @@
+"""What authors of configurations read: problems with lines, and notes."""

@@ -1,0 +1,1 @@
+"""What ends or reports a process that no longer makes progress."""

@@ -1,0 +1,1 @@
+"""Declarations of endpoints: parameters, bodies, answers, and the schema made from them."""

@@ -1,0 +1,1 @@
+"""Logs as numbered lines: pages, merged runs, searches."""

@@ -1,0 +1,1 @@
+"""How a search went: rungs, importance, pairs of hyperparameters."""

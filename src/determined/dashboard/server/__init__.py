@@ -1,0 +1,1 @@
+"""The server around the application: access control, limits of connections, static files."""

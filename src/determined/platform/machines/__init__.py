@@ -1,0 +1,1 @@
+"""What runs are scheduled on: slots, nodes, placement, the cluster."""

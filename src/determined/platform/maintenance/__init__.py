@@ -1,0 +1,1 @@
+"""Whole homes: import experiments of another one, rebuild a damaged store."""

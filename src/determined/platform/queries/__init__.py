@@ -1,0 +1,1 @@
+"""What clients ask: comparisons, outcomes, logs, downloads, verification. Read-only."""

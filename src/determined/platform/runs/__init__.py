@@ -1,0 +1,1 @@
+"""A run on disk and its processes: folder, entrypoint, keeper, launchers, warm starts."""

@@ -1,0 +1,250 @@
+"""Warm starts below our launcher: torchrun, and one worker per slot.
+
+The launcher's process is a fork of a helper. Before it becomes the launcher it forks once more: a
+nursery, at the bottom of the stack and without a thread, that lives as long as the launcher and
+forks what the processes of this launch ask for.
+
+    keeper --- launcher --- nursery --- torchrun --- wrap_rank (cold: it imports next to nothing)
+                                   \\--- worker <--asks for it, passes its signals on--/
+
+The process that asked gets the exit status over its connection. When it is gone, the nursery sends
+the child the signal that a real child would have got.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+from determined.platform.runs.warm import fresh_process, messages
+from determined.platform.runs.warm.interpreter import locate
+from determined.platform.runs.warm.program import (
+    Program,
+    find_program,
+    from_message,
+    import_environment,
+    obstacle,
+    to_message,
+)
+
+VARIABLE = "DET_WARM_RANKS"
+LAUNCHER = "determined.launch.torch_distributed"
+_PR_SET_PDEATHSIG = 1
+_ANSWER_SECONDS = 20.0
+
+
+class _Child(NamedTuple):
+    """A child, the connection that asked for it, and the signal for when that is gone."""
+
+    pid: int
+    asker: socket.socket | None
+    orphan_signal: int
+
+
+# The nursery
+
+
+def fork_nursery(environment: Mapping[str, str]) -> dict[str, str]:
+    """Fork the nursery of a launch; return the variables by which it is found.
+
+    Never returns in the nursery; in the children that it forks it raises `Reborn`.
+    """
+    listener = socket.socket(socket.AF_UNIX)
+    name = f"determined-{secrets.token_hex(16)}"
+    listener.bind(f"\0{name}")
+    listener.listen(64)
+    launcher = os.getpid()
+    pid = os.fork()
+    if pid:
+        listener.close()
+        return {VARIABLE: f"{pid} {name}"}
+    os.closerange(3, listener.fileno())  # a newly started process would not have them
+    os.closerange(listener.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    words = (sys.executable, "-m", "determined.platform.runs.warm", name)
+    fresh_process.show_command(words, environment)
+    return _Nursery(listener, environment).serve(is_orphan=os.getppid() != launcher)
+
+
+class _Nursery:
+    def __init__(self, listener: socket.socket, environment: Mapping[str, str]) -> None:
+        self._listener = listener
+        self._environment = environment
+        self._children: dict[
+            int, _Child
+        ] = {}  # by the descriptor that becomes readable at their end
+        self._is_orphan = False
+        self._wake_up, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._lose_launcher)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    def serve(self, *, is_orphan: bool) -> NoReturn:
+        """Fork on request, until the launcher is gone and all children have ended."""
+        self._is_orphan = is_orphan
+        while not self._is_orphan or self._children:
+            sources: list[Any] = [self._listener, self._wake_up, *self._children]
+            sources += [child.asker for child in self._children.values() if child.asker]
+            for source in select.select(sources, [], [])[0]:
+                if source is self._listener:
+                    self._accept()
+                elif source == self._wake_up:
+                    os.read(self._wake_up, 4096)
+                elif isinstance(source, socket.socket):
+                    self._lose_asker(source)
+                elif source in self._children:
+                    self._bury(source)
+        os._exit(0)
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        connection.settimeout(_ANSWER_SECONDS)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        if struct.unpack("3i", credentials)[1] != os.getuid():
+            connection.close()
+            return
+        try:
+            request, descriptors = messages.receive(connection)
+        except (OSError, EOFError, ValueError):
+            connection.close()
+            return
+        program = from_message(request["program"])
+        cold = obstacle(program, request["environment"]) or fresh_process.clash(
+            program, Path(request["cwd"])
+        )
+        own, theirs = import_environment(self._environment), request["environment"]
+        if cold is not None or import_environment(theirs) != own:
+            messages.send(connection, {"pid": None})
+            connection.close()
+        else:
+            self._fork(program, request, descriptors, connection)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _fork(
+        self,
+        program: Program,
+        request: dict[str, Any],
+        descriptors: list[int],
+        connection: socket.socket,
+    ) -> None:
+        pid = os.fork()
+        if pid == 0:
+            askers = [child.asker for child in self._children.values() if child.asker]
+            for each in (self._listener, connection, *askers):
+                each.detach()  # closed with all others; their numbers may be reused
+            _be_child(program, request, descriptors)
+        self._children[os.pidfd_open(pid)] = _Child(pid, connection, request["orphan_signal"])
+        messages.send(connection, {"pid": pid})
+
+    def _bury(self, descriptor: int) -> None:
+        child = self._children.pop(descriptor)
+        os.close(descriptor)
+        _, status = os.waitpid(child.pid, 0)
+        if child.asker is not None:
+            with contextlib.suppress(OSError):
+                messages.send(child.asker, {"status": os.waitstatus_to_exitcode(status)})
+            child.asker.close()
+
+    def _lose_asker(self, asker: socket.socket) -> None:
+        for descriptor, child in self._children.items():
+            if child.asker is asker:
+                os.kill(child.pid, child.orphan_signal)
+                self._children[descriptor] = child._replace(asker=None)
+                asker.close()
+                return
+
+    def _lose_launcher(self, number: int, frame: FrameType | None) -> None:
+        self._is_orphan = True
+
+
+def _be_child(program: Program, request: dict[str, Any], descriptors: list[int]) -> NoReturn:
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, request["orphan_signal"])
+        os.setsid()
+        fresh_process.reset_signals()
+        os.chdir(request["cwd"])
+        for target, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, target)
+        fresh_process.execute(program, program.interpreter, program.words, request["environment"])
+    except Exception:
+        os._exit(127)
+
+
+# Clients
+
+
+class Forked:
+    """A process that a nursery forked, with the part of `subprocess.Popen` that is needed."""
+
+    def __init__(self, pid: int, connection: socket.socket) -> None:
+        self.pid = pid
+        self._pidfd = os.pidfd_open(pid)
+        self._connection = connection
+
+    def send_signal(self, number: int) -> None:
+        signal.pidfd_send_signal(self._pidfd, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Return the exit status; that of SIGKILL if the nursery, and so the process, was lost."""
+        try:
+            status: int = messages.receive(self._connection)[0]["status"]
+        except (OSError, EOFError):
+            status = -signal.SIGKILL
+        return status
+
+
+def fork(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    descriptors: Sequence[int],
+    orphan_signal: int,
+) -> Forked | None:
+    """Have a command forked in its own session; None where that is not possible."""
+    nursery = os.environ.get(VARIABLE)
+    found = find_program(command)
+    program = locate(found, environment) if isinstance(found, Program) else None
+    if not nursery or program is None:
+        return None
+    request = {
+        "program": to_message(program),
+        "environment": dict(environment),
+        "cwd": str(Path.cwd()),
+        "orphan_signal": int(orphan_signal),
+    }
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_ANSWER_SECONDS)
+    try:
+        connection.connect(f"\0{nursery.partition(' ')[2]}")
+        messages.send(connection, request, descriptors)
+        pid = messages.receive(connection)[0]["pid"]
+        connection.settimeout(None)
+        return None if pid is None else Forked(pid, connection)
+    except (OSError, EOFError):
+        return None
+
+
+def end_nursery() -> None:
+    """End the nursery of this launch, our child, when there will be no more requests."""
+    nursery = os.environ.get(VARIABLE, "").partition(" ")[0]
+    if nursery:
+        pid = int(nursery)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

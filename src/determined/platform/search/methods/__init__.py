@@ -1,0 +1,1 @@
+"""The search methods: single, random, grid, successive halving, a user's own."""

@@ -1,0 +1,79 @@
+"""Run a model in a separate process: it needs more time and memory than a supervisor can spare."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import sys
+from typing import Any
+
+from determined.platform.search.processes.child import Child, ChildLost
+from determined.platform.search.sampling.requests import Question
+from determined.platform.search.space import Point
+
+_NEEDED = {"tpe": "optuna", "qmc": "optuna", "cmaes": "optuna cmaes", "gp": "optuna torch"}
+
+
+class ModelProcess:
+    """A `Model`. It is stateless between questions, so its process may exit and be restarted."""
+
+    def __init__(
+        self, sampler: str, hyperparameters: dict[str, Any], timeout_seconds: float = 60.0
+    ) -> None:
+        self._opening = json.dumps({"sampler": sampler, "hyperparameters": hyperparameters})
+        self._timeout = timeout_seconds
+        self._child: Child | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._child is None else self._child.pid
+
+    def propose(self, question: Question) -> Point:
+        """Return the point that the model proposes. Raises if there is none."""
+        line = json.dumps(dataclasses.asdict(question))
+        if self._child is not None:
+            try:
+                return self._exchange(self._child, line)
+            except ChildLost:
+                self.close()  # it exited after a while without questions
+        self._child = Child(
+            [sys.executable, "-m", "determined.platform.search.processes.model_child"],
+            None,
+            self._timeout,
+        )
+        self._child.send(self._opening)
+        self._child.receive()
+        return self._exchange(self._child, line)
+
+    def close(self) -> None:
+        """End the process, if there is one; the next question starts another."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def abort(self) -> None:
+        """Make the question that another thread is asking fail."""
+        if self._child is not None:
+            self._child.abort()
+
+    @staticmethod
+    def _exchange(child: Child, line: str) -> Point:
+        child.send(line)
+        answer = json.loads(child.receive())
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        point: Point = answer["point"]
+        return point
+
+
+def missing_packages(sampler: str) -> str | None:
+    """Return a sentence about packages that a sampler is missing; nothing is imported."""
+    needed = _NEEDED.get(sampler, "").split()
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if not missing:
+        return None
+    return (
+        f"searcher.sampler: `{sampler}` needs {' and '.join(missing)}. Install it: "
+        "`pip install 'determined-pytorch[optuna]'`."
+    )

@@ -1,0 +1,1 @@
+"""Which hyperparameters come next: random draws, and models that learn from results."""

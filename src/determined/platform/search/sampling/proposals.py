@@ -1,0 +1,100 @@
+"""Choose the next sample: from the random stream, or from a model of the results at the rungs.
+
+A model's proposals are recorded with the event that asked for them; a replay reads them there.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from determined.platform.search.sampling.repeats import apart
+from determined.platform.search.sampling.requests import Model, Question
+from determined.platform.search.sampling.results import Results
+from determined.platform.search.space import Point, Space
+from determined.platform.search.trials import Trial
+
+_RANDOM_EVERY = 4  # a model alone may never leave a bad region
+_MOST_PENDING = 16
+_MOST_TRIED = 200  # the newest trials that a proposal must not repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The point of a new trial, and why it was chosen."""
+
+    point: Point
+    reason: str
+
+
+class Proposals:
+    """Chooses points for new trials."""
+
+    def __init__(
+        self, sampler: str, space: Space, seed: int, unit: str, model: Model | None = None
+    ) -> None:
+        self.sampler = sampler
+        self.needs_points = sampler != "random" and bool(space.searched)
+        self.results = Results(is_kept=self.needs_points)
+        self.made: list[Any] = []  # for the record of the current event
+        self.points: dict[int, Point] = {}
+        self._recorded: list[Any] | None = None
+        self._space, self._seed, self._unit = space, seed, unit
+        self._model = model
+
+    def check_installed(self) -> None:
+        """Raise ImportError that says what to install if the model cannot run."""
+        if self.needs_points:
+            self._built_model()
+
+    def begin(self, recorded: list[Any] | None = None) -> None:
+        """Start an event; `recorded` are the proposals made when it first happened."""
+        self.made, self._recorded = [], None if recorded is None else list(recorded)
+
+    def point(self, number: int, drawn: Point, live: Mapping[int, Trial]) -> Choice:
+        """Return the point of a new trial; `drawn` is the next sample of the random stream."""
+        if not self.needs_points:
+            return Choice(drawn, "a random sample")
+        if self._recorded is not None:
+            answer = self._recorded.pop(0)
+        else:
+            try:
+                answer = self._ask(number, drawn, live)
+            except Exception as error:  # the search is worth more than a proposal
+                answer = [drawn, f"a random sample, because {self.sampler} failed: {error!r}"]
+        self.made.append(answer)
+        choice = Choice(drawn, "a random sample") if answer is None else Choice(*answer)
+        self.points[number] = choice.point
+        return choice
+
+    def _ask(self, number: int, drawn: Point, live: Mapping[int, Trial]) -> list[Any] | None:
+        seed = zlib.crc32(f"{self._seed}:{number}".encode())
+        if self.sampler == "qmc":
+            question = Question(self._seed % 2**32, number, [], [])
+            return [self._propose(question), f"point {number + 1} of a qmc sequence"]
+        found = self.results.highest()
+        if number % _RANDOM_EVERY == _RANDOM_EVERY - 1 or found is None:
+            return None
+        units, level = found
+        observed = [(n, self.points[n], value) for n, value in level.chosen().items()]
+        newest = (n for n in sorted(live, reverse=True) if not level.has(n))
+        pending = [(n, self.points[n]) for n, _ in zip(newest, range(_MOST_PENDING), strict=False)]
+        where = f" at {units} {self._unit}" if units else ""
+        reason = f"proposed by {self.sampler} from {len(observed)} results{where}"
+        proposed = self._propose(Question(seed, number, observed, pending))
+        known = {*level.chosen(), *range(max(number - _MOST_TRIED, 0), number)}
+        tried = [self.points[n] for n in known]
+        point = apart(self._space.searched, proposed, drawn, tried, number)
+        return [point, reason if point == proposed else f"{reason}, away from earlier trials"]
+
+    def _propose(self, question: Question) -> Point:
+        return self._built_model().propose(question)
+
+    def _built_model(self) -> Model:
+        if self._model is None:
+            from determined.platform.search.sampling.optuna_model import OptunaModel
+
+            self._model = OptunaModel(self.sampler, self._space)
+        return self._model

@@ -1,0 +1,122 @@
+"""The interface through which search methods create, count, stop and promote trials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from determined.platform.search import trials as t
+from determined.platform.search.events import (
+    Action,
+    Continue,
+    Create,
+    FailTrial,
+    FreeCheckpoints,
+    Pause,
+    Resume,
+    Stop,
+)
+from determined.platform.search.sampling.proposals import Proposals
+from determined.platform.search.sampling.randomness import Stream
+from determined.platform.search.space import Space
+from determined.platform.search.trials import Trial
+
+
+class Desk:
+    """The trials of one search, its random stream, and the actions of the current event."""
+
+    def __init__(self, space: Space, stream: Stream, proposals: Proposals) -> None:
+        self.space = space
+        self.stream = stream
+        self.proposals = proposals
+        self.trials: list[Trial] = []
+        self.by_request: dict[str, Trial] = {}
+        self.live: dict[int, Trial] = {}  # in training, by number
+        self.num_exited = 0
+        self.num_errored = 0
+        self.num_canceled = 0
+        self.is_closing = False  # nothing new may start
+        self.actions: list[Action] = []
+
+    def create(
+        self, bracket: int = 0, hparams: dict[str, Any] | None = None, reason: str = ""
+    ) -> Trial:
+        """Ask for a new trial; without `hparams`, the next sample of the stream or of the model."""
+        number, point = len(self.trials), None
+        if hparams is None:
+            point = self.space.draw(self.stream)
+            chosen = self.proposals.point(number, point, self.live)
+            point, reason = chosen.point, reason or chosen.reason
+            hparams = self.space.values(point)
+        trial = Trial(number, self.stream.request_id(), bracket)
+        seed = self.stream.trial_seed()
+        if self.proposals.needs_points:
+            trial.point = point
+        self.trials.append(trial)
+        self.by_request[trial.request_id] = trial
+        self.live[number] = trial
+        self.actions.append(Create(trial.request_id, seed, hparams, reason))
+        return trial
+
+    def stop(self, trial: Trial, reason: str) -> None:
+        self._leave(trial, t.STOPPED)
+        self.actions.append(Stop(trial.request_id, reason))
+
+    def pause(self, trial: Trial, reason: str) -> None:
+        self._leave(trial, t.PAUSING)
+        self.actions.append(Pause(trial.request_id, reason))
+
+    def resume(self, trial: Trial, reason: str) -> None:
+        if trial.exited:
+            trial.exited = False
+            self.num_exited -= 1
+            self.num_errored -= trial.status == t.ERRORED
+            self.num_canceled -= trial.status == t.CANCELED
+        trial.status, trial.progress = t.RUNNING, 0.0
+        self.live[trial.number] = trial
+        self.actions.append(Resume(trial.request_id, reason))
+
+    def go_on(self, trial: Trial, reason: str) -> None:
+        self.actions.append(Continue(trial.request_id, reason))
+
+    def free(self, trial: Trial, reason: str) -> None:
+        self.actions.append(FreeCheckpoints(trial.request_id, reason))
+
+    def fail(self, trial: Trial, reason: str) -> None:
+        trial.status = t.FAILING
+        self.actions.append(FailTrial(trial.request_id, reason))
+
+    def end(self, trial: Trial, status: str) -> None:
+        """Record that a trial ended, by itself or because it was stopped."""
+        self._leave(trial, status)
+        self.num_errored += status == t.ERRORED
+        self.num_canceled += status == t.CANCELED
+
+    def exit(self, trial: Trial) -> None:
+        trial.exited = True
+        self.num_exited += 1
+
+    def _leave(self, trial: Trial, status: str) -> None:
+        trial.status = status
+        self.live.pop(trial.number, None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "is_closing": self.is_closing,
+            "stream": self.stream.to_json(),
+            "trials": [trial.to_json() for trial in self.trials],
+        }
+
+    def load(self, data: dict[str, Any]) -> None:
+        self.stream = Stream.from_json(data["stream"])
+        self.is_closing = data["is_closing"]
+        for number, row in enumerate(data["trials"]):
+            trial = Trial.from_json(number, row)
+            self.trials.append(trial)
+            self.by_request[trial.request_id] = trial
+            if trial.point is not None:
+                self.proposals.points[number] = trial.point
+            if trial.status in t.OCCUPIED:
+                self.live[number] = trial
+            self.num_exited += trial.exited
+            self.num_errored += trial.status == t.ERRORED
+            self.num_canceled += trial.status == t.CANCELED

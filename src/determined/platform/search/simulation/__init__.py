@@ -1,0 +1,1 @@
+"""Searches in virtual time, for previews and benchmarks."""

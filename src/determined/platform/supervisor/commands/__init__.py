@@ -1,0 +1,1 @@
+"""The commands that clients may send; `commands.py` lists them."""

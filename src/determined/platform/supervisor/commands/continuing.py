@@ -1,0 +1,106 @@
+"""The command that continues an experiment that has ended, or that has paused itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from determined.platform.rules.states import Refused, State
+from determined.platform.search import events as search
+from determined.platform.search.searcher import Searcher
+from determined.platform.supervisor.decisions import Decisions
+from determined.platform.supervisor.searches import (
+    ORIGIN,
+    ORIGIN_SECTIONS,
+    rehearse,
+)
+from determined.store import Experiment, Transaction
+
+
+def continue_experiment(
+    decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Continue an experiment with a new configuration and higher limits."""
+    record = transaction.experiment(arguments["experiment_id"])
+    state, config = State(record.state), arguments["config"]
+    has_paused_itself = state is State.PAUSED and bool(record.reason)
+    if not has_paused_itself and (not state.is_terminal or state is State.DELETED):
+        sentence = "only an experiment that has ended can be continued."
+        if state is State.PAUSED:
+            sentence += f" `det experiment activate {record.id}` resumes it."
+        raise Refused(f"experiment {record.id} is {state.value}: {sentence}")
+    is_single = config["searcher"]["name"] == "single"
+    event = search.LimitsRaised(
+        **arguments["limits"] | {"rerun_failed": is_single or arguments["limits"]["rerun_failed"]},
+        rerun_canceled=state is State.CANCELED,
+        rerun_finished=is_single,
+    )
+    if not has_paused_itself:
+        _check(transaction, record, event)
+    _change(transaction, record, config)
+    if is_single and config["hyperparameters"] != record.config["hyperparameters"]:
+        _draw_again(transaction, record.id, config)
+    if has_paused_itself:
+        decisions.take_up(record.id, event)
+    else:
+        decisions.go_on(record.id, event)
+    return {"state": transaction.experiment(record.id).state}
+
+
+def _check(transaction: Transaction, record: Experiment, event: search.LimitsRaised) -> None:
+    """Refuse what would change nothing."""
+    searcher, actions = rehearse(transaction, record, event)
+    if searcher.settings.name == "custom":
+        if any(not trial.exited for trial in searcher.desk.trials):
+            raise Refused(
+                f"experiment {record.id} ended because its search method failed, and cannot be "
+                "continued: fix the method and create a new experiment."
+            )
+        return  # the user's method decides
+    if any(isinstance(action, (search.Create, search.Resume)) for action in actions):
+        return
+    failed = sum(trial.status in ("errored", "canceled") for trial in searcher.desk.trials)
+    hints = {
+        "random": "a larger max_trials or max_length",
+        "grid": "a larger max_length",
+    }
+    hint = hints.get(searcher.settings.name, "a larger max_trials or max_time")
+    again = f", or leave out --no-rerun-failed: {failed} did not finish" if failed else ""
+    count = len(searcher.desk.trials)
+    there = "the one trial that it asks for exists"
+    if count != 1:
+        there = f"all {count} trials that it asks for exist"
+    raise Refused(f"experiment {record.id} has nothing to continue: {there}. Give {hint}{again}.")
+
+
+def _change(transaction: Transaction, record: Experiment, config: dict[str, Any]) -> None:
+    origin = {section: record.config[section] for section in ORIGIN_SECTIONS}
+    resources = config["resources"]
+    changes: dict[str, Any] = {
+        "config": config,
+        "environment": {ORIGIN: origin} | record.environment,
+    }
+    if State(record.state).is_terminal:
+        changes |= {"state": State.ACTIVE.value, "reason": "", "progress": 0.0}
+        changes["started"] = None  # so that a time limit starts over
+    if config["searcher"]["name"] == "single":  # others keep later changes
+        changes |= {
+            "name": config["name"],
+            "description": config["description"] or "",
+            "labels": list(config["labels"]),
+            "searcher_metric": config["searcher"]["metric"],
+            "smaller_is_better": config["searcher"]["smaller_is_better"],
+            "priority": resources["priority"],
+            "max_slots": resources["max_slots"],
+            "weight": resources["weight"],
+        }
+    transaction.update_experiment(record.id, **changes)
+
+
+def _draw_again(transaction: Transaction, experiment_id: int, config: dict[str, Any]) -> None:
+    """Give the one trial the values of the new configuration."""
+    seed = config["reproducibility"]["experiment_seed"]
+    drawn = Searcher(config["searcher"], config["hyperparameters"], seed)
+    (create,) = drawn.handle(search.InitialTrials()).actions
+    assert isinstance(create, search.Create)
+    for trial in transaction.trials(experiment_id):
+        transaction.update_trial(trial.id, hparams=create.hparams)

@@ -1,0 +1,64 @@
+"""How long experiments and trials have run, and which have exceeded their limit.
+
+For those that a supervisor finds at its start, the time of day tells how long they have run. From
+then on elapsed time is added up, so that a change of the clock neither ends a run nor extends it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from determined.platform.rules.states import State
+from determined.platform.supervisor.live_state import Board, LiveExperiment
+
+Overdue = tuple[LiveExperiment, int | None, str]  # the id of a trial, and the limit
+_Key = tuple[int, int | None]  # an experiment, or one of its trials
+
+
+class Limits:
+    """Enforces `max_wall_time` and `max_trial_wall_time`."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._seconds: dict[_Key, float] = {}
+        self._looked = time.monotonic()
+
+    def overdue(self) -> list[Overdue]:
+        """The experiments and trials that have run longer than their limit."""
+        now, before = time.monotonic(), self._looked
+        self._looked, passed = now, now - before
+        live = self._board.experiments
+        self._seconds = {key: value for key, value in self._seconds.items() if key[0] in live}
+        return [*self._experiments(passed), *self._trials(passed)]
+
+    def _experiments(self, passed: float) -> list[Overdue]:
+        found: list[Overdue] = []
+        for live in self._board.experiments.values():
+            limit, started = live.record.config["max_wall_time"], live.record.started
+            if limit is None or started is None or live.state not in (State.ACTIVE, State.PAUSED):
+                continue
+            if self._add((live.id, None), passed, started) >= limit:
+                found.append((live, None, f"max_wall_time ({limit:g} s)"))
+        return found
+
+    def _trials(self, passed: float) -> list[Overdue]:
+        """Count the time of their runs, without pauses."""
+        found: list[Overdue] = []
+        for run in self._board.runs.values():
+            live = self._board.experiments[run.experiment_id]
+            trial = live.trials[run.trial_id]
+            limit = live.record.config["max_trial_wall_time"]
+            if limit is None:
+                continue
+            seconds = self._add((live.id, trial.id), passed, run.created - run.seconds_before)
+            if trial.state == State.ACTIVE.value and seconds >= limit:
+                found.append((live, trial.id, f"max_trial_wall_time ({limit:g} s)"))
+        return found
+
+    def _add(self, key: _Key, passed: float, began: float) -> float:
+        """The seconds something has run; computed from the time of day when it is first seen."""
+        if key in self._seconds:
+            self._seconds[key] += passed
+        else:
+            self._seconds[key] = max(0.0, time.time() - began)
+        return self._seconds[key]

@@ -1,0 +1,137 @@
+"""Which trials run next: the board as input of the scheduler, its decision as new runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from determined.platform.homes.home import Home
+from determined.platform.machines.slots import Machine
+from determined.platform.rules.lifecycle import may_start
+from determined.platform.rules.scheduler import DEFAULT_PRIORITY, Place, Request, Running, decide
+from determined.platform.rules.states import State
+from determined.platform.runs.folder import RunFolder
+from determined.platform.runs.placement import place
+from determined.platform.supervisor.live_state import Board, LiveExperiment, LiveRun
+from determined.store import Transaction, Trial
+
+_EXCLUDE = "exclude_node"
+
+
+class Scheduling:
+    """Remembers between ticks how often waiting trials were overtaken."""
+
+    def __init__(self, board: Board, machine: Callable[[], Machine]) -> None:
+        self._board = board
+        self._machine = machine
+        self._last_machine: Machine | None = None
+        self._overtaken: dict[int, int] = {}
+        self._version: int | None = None
+        self.next_start: float | None = None
+        """When the first trial that waits after a failure may start again."""
+
+    def is_due(self, now: float) -> bool:
+        """Whether the decision may differ from the last one."""
+        is_time = self.next_start is not None and may_start(self.next_start, now)
+        is_other = self._machine() is not self._last_machine
+        return is_time or is_other or self._version != self._board.version
+
+    def run(self, transaction: Transaction, now: float) -> None:
+        """Record new runs, and which running ones are preempted."""
+        board, machine = self._board, self._machine()
+        everybody = list(board.waiting())
+        waiting = {
+            trial.id: (live, trial) for live, trial in everybody if may_start(trial.not_before, now)
+        }
+        later = [trial.not_before for _, trial in everybody if trial.id not in waiting]
+        requests = [
+            self._request(
+                live, trial, _slots_to_avoid(transaction, board.home, live, trial, machine)
+            )
+            for live, trial in waiting.values()
+        ]
+        places = {slot.id: Place(slot.node, slot.pools) for slot in machine.slots if slot.node}
+        slot_ids = [slot.id for slot in machine.slots]
+        decision = decide(requests, self._running(), slot_ids, places)
+        self._overtaken = {**self._overtaken, **decision.overtaken}
+        for trial_id in decision.preemptions:
+            run = board.runs[trial_id]
+            run.preempted = "preempted by an experiment of higher priority"
+            transaction.preempt_run(trial_id, run.run_id, run.preempted)
+        for start in decision.starts:
+            self._overtaken.pop(start.request.key, None)
+            self._start(transaction, *waiting[start.request.key], start.slot_ids)
+        self._version, self.next_start = board.version, min(later, default=None)
+        self._last_machine = machine
+
+    def forget(self) -> None:
+        """Decide again: the last decision was not committed."""
+        self._version = None
+
+    def _start(
+        self,
+        transaction: Transaction,
+        live: LiveExperiment,
+        trial: Trial,
+        slot_ids: tuple[int, ...],
+    ) -> None:
+        checkpoint = transaction.latest_checkpoint(trial.id)
+        run_id = trial.run_id + 1
+        recorded = transaction.create_run(
+            trial.id,
+            folder=str(self._board.home.run(live.id, trial.id, run_id)),
+            slots=list(slot_ids),
+            host=", ".join(part.host for part in place(slot_ids, self._machine(), trial.id)),
+            steps_completed=0 if checkpoint is None else checkpoint.steps_completed,
+            from_checkpoint=trial.warm_start_checkpoint if checkpoint is None else checkpoint.uuid,
+        )
+        live.trials[trial.id] = transaction.trial(trial.id)
+        if live.record.started is None:
+            live.record = transaction.experiment(live.id)
+        self._board.runs[trial.id] = LiveRun.of(
+            recorded, live.id, transaction.seconds_run(trial.id)
+        )
+
+    def _running(self) -> list[Running]:
+        found = []
+        for run in self._board.runs.values():
+            live = self._board.experiments[run.experiment_id]
+            trial = live.trials[run.trial_id]
+            is_ending = bool(run.preempted) or trial.is_held or trial.state != State.ACTIVE.value
+            found.append(Running(self._request(live, trial), run.slots, is_ending))
+        return found
+
+    def _request(
+        self, live: LiveExperiment, trial: Trial, avoid: frozenset[int] = frozenset()
+    ) -> Request:
+        resources = live.record.config["resources"]
+        priority = live.record.priority
+        return Request(
+            key=trial.id,
+            experiment=live.id,
+            submitted=trial.id,
+            slots=resources["slots_per_trial"],
+            priority=DEFAULT_PRIORITY if priority is None else priority,
+            max_slots=live.record.max_slots,
+            trials_per_slot=resources["trials_per_slot"],
+            overtaken=self._overtaken.get(trial.id, 0),
+            avoid=avoid,
+            pool=resources["resource_pool"],
+        )
+
+
+def _slots_to_avoid(
+    transaction: Transaction, home: Home, live: LiveExperiment, trial: Trial, machine: Machine
+) -> frozenset[int]:
+    """The slots of the previous run, if a log policy excluded them.
+
+    On a cluster: all slots of its nodes.
+    """
+    policies = live.record.config["log_policies"]
+    if not trial.restarts or not any(policy["action"] == _EXCLUDE for policy in policies):
+        return frozenset()
+    matches = RunFolder(home.run(live.id, trial.id, trial.run_id)).matches
+    if not any(match.action == _EXCLUDE for match in matches):
+        return frozenset()
+    own = frozenset(transaction.run(trial.id, trial.run_id).slots)
+    nodes = {slot.node for slot in machine.slots if slot.node and slot.id in own}
+    return own | {slot.id for slot in machine.slots if slot.node in nodes}

@@ -1,0 +1,1 @@
+"""Continuing from a checkpoint: what is restored, compared, and said."""

@@ -1,0 +1,1 @@
+"""What a checkpoint holds, collected, copied and put back; `training_state.py` first."""

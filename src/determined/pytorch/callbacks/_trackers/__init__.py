@@ -1,0 +1,1 @@
+"""Callbacks that hand every report to another system."""

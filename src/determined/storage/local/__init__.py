@@ -1,0 +1,1 @@
+"""Checkpoints as folders of a file system; `storage.py` first."""

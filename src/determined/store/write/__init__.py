@@ -1,0 +1,1 @@
+"""The single writer of a home and all that it may do in a transaction; `transaction.py` first."""
