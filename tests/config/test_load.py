@@ -337,3 +337,23 @@ def test_importing_the_package_brings_neither_pydantic_nor_yaml() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
     assert answer.stdout.strip() == "[]"
+
+
+def test_a_stored_configuration_is_a_typed_value_with_defaults_for_later_keys() -> None:
+    complete = effective(_MINIMAL)
+    del complete["max_restarts"]
+    configuration = config.stored(complete)
+    assert (configuration.max_restarts, configuration.resources.slots_per_trial) == (5, 1)
+    assert configuration.as_dict() == complete | {"max_restarts": 5}
+
+
+def test_hyperparameters_of_a_script_may_look_like_anything() -> None:
+    complete = effective(_MINIMAL)
+    odd = complete | {"hyperparameters": {"a": {"type": 3}}, "name": "odd"}
+    assert config.stored(odd).name == "odd"
+
+
+def test_a_damaged_stored_configuration_names_the_key() -> None:
+    complete = effective(_MINIMAL)
+    with pytest.raises(ConfigurationError, match="max_restarts"):
+        config.stored(complete | {"max_restarts": "many"})

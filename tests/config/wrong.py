@@ -669,6 +669,22 @@ SEARCHERS: list[tuple[str, list[str]]] = [
         ],
     ),
     (
+        "searcher: {name: async_halving, metric: loss, max_trials: 4, max_time: 9, time_metric: a, num_rungs: 600}",
+        [
+            "2:102: searcher.num_rungs: 600 rungs, each 4.0 times as long as the last, are too many (use 504 or fewer)"
+        ],
+    ),
+    (
+        "searcher: {name: adaptive_asha, metric: loss, max_trials: 4, max_time: 9, time_metric: a, bracket_rungs: [2, 700]}",
+        [
+            "2:106: searcher.bracket_rungs: 700 rungs, each 4.0 times as long as the last, are too many (use 504 or fewer)"
+        ],
+    ),
+    (
+        "searcher: {name: custom, metric: loss, class: 'a:B', sampler: tpe}",
+        ["2:54: searcher.sampler: a custom search draws no samples from a model (remove it)"],
+    ),
+    (
         "searcher: {name: single, metric: 5}",
         ['2:34: searcher.metric: expected text that is not empty, got 5 (quote it: "5")'],
     ),

@@ -12,11 +12,11 @@ from pydantic_core import PydanticUndefined
 
 from determined.config.messages.describe import expected
 from determined.config.model import sections as sections
-from determined.config.model.experiment import Configuration, plain
+from determined.config.model.experiment import Configuration
 from determined.config.model.hyperparameters import RANGES
 from determined.config.model.searcher import SEARCHERS, Halving, Searcher
 from determined.config.model.storage import STORAGES, Storage
-from determined.config.model.types import Section
+from determined.config.model.types import Section, as_data
 
 _HEAD = """# Configuration
 
@@ -136,7 +136,7 @@ def _default(key: str, field: FieldInfo) -> str:
         return _FILLED_IN[key]
     if field.default is PydanticUndefined:
         return "required"
-    value: Any = plain(field.default)
+    value: Any = as_data(field.default)
     if isinstance(value, dict) and len(value) > 1:
         return "see below"
     text = json.dumps(value) if not isinstance(value, str) else value or '""'

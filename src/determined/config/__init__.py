@@ -1,11 +1,12 @@
 """Experiment configurations: YAML in; a complete, typed value or a list of all problems out.
 
 It reads no file but the one that is loaded; the clock and randomness are arguments. Start with
-`_load` (the steps in order), then `_model` (every key). Importing this package imports neither
-pydantic nor yaml.
+`_load` (the steps in order), then `model/` (every key). What was loaded travels as one frozen value
+and is read by attributes; dictionaries are for files and for JSON. Importing this package imports
+neither pydantic nor yaml.
 """
 
-from determined.config._load import Completion, Loaded, load, load_file
+from determined.config._load import Completion, Loaded, load, load_file, stored
 from determined.config._mask import MASK, masked, masked_hparams
 from determined.config._names import random_name
 from determined.config._views import (
@@ -31,6 +32,7 @@ __all__ = [
     "masked_hparams",
     "random_name",
     "schema",
+    "stored",
     "to_yaml",
     "typed_hyperparameters",
     "uses_harness",

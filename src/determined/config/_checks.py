@@ -11,6 +11,8 @@ from determined.config.model.searcher import REMOVED
 from determined.config.model.storage import is_below
 from determined.config.reading.old_forms import uses_harness
 
+_LARGEST_LOG = 700.0  # of a float
+
 
 def check(config: dict[str, Any], *, managed: bool) -> Iterator[Problem]:
     """Yield every problem that involves more than one key."""
@@ -68,6 +70,25 @@ def _searcher(config: dict[str, Any], searcher: dict[str, Any]) -> Iterator[Prob
             "for example `max_length: {batches: 1000}`",
             points_at="key",
         )
+    if name == "custom" and searcher.get("sampler") not in (None, "random"):
+        words = "a custom search draws no samples from a model"
+        yield Problem(words, ("searcher", "sampler"), "remove it", points_at="key")
+    yield from _rungs(searcher)
+
+
+def _rungs(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Reject rungs whose lengths exceed the range of a float."""
+    divisor = searcher.get("divisor") or 4.0
+    if not _is_number(divisor) or not divisor > 1:
+        return
+    most = int(_LARGEST_LOG / math.log(divisor))
+    brackets = searcher.get("bracket_rungs")
+    counted = [("num_rungs", searcher.get("num_rungs"))]
+    counted += [("bracket_rungs", n) for n in (brackets if isinstance(brackets, list) else [])]
+    for key, rungs in counted:
+        if _is_number(rungs) and rungs > most:
+            words = f"{rungs} rungs, each {divisor} times as long as the last, are too many"
+            yield Problem(words, ("searcher", key), f"use {most} or fewer")
 
 
 def _resources(resources: dict[str, Any]) -> Iterator[Problem]:

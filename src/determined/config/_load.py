@@ -78,6 +78,27 @@ def load(
     return loader.load(config, overrides)
 
 
+def stored(config: Mapping[str, Any]) -> Configuration:
+    """The typed value of a configuration that this version or an older one stored.
+
+    Keys that came later get their defaults. Raises `ConfigurationError` if the values are wrong,
+    which only damage can cause.
+    """
+    from pydantic import ValidationError
+
+    from determined.config.messages.explain import explain_all
+    from determined.config.model.experiment import Configuration
+
+    try:
+        return Configuration.model_validate(dict(config))
+    except ValidationError as errors:
+        found = explain_all(errors.errors(include_url=False))
+    # A script that the platform did not start may have hyperparameters that look like anything.
+    if all(problem.path[:1] == ("hyperparameters",) for problem in found):
+        return Configuration.model_validate({**config, "hyperparameters": {}})
+    raise ConfigurationError("stored configuration", found)
+
+
 class _Loader:
     """One load: the problems found so far, and where each value came from."""
 
@@ -217,9 +238,7 @@ def _with_default_policies(own: list[Any]) -> list[Any]:
 
 
 def _effective(configuration: Configuration, written: dict[str, Any]) -> dict[str, Any]:
-    from determined.config.model.experiment import plain
-
-    effective: dict[str, Any] = plain(configuration)
+    effective = configuration.as_dict()
     effective["hyperparameters"] = written.get("hyperparameters") or {}
     return effective
 

@@ -6,9 +6,14 @@ Most records mirror a table, field by field; `_schema.py` has the types and defa
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+from determined.config import stored
 from determined.store._rows import Table
+
+if TYPE_CHECKING:
+    from determined.config.model.experiment import Configuration
 
 TERMINAL_STATES = ("COMPLETED", "CANCELED", "ERROR")
 OVER_STATES = (*TERMINAL_STATES, "DELETING", "DELETED", "DELETE_FAILED")
@@ -75,6 +80,11 @@ class Experiment:
     best_trial_id: int | None
     origin: str | None
     """The home and the id that it was imported from."""
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """`config` as a typed value, made when it is first asked for."""
+        return stored(self.config)
 
 
 @dataclass(frozen=True)

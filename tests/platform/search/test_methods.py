@@ -323,30 +323,6 @@ def test_halving_progress() -> None:
     assert search.searcher.progress() == pytest.approx(2 / 2.4)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": "adaptive"}, "searcher.name: expected one of"),
-        ({"divisor": 1}, "searcher.divisor"),
-        ({"max_trials": 0}, "searcher.max_trials"),
-        ({"max_trials": True}, "searcher.max_trials"),
-        ({"max_time": None}, "searcher.max_time: this key is required"),
-        ({"num_rungs": 600}, "searcher.num_rungs: 600 rungs, .* Use 504 or fewer"),
-        (
-            {"name": "adaptive_asha", "bracket_rungs": [2, 700]},
-            "searcher.bracket_rungs: 700 rungs",
-        ),
-        ({"sampler": "best"}, "searcher.sampler: expected one of"),
-        ({"name": "grid", "sampler": "tpe"}, "searcher.sampler: a grid search"),
-    ],
-)
-def test_settings_that_would_corrupt_the_search_are_refused(
-    changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        Settings.from_dict(halving(**changes))
-
-
 def test_the_same_traceback_in_three_trials_pauses_the_experiment() -> None:
     search = Script(random(max_trials=20, max_concurrent_trials=4))
     search.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -145,15 +145,3 @@ class Configuration(Section):
     tensorboard_storage: Free = Field(default=None, description=_DEAD)
     data_layer: Free = Field(default=None, description=_DEAD)
     internal: Free = Field(default=None, description=_DEAD)
-
-
-def plain(value: Any) -> Any:
-    """Convert a model to plain dictionaries and lists, with `name` and `type` first."""
-    if isinstance(value, Section):
-        fields = type(value).model_fields
-        names = sorted(fields, key=lambda name: name not in ("name", "type"))
-        own = {fields[name].alias or name: getattr(value, name) for name in names}
-        return {key: plain(item) for key, item in {**own, **(value.model_extra or {})}.items()}
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value

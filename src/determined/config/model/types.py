@@ -52,6 +52,22 @@ class Section(BaseModel):
         """The keys as written in a file."""
         return frozenset(field.alias or name for name, field in cls.model_fields.items())
 
+    def as_dict(self) -> dict[str, Any]:
+        """The section as dictionaries and lists, as in a file, with `name` and `type` first."""
+        fields = type(self).model_fields
+        names = sorted(fields, key=lambda name: name not in ("name", "type"))
+        own = {fields[name].alias or name: getattr(self, name) for name in names}
+        return {key: as_data(item) for key, item in {**own, **(self.model_extra or {})}.items()}
+
+
+def as_data(value: Any) -> Any:
+    """A value of a section as it stands in a file: dictionaries and lists instead of sections."""
+    if isinstance(value, Section):
+        return value.as_dict()
+    if isinstance(value, dict):
+        return {key: as_data(item) for key, item in value.items()}
+    return [as_data(item) for item in value] if isinstance(value, (list, tuple)) else value
+
 
 def wrong(expected: str, item: int | None = None) -> PydanticCustomError:
     """Build the error of a check from what was expected; the value is added later.
