@@ -94,11 +94,7 @@ function draw() {
           h("span.wide", " slots"),
         )
       : null,
-    h(
-      "span.stream",
-      { "data-stream": stream, role: "status" },
-      h("span.wide", STREAMS[stream]),
-    ),
+    h("span.stream", { "data-stream": stream, role: "status" }, h("span.wide", STREAMS[stream])),
     button("", () => window.switchTheme(), { kind: "quiet", title: "Light or dark theme", picture: "moon" }),
     button("", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" })), {
       kind: "quiet",

@@ -26,8 +26,8 @@ export function pictureOf(label, width, height, paint) {
 
 // chart: anything with a method `picture`
 export const pictureButton = (title, chart) =>
-  button(
-    "",
-    async () => download(`${title.replace(/[^\w.-]+/g, "-")}.png`, await chart.picture()),
-    { kind: "quiet", title: `Save ${title} as PNG`, picture: "image" },
-  );
+  button("", async () => download(`${title.replace(/[^\w.-]+/g, "-")}.png`, await chart.picture()), {
+    kind: "quiet",
+    title: `Save ${title} as PNG`,
+    picture: "image",
+  });

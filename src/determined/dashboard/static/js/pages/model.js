@@ -55,7 +55,11 @@ class Model extends Page {
     const fields = [
       textField("name", "Name", { value: name, maxlength: 255 }),
       textField("comment", "Comment", { value: comment }),
-      h("label.labelled.wide-field", "Notes", h("textarea.field.long", { name: "notes", rows: 6, value: notes })),
+      h(
+        "label.labelled.wide-field",
+        "Notes",
+        h("textarea.field.long", { name: "notes", rows: 6, value: notes }),
+      ),
     ];
     const answer = await dialog(`Edit version ${version}`, fields, { ok: "Save" });
     if (answer) this.#change("Saved.", "PATCH", ["versions", version], answer);
@@ -144,16 +148,25 @@ class Model extends Page {
           [
             "Trial",
             one.trial_id &&
-              h("a", { href: `/trials/${one.trial_id}` }, `Trial ${one.trial_id} at batch ${number(one.steps)}`),
+              h(
+                "a",
+                { href: `/trials/${one.trial_id}` },
+                `Trial ${one.trial_id} at batch ${number(one.steps)}`,
+              ),
           ],
           ["Size", one.size === null ? null : bytes(one.size)],
           ["State", gone ? "its files are deleted" : null],
           ["Comment", one.comment],
           ["Notes", one.notes],
-          ...Object.entries(one.metadata).map(([key, it]) => [h("span.mono", key), h("span.mono", value(it))]),
+          ...Object.entries(one.metadata).map(([key, it]) => [
+            h("span.mono", key),
+            h("span.mono", value(it)),
+          ]),
         ]),
         one.load && !gone ? copyable(one.load) : null,
-        gone ? null : h("a", { href: `/api/checkpoints/${one.checkpoint_uuid}/download`, download: "" }, "Download"),
+        gone
+          ? null
+          : h("a", { href: `/api/checkpoints/${one.checkpoint_uuid}/download`, download: "" }, "Download"),
       ),
     );
   }

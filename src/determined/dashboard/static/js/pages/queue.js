@@ -50,7 +50,11 @@ class Queue extends Page {
     return h(
       "div.slot",
       { key: String(id), "data-used": Boolean(by) },
-      h("div", h("strong", `Slot ${id}`), h("span.muted", ` ${[node, kind, name].filter(Boolean).join(" ")}`)),
+      h(
+        "div",
+        h("strong", `Slot ${id}`),
+        h("span.muted", ` ${[node, kind, name].filter(Boolean).join(" ")}`),
+      ),
       by
         ? h(
             "div.cut",
@@ -70,7 +74,13 @@ class Queue extends Page {
         h("span.muted", count(rows.length, "trial")),
         csvButton(title.toLowerCase(), () => [
           ["trial", "experiment", "name", "slots", waiting ? "why" : "since"],
-          ...rows.map((one) => [one.trial_id, one.experiment_id, one.name, one.slots, waiting ? one.why : one.since]),
+          ...rows.map((one) => [
+            one.trial_id,
+            one.experiment_id,
+            one.name,
+            one.slots,
+            waiting ? one.why : one.since,
+          ]),
         ]),
       ],
       h(

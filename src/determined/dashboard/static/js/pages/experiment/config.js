@@ -64,11 +64,7 @@ class Config extends Page {
       return empty(`Experiment ${other} has the same configuration and the same code.`);
     return [
       config
-        ? card(
-            `Configuration: ${this.owner.id} → ${other}`,
-            null,
-            diffView(config, "Configuration diff"),
-          )
+        ? card(`Configuration: ${this.owner.id} → ${other}`, null, diffView(config, "Configuration diff"))
         : h("div.muted", "The configurations are the same."),
       code.length
         ? code.map((one) => card(one.path, null, diffView(one.diff, `Diff of ${one.path}`)))

@@ -74,7 +74,9 @@ class Contour extends Page {
           "span",
           `Dots are ${known > MOST_DOTS ? `the ${MOST_DOTS} best of ` : ""}${count(known, "trial")}. `,
           "Tints and lines are interpolated between the trials (means weighted by distance; the other hyperparameters differ too); far from any trial nothing is drawn.",
-          this.made.cut === null ? "" : ` Values worse than ${number(this.made.cut, 3)} share the weakest tint.`,
+          this.made.cut === null
+            ? ""
+            : ` Values worse than ${number(this.made.cut, 3)} share the weakest tint.`,
         ),
       ),
     );
@@ -88,7 +90,9 @@ class Contour extends Page {
     this.plotted = key;
     const values = this.all.values.map((it) => real(it) ?? NaN);
     const side = (axis) => {
-      const places = Float64Array.from(axis.values, (it, at) => (Number.isFinite(values[at]) ? (it ?? NaN) : NaN));
+      const places = Float64Array.from(axis.values, (it, at) =>
+        Number.isFinite(values[at]) ? (it ?? NaN) : NaN,
+      );
       const fine = places.filter((it) => Number.isFinite(it) && (axis.kind !== "log" || it > 0));
       const [low, high] = [Math.min(...fine), Math.max(...fine)];
       return { kind: axis.kind, title: axis.title, values: places, low, high };

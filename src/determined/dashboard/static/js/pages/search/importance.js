@@ -36,7 +36,10 @@ class Importance extends Page {
       "Importance of hyperparameters",
       [
         h("span.muted", `${method}, ${count(trials, "trial")}`),
-        csvButton(`experiment-${this.owner.id}-importance`, () => [["hyperparameter", "importance"], ...rows]),
+        csvButton(`experiment-${this.owner.id}-importance`, () => [
+          ["hyperparameter", "importance"],
+          ...rows,
+        ]),
       ],
       h(
         "div.inside.importance",

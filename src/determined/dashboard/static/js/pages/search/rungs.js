@@ -178,7 +178,10 @@ class Rungs extends Page {
     if (!steps?.length) return null;
     return card(
       "Step by step",
-      h("span.muted", `${steps.length > MOST_STEPS ? `the last ${MOST_STEPS} of ` : ""}${count(steps.length, "step")}`),
+      h(
+        "span.muted",
+        `${steps.length > MOST_STEPS ? `the last ${MOST_STEPS} of ` : ""}${count(steps.length, "step")}`,
+      ),
       h(
         "ul.events.inside",
         steps

@@ -103,7 +103,6 @@ class Scatter extends Page {
       y: side(y),
     });
   }
-
 }
 
 export const open = (place, owner) => new Scatter(place, owner).begin();

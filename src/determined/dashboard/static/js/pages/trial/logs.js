@@ -174,8 +174,7 @@ class Logs extends Page {
   }
 
   #otherForm() {
-    if (this.query.other)
-      return button("Close the diff", () => setQuery({ other: "" }), { kind: "quiet" });
+    if (this.query.other) return button("Close the diff", () => setQuery({ other: "" }), { kind: "quiet" });
     return h(
       "form.bar",
       {

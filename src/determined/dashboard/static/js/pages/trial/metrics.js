@@ -35,7 +35,8 @@ class Metrics extends Page {
   view() {
     const { id, trial } = this.owner;
     const all = measuredFirst(trial.metrics ?? []);
-    const metrics = this.query.counters === "1" || this.query.find ? all : all.filter((one) => !isCounter(one));
+    const metrics =
+      this.query.counters === "1" || this.query.find ? all : all.filter((one) => !isCounter(one));
     if (!all.length) return empty("No metrics yet.", "Curves appear with the first report.");
     const wanted = (this.query.find ?? "").toLowerCase();
     const found = metrics.filter(({ group, name }) => `${group} ${name}`.toLowerCase().includes(wanted));

@@ -160,7 +160,20 @@ class Overview extends Page {
     return card(
       "Runs and restarts",
       csvButton(`trial-${id}-runs`, () => [
-        ["run", "state", "created", "started", "ended", "from_batch", "exit", "checkpoint", "host", "slots", "reason", "environment"],
+        [
+          "run",
+          "state",
+          "created",
+          "started",
+          "ended",
+          "from_batch",
+          "exit",
+          "checkpoint",
+          "host",
+          "slots",
+          "reason",
+          "environment",
+        ],
         ...runs.map((one) => [
           ...[one.run_id, one.state, one.created, one.started, one.ended, one.steps_completed, one.exit_code],
           ...[one.from_checkpoint, one.host, one.slots, one.reason, one.environment],

@@ -93,10 +93,7 @@ class System extends Page {
     });
     return card(
       title,
-      [
-        h("span.muted", series.length === 1 ? "" : `${series.length} series`),
-        pictureButton(title, plot),
-      ],
+      [h("span.muted", series.length === 1 ? "" : `${series.length} series`), pictureButton(title, plot)],
       hold(plot.node),
     );
   }
