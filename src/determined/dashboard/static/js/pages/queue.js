@@ -6,7 +6,23 @@ import { ago, count } from "../format.js";
 import { Page } from "../page.js";
 import { card, csvButton, empty, problem, skeleton } from "../widgets/parts.js";
 
+/** @import { Place } from "../router.js" */
+
+/**
+ * @typedef {object} Row a trial that runs (`since`), or one that waits (`why`, `priority`)
+ * @property {number} trial_id
+ * @property {number | null} experiment_id
+ * @property {string} name
+ * @property {number | number[]} slots
+ * @property {Api.Number} [since]
+ * @property {string} [why]
+ * @property {number} [priority]
+ */
+
 class Queue extends Page {
+  /** @type {Api.QueueShape | null} */
+  found = null;
+
   get title() {
     return "Queue";
   }
@@ -46,6 +62,7 @@ class Queue extends Page {
     ];
   }
 
+  /** @param {Api.SlotShape} slot */
   #slot({ id, node, kind, name, used_by: by }) {
     return h(
       "div.slot",
@@ -65,6 +82,11 @@ class Queue extends Page {
     );
   }
 
+  /**
+   * @param {"Running" | "Waiting"} title
+   * @param {Row[]} rows
+   * @param {string} nothing
+   */
   #table(title, rows, nothing) {
     if (!rows.length) return card(title, null, empty(nothing));
     const waiting = title === "Waiting";
@@ -111,7 +133,7 @@ class Queue extends Page {
                     one.trial_id ? h("a", { href: `/trials/${one.trial_id}` }, one.trial_id) : "–",
                   ),
                   h("td", h("a", { href: `/experiments/${one.experiment_id}` }, one.name)),
-                  h("td.number", Array.isArray(one.slots) ? one.slots.join(", ") : (one.slots ?? "–")),
+                  h("td.number", Array.isArray(one.slots) ? one.slots.join(", ") : one.slots),
                   waiting ? h("td.number", one.priority ?? "–") : null,
                   h("td", { title: one.why ?? "" }, waiting ? one.why : one.since ? ago(one.since) : "–"),
                 ),
@@ -123,4 +145,5 @@ class Queue extends Page {
   }
 }
 
+/** @param {Place} place */
 export const open = (place) => new Queue(place).begin();

@@ -1,7 +1,7 @@
 // The log of a trial: live, searchable, each line with its own address.
 
-import { get, path } from "../../api.js";
-import { h, hold } from "../../dom.js";
+import { get, path, query as toQuery } from "../../api.js";
+import { focusOn, h, hold, textIn } from "../../dom.js";
 import { count } from "../../format.js";
 import { want } from "../../live.js";
 import { Page } from "../../page.js";
@@ -12,16 +12,35 @@ import { LogSource } from "../../widgets/log_source.js";
 import { LogView, marker } from "../../widgets/log_view.js";
 import { button, card, empty, isOver, problem, skeleton } from "../../widgets/parts.js";
 
+/**
+ * @import { TrialPage } from "../trial.js"
+ * @import { Log } from "../../live.js"
+ * @import { Place } from "../../router.js"
+ */
+
 class Logs extends Page {
+  /**
+   * @param {Place} place
+   * @param {TrialPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {LogSource<number> | null} */
+    this.source = null;
+    /** @type {AbortController | null} */
+    this.request = null;
+    /** @type {Api.LogDiffShape | null} */
+    this.diff = null;
+    /** @type {number | null} */
+    this.searching = null;
+    /** @type {string | null} */
+    this.loaded = null;
     this.lines = new LogView({
       older: () => this.#more("older"),
       newer: () => this.#more("newer"),
       follow: () => this.draw(),
-      href: (one) =>
-        `/trials/${owner.id}/logs?${new URLSearchParams({ ...Object.fromEntries(new URLSearchParams(location.search)), line: one.line })}`,
+      href: (one) => `/trials/${owner.id}/logs?${toQuery({ ...this.query, line: one.line })}`,
     });
     want({ log: owner.id });
   }
@@ -55,8 +74,10 @@ class Logs extends Page {
 
   async #loadLines() {
     this.request?.abort();
-    const request = (this.request = new AbortController());
+    const request = new AbortController();
+    this.request = request;
     const marked = this.query.line ? Number(this.query.line) : null;
+    /** @type {LogSource<number>} */
     const source = new LogSource(
       (params) =>
         get(
@@ -75,6 +96,7 @@ class Logs extends Page {
     this.lines.set(lines, { marked, search: marker(this.query.search, this.query.regex === "1") });
   }
 
+  /** @param {"older" | "newer"} which */
   #more(which) {
     const { source } = this;
     if (!source || source.busy) return;
@@ -86,6 +108,7 @@ class Logs extends Page {
     });
   }
 
+  /** @param {Log} log */
   log({ trial_id: id, lines: came, total }) {
     const { source } = this;
     if (id !== this.owner.id || !source || source.next !== null) return; // the end is not in sight: it comes by scrolling
@@ -97,7 +120,7 @@ class Logs extends Page {
       this.soon(() => this.#more("newer"), 1000);
       return;
     }
-    source.last = fresh.at(-1).line;
+    source.last = fresh[fresh.length - 1].line;
     this.lines.append(fresh);
     this.draw();
   }
@@ -180,7 +203,7 @@ class Logs extends Page {
       {
         onsubmit: (event) => {
           event.preventDefault();
-          setQuery({ other: new FormData(event.target).get("other") });
+          setQuery({ other: textIn(event.currentTarget, "other") });
         },
       },
       h("input.field.short", {
@@ -195,7 +218,7 @@ class Logs extends Page {
   #diff() {
     if (this.error) return null;
     if (!this.diff) return skeleton(8);
-    const text = this.diff.diff ?? this.diff.text ?? "";
+    const text = this.diff.diff;
     return [
       this.diff.note ? h("div.note", this.diff.note) : null,
       text ? diffView(text, "Log diff") : empty("The logs are the same, apart from times."),
@@ -203,8 +226,12 @@ class Logs extends Page {
   }
 
   keys() {
-    return [{ key: "/", what: "Search", run: () => this.node.querySelector(".search")?.focus() }];
+    return [{ key: "/", what: "Search", run: () => focusOn(this.node, ".search") }];
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {TrialPage} owner
+ */
 export const open = (place, owner) => new Logs(place, owner).begin();
