@@ -41,11 +41,17 @@ export function route(pattern, load) {
   routes.push({ pattern, names, expression: new RegExp(`^${source}/?$`), load });
 }
 
-/** @returns {Place} */
-export function here() {
-  const query = Object.fromEntries(new URLSearchParams(location.search));
+export const here = () => placeOf(location.pathname, location.search);
+
+/**
+ * @param {string} pathname
+ * @param {string} search
+ * @returns {Place}
+ */
+export function placeOf(pathname, search) {
+  const query = Object.fromEntries(new URLSearchParams(search));
   for (const { pattern, names, expression, load } of routes) {
-    const match = expression.exec(location.pathname);
+    const match = expression.exec(pathname);
     if (!match) continue;
     const params = Object.fromEntries(
       names.flatMap((name, at) => (match[at + 1] ? [[name, decoded(match[at + 1])]] : [])),
@@ -71,13 +77,21 @@ export function go(url, { replace = false } = {}) {
  * @param {{ replace?: boolean }} [how]
  */
 export function setQuery(changes, { replace = false } = {}) {
-  const query = new URLSearchParams(location.search);
+  const text = changedQuery(location.search, changes);
+  go(location.pathname + (text ? `?${text}` : ""), { replace });
+}
+
+/**
+ * @param {string} search
+ * @param {Record<string, Ui.Value>} changes
+ */
+export function changedQuery(search, changes) {
+  const query = new URLSearchParams(search);
   for (const [key, value] of Object.entries(changes)) {
     if (value === null || value === undefined || value === "" || value === false) query.delete(key);
     else query.set(key, value === true ? "1" : String(value));
   }
-  const text = query.toString();
-  go(location.pathname + (text ? `?${text}` : ""), { replace });
+  return query.toString();
 }
 
 /** @param {() => unknown} onArrival */

@@ -186,9 +186,12 @@ export class Plot {
    * @param {number} height
    */
   #measure(ink, width, height) {
-    const xRange = this.x.range ?? this.#extent((one) => [one.x], this.x.kind, null, 0) ?? UNIT;
+    const xRange =
+      shownRange(this.x) ??
+      this.#extent((one) => [one.x], this.x.kind, null, 0) ??
+      (this.x.kind === "log" ? DECADES : UNIT);
     const yRange =
-      this.y.range ??
+      shownRange(this.y) ??
       this.#extent(
         (one) => (this.y.byMeans ? [one.smooth ?? one.y] : [one.lo ?? one.y, one.hi ?? one.y]),
         this.y.kind,
@@ -361,6 +364,12 @@ export class Plot {
     return made;
   }
 }
+
+/**
+ * The range that was asked for; null if the axis cannot show it: 0 has no place on a log axis.
+ * @param {Side} side
+ */
+export const shownRange = ({ kind, range }) => (range && kind === "log" && !(range[0] > 0) ? null : range);
 
 /**
  * @param {Side} side

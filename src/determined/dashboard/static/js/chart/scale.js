@@ -78,11 +78,10 @@ export function ticks(scale, wanted) {
   const shift = scale.kind === "wall" ? new Date(scale.low * 1000).getTimezoneOffset() * 60 : 0;
   /** @type {Tick[]} */
   const marks = [];
-  for (
-    let at = Math.ceil((scale.low - shift) / step) * step + shift;
-    at <= scale.high + step * 1e-9;
-    at += step
-  ) {
+  const first = Math.ceil((scale.low - shift) / step) * step + shift;
+  for (let i = 0; i <= 2 * wanted; i += 1) {
+    const at = first + i * step; // counted: next to a large value a small step may be lost
+    if (!(at <= scale.high + step * 1e-9)) break;
     marks.push({ value: Math.abs(at) < step * 1e-9 ? 0 : at, text: label(at, step, scale.kind) });
   }
   return marks;
@@ -120,6 +119,7 @@ function compact(at) {
  * @param {number} wanted
  */
 function logTicks({ low, high }, wanted) {
+  if (!(low > 0)) return [];
   const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
   const factors = last - first <= 2 ? [1, 2, 5] : [1];
   const every = Math.max(1, Math.ceil((last - first) / wanted));
@@ -128,7 +128,8 @@ function logTicks({ low, high }, wanted) {
   for (let power = first; power <= last; power += every) {
     for (const factor of factors) {
       const value = factor * 10 ** power;
-      if (value >= low && value <= high) marks.push({ value, text: number(value, 3) });
+      if (value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9))
+        marks.push({ value, text: number(value, 3) });
     }
   }
   return marks.length > 1 ? marks : [low, high].map((value) => ({ value, text: number(value, 3) }));

@@ -12,8 +12,11 @@ const LEVELS = [
   { value: "DEBUG", text: "Debug" },
 ];
 
-/** @param {Ui.Query} query */
-export function logFilters(query) {
+/**
+ * @param {Ui.Query} query
+ * @param {{ hasRegex: boolean }} how
+ */
+export function logFilters(query, { hasRegex }) {
   let typing = 0;
   /**
    * @param {"since" | "until"} name
@@ -44,10 +47,12 @@ export function logFilters(query) {
         typing = setTimeout(() => setQuery({ search, line: "" }, { replace: true }), 250);
       },
     }),
-    button(".*", () => setQuery({ regex: query.regex !== "1" }), {
-      pressed: query.regex === "1",
-      title: "Search with a regular expression",
-    }),
+    hasRegex
+      ? button(".*", () => setQuery({ regex: query.regex !== "1" }), {
+          pressed: query.regex === "1",
+          title: "Search with a regular expression",
+        })
+      : null,
     select("Level", LEVELS, query.level ?? "", (level) => setQuery({ level }), { hideLabel: true }),
     h(
       "label.labelled",
@@ -67,9 +72,8 @@ export function logFilters(query) {
 }
 
 /** @param {Ui.Query} query */
-export const filterParams = ({ search, regex, level, rank, since, until }) => ({
+export const filterParams = ({ search, level, rank, since, until }) => ({
   search,
-  regex,
   level,
   rank,
   since,

@@ -56,7 +56,7 @@ class ExperimentLogs extends Page {
     return this.ask(async () => {
       const lines = await source.open();
       this.source = source;
-      this.lines.set(lines, { search: marker(this.query.search, this.query.regex === "1") });
+      this.lines.set(lines, { search: marker(this.query.search, false) });
     });
   }
 
@@ -82,7 +82,7 @@ class ExperimentLogs extends Page {
         { "aria-label": "Logs of all trials" },
         h(
           "div.bar.table-tools",
-          logFilters(this.query),
+          logFilters(this.query, { hasRegex: false }),
           h("span.count", { role: "status" }, this.searching ? "Searching …" : ""),
         ),
         this.source && !this.searching && !this.lines.lines.length

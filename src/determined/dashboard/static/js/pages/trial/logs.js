@@ -57,7 +57,12 @@ class Logs extends Page {
   }
 
   load() {
-    const text = JSON.stringify([filterParams(this.query), this.query.line, this.query.other]);
+    const text = JSON.stringify([
+      filterParams(this.query),
+      this.query.regex,
+      this.query.line,
+      this.query.other,
+    ]);
     if (text === this.loaded) return null;
     this.loaded = text;
     return this.ask(() => (this.query.other ? this.#loadDiff() : this.#loadLines()));
@@ -82,7 +87,7 @@ class Logs extends Page {
       (params) =>
         get(
           path("trials", this.owner.id, "logs"),
-          { ...filterParams(this.query), ...params },
+          { ...filterParams(this.query), regex: this.query.regex, ...params },
           request.signal,
         ),
       (line) => {
@@ -155,7 +160,7 @@ class Logs extends Page {
         { "aria-label": "Log" },
         h(
           "div.bar.table-tools",
-          logFilters(this.query),
+          logFilters(this.query, { hasRegex: true }),
           h(
             "span.count",
             { role: "status" },
