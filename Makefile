@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TOOLS := $(VENV)/.installed-tools
 DOCS := $(VENV)/.installed-docs
+# Tools for the dashboard's JavaScript; where there is no npm, its checks are left out.
+NPM := $(shell command -v npm 2>/dev/null)
+JS := $(if $(NPM),node_modules/.installed)
 # Bytecode is written at the first import: of torch, most of it never is.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
@@ -17,7 +20,7 @@ PEERS := lightning accelerate pytorch-ignite matplotlib
 # Tests and benchmarks start many interpreters; where this is set, each would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dashboard test test-faults test-versions check format bench bench-platform bench-quick docs clean
+.PHONY: demo dashboard test test-faults test-versions check check-js format bench bench-platform bench-quick docs clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Creating $(VENV) and installing torch and determined (once, a minute or two) ..."
@@ -29,6 +32,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(TOOLS): $(INSTALLED)
 	@echo "Installing the development tools (once) ..."
 	$(PIP_INSTALL) --no-build-isolation -e '.[dev]'
+	@touch $@
+
+node_modules/.installed: package.json package-lock.json
+	@echo "Installing the tools for JavaScript (once) ..."
+	npm ci --silent --no-audit --no-fund
 	@touch $@
 
 demo: $(INSTALLED)
@@ -68,14 +76,25 @@ test-versions:
 			-m 'not slow and not multiprocess' || exit 1; \
 	done
 
-check: $(TOOLS)
+check: $(TOOLS) check-js
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: $(TOOLS)
+check-js: $(JS)
+ifdef NPM
+	node_modules/.bin/biome check --error-on-warnings
+	node_modules/.bin/tsc
+else
+	@echo "Skipping the checks of the dashboard's JavaScript: there is no npm."
+endif
+
+format: $(TOOLS) $(JS)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+ifdef NPM
+	node_modules/.bin/biome check --write
+endif
 
 bench: $(BENCH)/.installed
 	$(BENCH)/bin/python -m benchmarks
@@ -114,4 +133,4 @@ docs: $(DOCS)
 	@echo "Open site/index.html"
 
 clean:
-	rm -rf $(VENV) build dist site
+	rm -rf $(VENV) node_modules build dist site

@@ -117,6 +117,19 @@ def test_a_failed_trial_shows_its_traceback(shown: Served) -> None:
     assert found["run_list"][0]["differences"] == []
 
 
+def test_a_trial_tells_whether_the_platform_started_it(shown: Served) -> None:
+    def owner(name: str) -> dict[str, Any]:
+        (row,) = shown.json("/api/experiments", search=name)["rows"]
+        trials = shown.json(f"/api/experiments/{row['id']}/trials")["rows"]
+        found: dict[str, Any] = shown.json(f"/api/trials/{trials[0]['id']}")["experiment"]
+        return found
+
+    assert (
+        owner("python train.py")["unmanaged"] is True
+    )  # so that the page offers no way to kill it
+    assert owner("digits-grid")["unmanaged"] is False
+
+
 def test_a_trial_knows_where_it_stands_and_why(shown: Served) -> None:
     rows = shown.json("/api/experiments/1/trials")["rows"]
     stopped = [row for row in rows if row["decision"].startswith("stopped")]

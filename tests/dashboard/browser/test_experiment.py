@@ -243,6 +243,27 @@ def test_two_configurations_are_compared_line_by_line(page: Page) -> None:
     until_address(page, "other=2")
 
 
+def test_the_logs_of_all_trials_are_searched_for_text_alone(page: Page) -> None:
+    page.goto("/experiments/1/logs?search=batch&regex=1")  # as a trial's own log may have it
+    page.locator(".log-line").first.wait_for()
+    assert page.get_by_role("alert").count() == 0
+    assert page.get_by_title("Search with a regular expression").count() == 0
+
+
+def test_lines_of_two_runs_with_one_number_both_stay(page: Page) -> None:
+    page.goto("/queue")
+    shown = page.evaluate("""async () => {
+        const {LogView} = await import("/static/js/widgets/log_view.js");
+        const view = new LogView({older: () => {}, href: () => "", many: true});
+        const line = (run) => ({line: 1, trial_id: 1, source: `run ${run}`, text: `of run ${run}`,
+            time: null, level: null, rank: null});
+        view.set([line(1), line(2)]);
+        view.set([line(1), line(2)]); // as a change of the experiment does
+        return [...view.node.querySelectorAll("code")].map((one) => one.textContent);
+    }""")
+    assert shown == ["of run 1", "of run 2"]
+
+
 def test_an_experiment_that_is_not_there_is_explained(page: Page) -> None:
     page.goto("/experiments/999")
     page.get_by_role("alert").get_by_text("999").wait_for()

@@ -138,6 +138,7 @@ class OwnerShape(TypedDict):
     id: int
     name: str
     state: str
+    unmanaged: bool
     searcher: SearcherName
 
 
@@ -181,6 +182,7 @@ def trial(view: View, id: int) -> TrialDetail:
             "id": owner.id,
             "name": owner.name,
             "state": owner.state,
+            "unmanaged": owner.unmanaged,
             "searcher": {
                 "name": str(owner.config.get("searcher", {}).get("name", "")),
                 "metric": owner.searcher_metric,

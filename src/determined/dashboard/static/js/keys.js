@@ -3,15 +3,30 @@
 import { h } from "./dom.js";
 import { dialog } from "./widgets/dialog.js";
 
+/**
+ * @typedef {object} Key
+ * @property {string} key
+ * @property {string} [also] does the same
+ * @property {string} what
+ * @property {(event: KeyboardEvent) => unknown} run false: this key is not meant
+ */
+
+/** @type {Key[][]} */
 const pages = [];
 
-// bind([{key: "p", what: "Pause", run}]) -> a function that takes them back
+/**
+ * bind([{key: "p", what: "Pause", run}]) -> a function that takes them back
+ * @param {Key[]} keys
+ */
 export function bind(keys) {
   pages.push(keys);
   return () => pages.splice(pages.indexOf(keys), 1);
 }
 
-const typing = (node) => node?.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]");
+/** @param {EventTarget | null} node */
+const typing = (node) =>
+  node instanceof HTMLElement &&
+  node.closest("input:not([type=checkbox]), textarea, select, [contenteditable]") !== null;
 
 export function start() {
   bind([
@@ -19,7 +34,7 @@ export function start() {
     { key: "t", what: "Light or dark theme", run: () => window.switchTheme() },
   ]);
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && typing(event.target)) event.target.blur();
+    if (event.key === "Escape" && typing(event.target)) /** @type {HTMLElement} */ (event.target).blur();
     if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
     if (document.querySelector("dialog[open]")) return;
     for (const keys of [...pages].reverse()) {
@@ -49,4 +64,8 @@ function help() {
   );
 }
 
-const shown = (key) => ({ ArrowDown: "↓", ArrowUp: "↑", ArrowLeft: "←", ArrowRight: "→" })[key] ?? key;
+/** @type {Record<string, string>} */
+const ARROWS = { ArrowDown: "↓", ArrowUp: "↑", ArrowLeft: "←", ArrowRight: "→" };
+
+/** @param {string} key */
+const shown = (key) => ARROWS[key] ?? key;

@@ -1,9 +1,10 @@
 // Where the dashboard starts: the routes, the frame, and the one page that is shown.
 
+import { byId } from "./dom.js";
 import * as keys from "./keys.js";
 import * as live from "./live.js";
 import { here, route, start } from "./router.js";
-import { startShell, showPlace } from "./shell.js";
+import { showPlace, startShell } from "./shell.js";
 
 route("/", () => import("./pages/experiments.js"));
 route("/experiments/:id/:tab?", () => import("./pages/experiment.js"));
@@ -13,6 +14,12 @@ route("/models", () => import("./pages/models.js"));
 route("/models/:name", () => import("./pages/model.js"));
 route("/queue", () => import("./pages/queue.js"));
 
+/**
+ * @import { Page } from "./page.js"
+ * @import { Place } from "./router.js"
+ */
+
+/** @type {{ place: Place, page: Page | null } | null} */
 let current = null;
 
 async function arrive() {
@@ -23,13 +30,14 @@ async function arrive() {
     current.page.moved(place);
     return;
   }
+  /** @type {NonNullable<typeof current>} */
   const opening = { place, page: null };
   current?.page?.close();
   current = opening;
   const { open } = await place.load();
   if (current !== opening) return; // the reader went on meanwhile
   opening.page = open(opening.place);
-  document.getElementById("main").replaceChildren(opening.page.node);
+  byId("main").replaceChildren(opening.page.node);
   scrollTo(0, 0);
 }
 

@@ -1,16 +1,29 @@
 // What all pages share: questions that end with the page, drawing, live changes, keys.
 
+import { isAbort } from "./api.js";
 import { h, render, widget } from "./dom.js";
 import { bind } from "./keys.js";
 import { listen } from "./live.js";
 
+/**
+ * @import { Key } from "./keys.js"
+ * @import { Change, Log, Points } from "./live.js"
+ * @import { Place } from "./router.js"
+ */
+
 export class Page {
+  /** @param {Place} place */
   constructor(place) {
     this.place = place;
     this.node = widget(h("div.page"));
     this.leaving = new AbortController();
+    /** @type {Error | null} */
     this.error = null;
+    /** @type {(() => unknown)[]} */
     this.cleanups = [];
+    /** @type {(() => unknown) | null} */
+    this.onceMore = null;
+    this.waiting = false;
   }
 
   // Called once the fields of the page are set.
@@ -37,10 +50,16 @@ export class Page {
     return this.leaving.signal;
   }
 
-  accepts() {
+  /**
+   * Whether it can show that place as well.
+   * @param {Place} _place
+   * @returns {boolean}
+   */
+  accepts(_place) {
     return true;
   }
 
+  /** @param {Place} place */
   moved(place) {
     this.place = place;
     this.draw();
@@ -52,27 +71,35 @@ export class Page {
     for (const stop of this.cleanups) stop();
   }
 
-  // Runs a question; a failure is kept and shown, an answer after leaving is dropped.
+  /**
+   * Runs a question; a failure is kept and shown, an answer after leaving is dropped.
+   * @param {() => unknown} work
+   */
   async ask(work) {
     try {
       await work();
       this.error = null;
     } catch (error) {
-      if (error.name === "AbortError" || this.signal.aborted) return;
-      this.error = error;
+      if (isAbort(error) || this.signal.aborted) return;
+      this.error = /** @type {Error} */ (error);
     }
     if (!this.signal.aborted) this.draw();
   }
 
-  // Many changes in a row ask once now and once at the end.
+  /**
+   * Many changes in a row ask once now and once at the end.
+   * @param {() => unknown} work
+   * @param {number} [wait] in milliseconds
+   */
   soon(work, wait = 400) {
     if (this.waiting) {
       this.onceMore = work;
       return;
     }
     work();
-    this.waiting = setTimeout(() => {
-      this.waiting = null;
+    this.waiting = true;
+    setTimeout(() => {
+      this.waiting = false;
       const next = this.onceMore;
       this.onceMore = null;
       if (next && !this.signal.aborted) this.soon(next, wait);
@@ -84,28 +111,39 @@ export class Page {
     if (this.title) document.title = `${this.title} · determined`;
   }
 
-  // Tabs have none: the page around them is named.
+  /**
+   * Tabs have none: the page around them is named.
+   * @returns {string}
+   */
   get title() {
     return "";
   }
 
+  /** @returns {Ui.Child} */
   view() {
     return null;
   }
 
-  load() {}
+  /** @returns {unknown} */
+  load() {
+    return null;
+  }
 
   // The stream was lost and is back: what happened meanwhile is not in it.
   again() {
     this.load();
   }
 
-  changed() {}
+  /** @param {Change} _change */
+  changed(_change) {}
 
-  points() {}
+  /** @param {Points} _points */
+  points(_points) {}
 
-  log() {}
+  /** @param {Log} _log */
+  log(_log) {}
 
+  /** @returns {Key[]} */
   keys() {
     return [];
   }

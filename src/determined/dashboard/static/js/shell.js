@@ -1,9 +1,11 @@
 // The bar at the top: where one is, how many slots work, whether the view is live.
 
 import { getSession } from "./api.js";
-import { h, render } from "./dom.js";
+import { byId, h, render } from "./dom.js";
 import { listen } from "./live.js";
 import { button, isActive } from "./widgets/parts.js";
+
+/** @import { State } from "./live.js" */
 
 const PLACES = [
   ["/", "Experiments"],
@@ -11,6 +13,7 @@ const PLACES = [
   ["/queue", "Queue"],
 ];
 
+/** @type {Record<State, string>} */
 const STREAMS = {
   live: "Live",
   lost: "Reconnecting …",
@@ -20,10 +23,12 @@ const STREAMS = {
 const LOCKED =
   "This browser no longer has access: the dashboard's token has changed, or it now serves another home. Run `det dashboard` and open the address that it prints.";
 
+/** @type {Api.SessionShape | null} */
 let session = null;
+/** @type {State} */
 let stream = "connecting";
 let path = "/";
-let timer = null;
+let isRefreshing = false;
 
 export function startShell() {
   listen({
@@ -33,7 +38,8 @@ export function startShell() {
     },
     change: (change) => {
       if (session && change.supervisor) session.supervisor = { ...session.supervisor, ...change.supervisor };
-      timer ??= setTimeout(refresh, 1000);
+      if (!isRefreshing) setTimeout(refresh, 1000);
+      isRefreshing = true;
     },
     again: refresh,
   });
@@ -46,7 +52,7 @@ export function showPlace() {
 }
 
 async function refresh() {
-  timer = null;
+  isRefreshing = false;
   try {
     session = await getSession();
   } catch {
@@ -55,6 +61,7 @@ async function refresh() {
   draw();
 }
 
+/** @param {string} href */
 function current(href) {
   if (href === "/")
     return (
@@ -66,7 +73,7 @@ function current(href) {
 function draw() {
   const slots = session?.slots;
   render(
-    document.getElementById("top"),
+    byId("top"),
     h(
       "a.brand",
       { href: "/", "aria-label": "determined, all experiments" },
@@ -94,11 +101,7 @@ function draw() {
           h("span.wide", " slots"),
         )
       : null,
-    h(
-      "span.stream",
-      { "data-stream": stream, role: "status" },
-      h("span.wide", STREAMS[stream]),
-    ),
+    h("span.stream", { "data-stream": stream, role: "status" }, h("span.wide", STREAMS[stream])),
     button("", () => window.switchTheme(), { kind: "quiet", title: "Light or dark theme", picture: "moon" }),
     button("", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?" })), {
       kind: "quiet",
@@ -106,19 +109,22 @@ function draw() {
       picture: "help",
     }),
   );
-  render(document.getElementById("banner"), banner());
+  render(byId("banner"), banner());
 }
 
 function banner() {
   if (stream === "locked") return LOCKED;
   if (stream === "lost") return "The dashboard is not responding; the page may be out of date. Retrying …";
-  if (session && !session.supervisor.alive && hasWork()) return session.supervisor.text;
+  if (session && !session.supervisor.alive && hasWork(session)) return session.supervisor.text;
   return null;
 }
 
-// Without work the supervisor ends by itself: that is no news.
-function hasWork() {
-  return Object.entries(session.counts ?? {}).some(
-    ([state, n]) => n && (isActive(state) || state.startsWith("STOPPING") || state === "DELETING"),
+/**
+ * Without work the supervisor ends by itself: that is no news.
+ * @param {Api.SessionShape} session
+ */
+function hasWork({ counts }) {
+  return Object.entries(counts).some(
+    ([state, n]) => n > 0 && (isActive(state) || state.startsWith("STOPPING") || state === "DELETING"),
   );
 }

@@ -1,12 +1,27 @@
 // What one can do to experiments, and the watch on what became of it: a click is not an effect.
 
-import { get, hasVerb, path, send } from "./api.js";
+import { ApiError, get, hasVerb, path, send } from "./api.js";
 import { count } from "./format.js";
 import { listen } from "./live.js";
 import { confirm, dialog, textField } from "./widgets/dialog.js";
 import { button, isActive, isOver } from "./widgets/parts.js";
 import { toast, wordsOf } from "./widgets/toast.js";
 
+/**
+ * @import { Toast } from "./widgets/toast.js"
+ *
+ * @typedef {"pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive" | "delete"} VerbName
+ * @typedef {{ id: number, state: string, archived: boolean }} Row what a verb must know of an experiment
+ *
+ * @typedef {object} Verb
+ * @property {string} text
+ * @property {string} doing
+ * @property {boolean} [danger]
+ * @property {(row: Row) => boolean} fits
+ * @property {string} [warn]
+ */
+
+/** @type {Record<VerbName, Verb>} */
 const VERBS = {
   pause: { text: "Pause", doing: "Pausing", fits: (row) => isActive(row.state) },
   activate: { text: "Activate", doing: "Activating", fits: (row) => row.state === "PAUSED" },
@@ -34,26 +49,37 @@ const VERBS = {
   },
 };
 
-export function verbButtons(rows, done = () => {}) {
+const NAMES = /** @type {VerbName[]} */ (Object.keys(VERBS));
+
+/**
+ * @param {(Row & { unmanaged: boolean })[]} rows
+ * @param {(name: VerbName) => unknown} [done]
+ */
+export function verbButtons(rows, done = (_) => {}) {
   const managed = rows.filter((row) => !row.unmanaged);
-  return Object.entries(VERBS)
-    .filter(([name]) => hasVerb(name))
-    .map(([name, verb]) => [
+  return NAMES.filter(hasVerb)
+    .map((name) => ({
       name,
-      verb,
-      (["archive", "unarchive", "delete"].includes(name) ? rows : managed).filter(verb.fits),
-    ])
-    .filter(([, , fitting]) => fitting.length)
-    .map(([name, verb, fitting]) =>
+      verb: VERBS[name],
+      fitting: (name.endsWith("archive") || name === "delete" ? rows : managed).filter(VERBS[name].fits),
+    }))
+    .filter(({ fitting }) => fitting.length)
+    .map(({ name, verb, fitting }) =>
       button(rows.length > 1 ? `${verb.text} ${fitting.length}` : verb.text, () => act(name, fitting, done), {
         kind: verb.danger ? "danger" : "",
       }),
     );
 }
 
+/** @param {Row[]} rows */
 const named = (rows) => (rows.length === 1 ? `experiment ${rows[0].id}` : count(rows.length, "experiment"));
 
-export async function act(name, rows, done = () => {}) {
+/**
+ * @param {VerbName} name
+ * @param {Row[]} rows
+ * @param {(name: VerbName) => unknown} [done]
+ */
+export async function act(name, rows, done = (_) => {}) {
   const verb = VERBS[name];
   const fitting = rows.filter(verb.fits);
   if (!fitting.length) return;
@@ -71,7 +97,12 @@ export async function act(name, rows, done = () => {}) {
   done(name);
 }
 
-// -> the errors of those that were refused, by id
+/**
+ * -> the errors of those that were refused, by id
+ * @param {VerbName} name
+ * @param {Row[]} rows
+ * @returns {Promise<Map<number, string>>}
+ */
 async function ask(name, rows) {
   if (rows.length === 1) {
     await send("POST", path("experiments", rows[0].id, name));
@@ -80,14 +111,17 @@ async function ask(name, rows) {
   return askMany({ verb: name, ids: rows.map((row) => row.id) });
 }
 
+/** @param {Api.Post<"/api/experiments/verbs">["body"]} body */
 async function askMany(body) {
   const { results } = await send("POST", "/api/experiments/verbs", body);
   const refused = Object.entries(results).filter(([, one]) => !one.ok);
-  return new Map(refused.map(([id, one]) => [Number(id), one.error]));
+  return new Map(refused.map(([id, one]) => [Number(id), one.error ?? ""]));
 }
 
 const GONE = "DELETED";
+/** @param {Row} row */
 const ENDS = (row) => isOver(row.state);
+/** @type {Record<VerbName, (row: Row, running: boolean) => boolean>} */
 const REACHED = {
   pause: (row, running) => ENDS(row) || (row.state === "PAUSED" && !running),
   activate: (row) => ENDS(row) || isActive(row.state),
@@ -98,9 +132,15 @@ const REACHED = {
   delete: (row) => row.state === GONE || row.state === "DELETE_FAILED",
 };
 
-// Waits for the effect: the state, and for a pause also that no process is left.
+/**
+ * Waits for the effect: the state, and for a pause also that no process is left.
+ * @param {VerbName} name
+ * @param {Row[]} rows
+ * @param {Toast} said
+ */
 function watch(name, rows, said) {
   const waiting = new Set(rows.map((row) => row.id));
+  /** @type {Row[]} */
   const reached = [];
   let [busy, again] = [false, false];
   const look = async () => {
@@ -132,21 +172,31 @@ function watch(name, rows, said) {
   look();
 }
 
+/** @param {Row} row */
 const hasFailed = (row) => row.state === "DELETE_FAILED";
 
+/**
+ * @param {number} id
+ * @returns {Promise<Row>}
+ */
 async function current(id) {
   try {
     return await get(path("experiments", id));
   } catch (error) {
-    if (error.status === 404) return { id, state: GONE };
+    if (error instanceof ApiError && error.status === 404) return { id, state: GONE, archived: false };
     throw error;
   }
 }
 
 const MOST_TOLD = 3; // beyond, how many says more than each by itself
 
+/**
+ * @param {VerbName} name
+ * @param {Row[]} rows
+ */
 async function effects(name, rows) {
-  const word = ({ state }) => (name.endsWith("archive") ? `${VERBS[name].text}d` : (WORDS[state] ?? state));
+  const word = (/** @type {Row} */ { state }) =>
+    name.endsWith("archive") ? `${VERBS[name].text}d` : (WORDS[state] ?? state);
   if (rows.length <= MOST_TOLD)
     return (await Promise.all(rows.map((row) => effect(row, word(row))))).join(" ");
   const words = rows.map(word);
@@ -155,6 +205,7 @@ async function effects(name, rows) {
     .join(" ");
 }
 
+/** @type {Record<string, string>} */
 const WORDS = {
   PAUSED: "Paused",
   ACTIVE: "Active",
@@ -167,6 +218,10 @@ const WORDS = {
   DELETE_FAILED: "Could not be deleted",
 };
 
+/**
+ * @param {Row} row
+ * @param {string} word
+ */
 async function effect(row, word) {
   const start = `${word}: experiment ${row.id}`;
   if (word !== WORDS.PAUSED && word !== WORDS.CANCELED) return `${start}.`;
@@ -175,12 +230,16 @@ async function effect(row, word) {
     order: "desc",
     limit: 1,
   });
-  if (!total || rows[0].steps === null) return `${start} before its first batch.`;
+  if (!total || !rows[0].steps) return `${start} before its first batch.`;
   return total === 1
     ? `${start} at batch ${rows[0].steps}.`
     : `${start}, ${count(total, "trial")}, the furthest at batch ${rows[0].steps}.`;
 }
 
+/**
+ * @param {Api.TrialDetail} trial
+ * @param {() => unknown} done
+ */
 export async function killTrial(trial, done) {
   if (
     !(await confirm(
@@ -207,6 +266,7 @@ export async function killTrial(trial, done) {
   done();
 }
 
+/** @param {Row[]} rows */
 export async function labelExperiments(rows) {
   const fields = [textField("label", "Label", { required: true, maxlength: 128 })];
   const answer = await dialog(`Label ${count(rows.length, "experiment")}`, fields, { ok: "Add" });

@@ -6,6 +6,12 @@ import { setQuery } from "../router.js";
 import { button, select } from "../widgets/parts.js";
 import { X_AXES } from "./curves.js";
 
+/** @import { CurveOptions } from "./curves.js" */
+
+/**
+ * @param {Ui.Query} query
+ * @returns {CurveOptions}
+ */
 export function curveOptions(query) {
   return {
     x: query.x ?? "steps",
@@ -19,11 +25,21 @@ export function curveOptions(query) {
   };
 }
 
-// Curves of every batch are the whole truth, curves of reports are means over many batches.
+/**
+ * Curves of every batch are the whole truth, curves of reports are means over many batches.
+ * @param {Ui.Query} query
+ */
 export const everyBatch = (query) => query.reports !== "1";
 
+/**
+ * @param {Ui.Query} query
+ * @param {{ group: string, name: string }[]} [metrics]
+ * @param {{ many?: boolean, batches?: boolean }} [how]
+ * @returns {Ui.Child}
+ */
 export function curveControls(query, metrics = [], { many = false, batches = false } = {}) {
   const options = curveOptions(query);
+  const { x = "steps" } = options;
   const axes = [
     ...X_AXES,
     ...metrics.map(({ group, name }) => ({
@@ -31,10 +47,15 @@ export function curveControls(query, metrics = [], { many = false, batches = fal
       text: metricTitle({ group, name }),
     })),
   ];
+  /**
+   * @param {"logx" | "logy" | "means" | "envelope"} name
+   * @param {string} text
+   * @param {string} title
+   */
   const toggle = (name, text, title) =>
     button(text, () => setQuery({ [name]: !options[name] }), { pressed: options[name], title });
   return [
-    select("Over", axes, options.x, (x) => setQuery({ x: x === "steps" ? "" : x, from: "", to: "" })),
+    select("Over", axes, x, (it) => setQuery({ x: it === "steps" ? "" : it, from: "", to: "" })),
     h(
       "label.labelled",
       { title: "Exponential moving average over all points; the raw curve stays behind it" },
@@ -46,14 +67,12 @@ export function curveControls(query, metrics = [], { many = false, batches = fal
         step: 0.01,
         value: String(options.smooth),
         "aria-label": "Smoothing",
-        onchange: (event) => setQuery({ smooth: Number(event.target.value) || "" }, { replace: true }),
+        onchange: (event) => setQuery({ smooth: Number(event.currentTarget.value) || "" }, { replace: true }),
       }),
       h("output.slider-value", options.smooth ? options.smooth.toFixed(2) : "off"),
     ),
     toggle("logy", "Log y", "Logarithmic vertical axis"),
-    options.x === "wall" || options.x === "relative"
-      ? null
-      : toggle("logx", "Log x", "Logarithmic horizontal axis"),
+    x === "wall" || x === "relative" ? null : toggle("logx", "Log x", "Logarithmic horizontal axis"),
     batches
       ? button("Every batch", () => setQuery({ reports: everyBatch(query) }), {
           pressed: everyBatch(query),
@@ -67,6 +86,7 @@ export function curveControls(query, metrics = [], { many = false, batches = fal
   ];
 }
 
+/** @param {[number, number] | null} range */
 export const zoomInAddress = (range) =>
   setQuery({
     from: range ? Number(range[0].toPrecision(10)) : "",

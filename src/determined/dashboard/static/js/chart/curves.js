@@ -1,13 +1,43 @@
 // Learning curves: asks the server for what the width can show, draws it, and keeps it growing.
 
+import { isAbort } from "../api.js";
 import { h, hold, render, widget } from "../dom.js";
 import { count, duration, moment, number, value } from "../format.js";
 import { button, problem } from "../widgets/parts.js";
 import { look, token } from "./palette.js";
 import { pictureButton } from "./picture.js";
 import { Plot } from "./plot.js";
-import { swatch } from "./swatch.js";
 import { envelope, extended, fetchSeries } from "./series.js";
+import { swatch } from "./swatch.js";
+
+/**
+ * @import { Points } from "../live.js"
+ * @import { PlotSeries, Zoom } from "./plot.js"
+ * @import { Kind, Range } from "./scale.js"
+ * @import { Series } from "./series.js"
+ *
+ * @typedef {object} Line
+ * @property {string} key TRIAL:GROUP:NAME
+ * @property {string} name
+ * @property {string} [href]
+ * @property {Record<string, unknown>} [about] hyperparameters and their values
+ * @property {number} [at] place in the palette
+ *
+ * @typedef {object} CurveOptions
+ * @property {string} [x]
+ * @property {Ui.Value} [from]
+ * @property {Ui.Value} [to]
+ * @property {number} [smooth]
+ * @property {boolean} [logx]
+ * @property {boolean} [logy]
+ * @property {boolean} [envelope]
+ * @property {boolean} [means]
+ * @property {boolean} [smallerIsBetter]
+ * @property {string} [note]
+ *
+ * @typedef {Series & { line: Line, at: number }} Curve
+ * @typedef {PlotSeries & Partial<Series> & { line?: Line }} Drawn
+ */
 
 export const X_AXES = [
   { value: "steps", text: "Batches" },
@@ -17,22 +47,37 @@ export const X_AXES = [
 ];
 
 export class CurveChart {
-  // lines: [{key: "TRIAL:GROUP:NAME", name, about: {hparam: value}, at: place in the palette}]
+  /**
+   * @param {object} how
+   * @param {string} how.title
+   * @param {number} [how.height]
+   * @param {boolean} [how.legend]
+   * @param {((range: Range | null) => unknown) | null} [how.onzoom]
+   * @param {((line: Line) => unknown) | null} [how.onpick]
+   */
   constructor({ title, height = 320, legend = true, onzoom = null, onpick = null }) {
-    Object.assign(this, {
-      small: height < 250,
-      title,
-      legend,
-      onzoom,
-      lines: [],
-      options: {},
-      series: [],
-      total: 0,
-    });
+    this.small = height < 250;
+    this.title = title;
+    this.legend = legend;
+    this.onzoom = onzoom;
+    /** @type {Line[]} */
+    this.lines = [];
+    /** @type {CurveOptions} */
+    this.options = {};
+    /** @type {Curve[]} */
+    this.series = [];
+    this.said = "";
+    /** @type {Error | null} */
+    this.error = null;
+    /** @type {AbortController | null} */
+    this.request = null;
+    /** @type {number | null} */
+    this.again = null;
+    /** @type {Plot<Drawn>} */
     this.plot = new Plot({
       label: title,
       height,
-      onpick: onpick && ((series) => onpick(series.line)),
+      onpick: onpick && (({ line }) => line && onpick(line)),
       describe: (series, at) => this.#describe(series, at),
       onzoom: (range) => this.#zoom(range),
     });
@@ -47,7 +92,7 @@ export class CurveChart {
   close() {
     this.plot.close();
     this.request?.abort();
-    clearTimeout(this.again);
+    clearTimeout(this.again ?? undefined);
     removeEventListener("themechange", this.recolour);
   }
 
@@ -57,7 +102,7 @@ export class CurveChart {
       h(
         "header",
         h("h2.cut", { title: this.title }, this.title),
-        h("span.chart-count", { title: "Points drawn, out of all reported" }, this.said ?? ""),
+        h("span.chart-count", { title: "Points drawn, out of all reported" }, this.said),
         this.options.from || this.options.to || this.plot.y.range
           ? button("Whole range", () => this.#zoom(null), { kind: "quiet", picture: "reset" })
           : null,
@@ -73,18 +118,24 @@ export class CurveChart {
     );
   }
 
-  // options: {x, from, to, smooth, logx, logy, envelope, smallerIsBetter}
+  /**
+   * options: {x, from, to, smooth, logx, logy, envelope, smallerIsBetter}
+   * @param {{ title?: string, lines?: Line[], options?: CurveOptions }} what
+   */
   set({ title = this.title, lines = this.lines, options = this.options }) {
-    Object.assign(this, { title, lines, options });
+    this.title = title;
+    this.lines = lines;
+    this.options = options;
     this.plot.label = title;
     return this.load();
   }
 
   async load() {
     this.request?.abort();
-    clearTimeout(this.again);
+    clearTimeout(this.again ?? undefined);
     this.again = null;
-    const request = (this.request = new AbortController());
+    const request = new AbortController();
+    this.request = request;
     const { x = "steps", from, to, smooth } = this.options;
     if (!this.lines.length) {
       this.series = [];
@@ -98,16 +149,22 @@ export class CurveChart {
         request.signal,
       );
       const byKey = new Map(this.lines.map((line, at) => [line.key, { line, at: line.at ?? at }]));
-      this.series = answer.series.map((one) => ({ ...one, ...byKey.get(one.key) }));
+      this.series = answer.flatMap((one) => {
+        const known = byKey.get(one.key);
+        return known ? [{ ...one, ...known }] : [];
+      });
       this.error = null;
     } catch (error) {
-      if (error.name === "AbortError") return;
-      this.error = error;
+      if (isAbort(error)) return;
+      this.error = /** @type {Error} */ (error);
     }
     if (request === this.request) this.#show();
   }
 
-  // Live: {key: {x: [...], y: [...]}}; anything but plain batches is asked for anew, at most once a second.
+  /**
+   * Live: {key: {x: [...], y: [...]}}; anything but plain batches is asked for anew, at most once a second.
+   * @param {Points} points
+   */
   grow(points) {
     const { x = "steps", smooth, to } = this.options;
     const known = this.series.some((one) => points[one.key]);
@@ -124,20 +181,22 @@ export class CurveChart {
   }
 
   #show() {
-    const { x = "steps", from, to, logx, logy, smallerIsBetter } = this.options;
+    const { x = "steps", from, to, logx, logy, smallerIsBetter = true } = this.options;
     const many = this.lines.length;
-    const drawn = this.series
+    const curves = this.series
       .filter((one) => one.total)
       .map((one) => ({ ...one, ...look(one.at, many), width: many > 28 ? 1 : 1.5, name: one.line.name }));
-    const shown = drawn.reduce((sum, one) => sum + (one.counts ? one.n : one.x.length), 0);
-    const total = drawn.reduce((sum, one) => sum + one.total, 0);
-    const banded = drawn.some((one) => one.kind === "bands");
-    this.said = !drawn.length
+    const shown = curves.reduce((sum, one) => sum + (one.counts ? one.n : one.x.length), 0);
+    const total = curves.reduce((sum, one) => sum + one.total, 0);
+    const banded = curves.some((one) => one.kind === "bands");
+    this.said = !curves.length
       ? ""
       : banded
         ? `${shown.toLocaleString("en-US")} of ${count(total, "point")}`
         : count(total, "point");
-    if (this.options.envelope && drawn.length > 1) {
+    /** @type {Drawn[]} */
+    const drawn = [...curves];
+    if (this.options.envelope && curves.length > 1) {
       drawn.push({
         key: "best so far",
         name: "Best so far",
@@ -145,10 +204,12 @@ export class CurveChart {
         color: token("text"),
         dash: [],
         width: 2,
-        ...envelope(drawn, smallerIsBetter),
+        ...envelope(curves, smallerIsBetter),
       });
     }
+    /** @type {Kind} */
     const kind = x === "wall" || x === "relative" ? x : logx ? "log" : "linear";
+    /** @type {Range | null} */
     const range = from || to ? [Number(from), Number(to)] : null;
     this.plot.set({
       series: drawn,
@@ -166,7 +227,9 @@ export class CurveChart {
     render(this.foot, this.#notes(drawn, banded));
   }
 
+  /** @param {Drawn[]} drawn */
   #legend(drawn) {
+    /** @param {Drawn} one */
     const last = (one) => {
       for (let at = one.y.length - 1; at >= 0; at -= 1) if (Number.isFinite(one.y[at])) return one.y[at];
       return null;
@@ -179,7 +242,7 @@ export class CurveChart {
           onmouseenter: () => this.plot.light(one.key),
           onmouseleave: () => this.plot.light(null),
         },
-        swatch(one),
+        swatch({ color: one.color, dash: one.dash ?? [] }),
         one.line?.href
           ? h("a.cut", { href: one.line.href, title: one.name }, one.name)
           : h("span.cut", { title: one.name }, one.name),
@@ -188,12 +251,14 @@ export class CurveChart {
     );
   }
 
+  /**
+   * @param {Drawn[]} drawn
+   * @param {boolean} banded
+   */
   #notes(drawn, banded) {
-    const lost = drawn
-      .map((one) => [one.name, one.y.reduce((sum, it) => sum + !Number.isFinite(it), 0)])
-      .filter(([, n]) => n);
+    const lost = drawn.filter((one) => one.y.some((it) => !Number.isFinite(it))).map((one) => one.name);
     const hidden = this.options.logy
-      ? drawn.reduce((sum, one) => sum + one.y.reduce((part, it) => part + (it <= 0), 0), 0)
+      ? drawn.reduce((sum, one) => sum + one.y.filter((it) => it <= 0).length, 0)
       : 0;
     const without = this.lines.length - drawn.filter((one) => !one.mute).length;
     return [
@@ -214,7 +279,6 @@ export class CurveChart {
             "span",
             `× NaN or infinite: ${lost
               .slice(0, 3)
-              .map(([name]) => name)
               .join(", ")}${lost.length > 3 ? ` and ${lost.length - 3} more` : ""}.`,
           )
         : null,
@@ -223,9 +287,15 @@ export class CurveChart {
     ];
   }
 
+  /**
+   * @param {Drawn} series
+   * @param {number} at
+   */
   #describe(series, at) {
     const { x = "steps" } = this.options;
-    const many = series.counts && series.counts[at] > 1;
+    const { lo = series.y, hi = series.y } = series;
+    const points = series.counts?.[at] ?? 1;
+    const many = points > 1;
     const about = Object.entries(series.line?.about ?? {}).slice(0, 8);
     return [
       h("strong.cut", series.name),
@@ -239,9 +309,9 @@ export class CurveChart {
         many
           ? [
               h("dt", "Least … greatest"),
-              h("dd", `${number(series.lo[at], 6)} … ${number(series.hi[at], 6)}`),
+              h("dd", `${number(lo[at], 6)} … ${number(hi[at], 6)}`),
               h("dt", "Points here"),
-              h("dd", number(series.counts[at])),
+              h("dd", number(points)),
             ]
           : null,
         about.map(([name, it]) => [h("dt.mono", name), h("dd.mono", value(it))]),
@@ -249,6 +319,7 @@ export class CurveChart {
     ];
   }
 
+  /** @param {Zoom} range */
   #zoom(range) {
     this.plot.y = { ...this.plot.y, range: range?.y ?? null };
     if (this.onzoom) this.onzoom(range?.x ?? null);
@@ -256,8 +327,13 @@ export class CurveChart {
   }
 }
 
+/** @param {string} x */
 const xTitle = (x) => X_AXES.find((one) => one.value === x)?.text ?? x.replace("metric:", "");
 
+/**
+ * @param {number} it
+ * @param {string} x
+ */
 function xText(it, x) {
   if (x === "wall") return moment(it);
   return x === "relative" ? duration(it) : number(it, 7);

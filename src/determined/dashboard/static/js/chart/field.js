@@ -5,9 +5,19 @@ const EDGE = 0.03; // over which the surface fades
 const MANY = 1000; // points, of which neighbours are taken together
 const CELLS = 32;
 
-// The mean of all values, the nearer the more it counts (inverse-distance weighting), at each node of
-// a grid over the unit square. `trust` goes to 0 where no point is near: nothing is known there.
-// points: [{x, y, value}] -> {size, values, trust}, rows by y
+/**
+ * @typedef {{ x: number, y: number, value: number }} Point
+ * @typedef {{ size: number, values: Float64Array, trust: Float64Array }} Surface rows by y
+ * @typedef {[number, number]} Spot
+ * @typedef {[number, number, number, number]} Segment x0, y0, x1, y1
+ */
+
+/**
+ * The mean of all values, the nearer the more it counts (inverse-distance weighting), at each node of
+ * a grid over the unit square. `trust` goes to 0 where no point is near: nothing is known there.
+ * @param {Point[]} all
+ * @returns {Surface}
+ */
 export function surface(all) {
   const points = all.length > MANY ? thinned(all) : all;
   const soft = all.length > MANY ? 0.5 / CELLS : 1e-4; // of many, no single one makes a peak
@@ -32,7 +42,11 @@ export function surface(all) {
   return { size: SIZE, values, trust };
 }
 
-// Thousands of points as the means of their neighbours.
+/**
+ * Thousands of points as the means of their neighbours.
+ * @param {Point[]} points
+ * @returns {Point[]}
+ */
 function thinned(points) {
   const cells = new Map();
   for (const { x, y, value } of points) {
@@ -43,11 +57,18 @@ function thinned(points) {
   return [...cells.values()].map(({ x, y, value, n }) => ({ x: x / n, y: y / n, value: value / n }));
 }
 
-// Where a surface has this value (marching squares): [[x0, y0, x1, y1], ...] in the unit square.
+/**
+ * Where a surface has this value (marching squares): [[x0, y0, x1, y1], ...] in the unit square.
+ * @param {Surface} surface
+ * @param {number} level
+ * @returns {Segment[]}
+ */
 export function contourLine({ size, values, trust }, level) {
+  /** @type {Segment[]} */
   const segments = [];
-  for (let row = 0; row < size - 1; row += 1) {
-    for (let column = 0; column < size - 1; column += 1) {
+  const side = size - 1;
+  for (let row = 0; row < side; row += 1) {
+    for (let column = 0; column < side; column += 1) {
       const at = row * size + column;
       const isAbove = values[at] >= level;
       if ([at + 1, at + size, at + size + 1].every((other) => values[other] >= level === isAbove)) continue;
@@ -59,25 +80,31 @@ export function contourLine({ size, values, trust }, level) {
       ].map(([x, y]) => ({ x, y, value: values[y * size + x], trust: trust[y * size + x] }));
       if (corners.some((one) => one.trust < 0.5)) continue;
       for (const [from, to] of cuts(corners, level))
-        segments.push([from[0], from[1], to[0], to[1]].map((it) => it / (size - 1)));
+        segments.push([from[0] / side, from[1] / side, to[0] / side, to[1] / side]);
     }
   }
   return segments;
 }
 
-// The lines through one cell: none, one, or at a saddle two.
+/**
+ * The lines through one cell: none, one, or at a saddle two.
+ * @param {Point[]} corners
+ * @param {number} level
+ * @returns {[Spot, Spot][]}
+ */
 function cuts(corners, level) {
   const above = corners.map(({ value }) => value >= level);
+  /** @type {(Spot | null)[]} */
   const crossing = corners.map((a, at) => {
     const b = corners[(at + 1) % 4];
     if (above[at] === above[(at + 1) % 4]) return null;
     const share = (level - a.value) / (b.value - a.value);
     return [a.x + share * (b.x - a.x), a.y + share * (b.y - a.y)];
   });
-  const found = crossing.filter(Boolean);
-  if (found.length < 4) return found.length ? [found] : [];
+  const found = crossing.filter((one) => one !== null);
+  if (found.length < 4) return found.length ? [[found[0], found[1]]] : [];
   const middle = corners.reduce((sum, { value }) => sum + value, 0) / 4;
-  const [ab, bc, cd, da] = crossing;
+  const [ab, bc, cd, da] = found;
   return middle >= level === above[0]
     ? [
         [ab, bc],

@@ -3,8 +3,26 @@
 import { ramp, token } from "./palette.js";
 import { shownY } from "./series.js";
 
+/**
+ * @import { Frame, PlotSeries } from "./plot.js"
+ * @import { Column } from "./series.js"
+ *
+ * @typedef {CanvasRenderingContext2D} Ink
+ * @typedef {Pick<PlotSeries, "x" | "y" | "color" | "colors" | "ring" | "radius">} Dots
+ */
+
 const ROOMY = 18; // pixels from point to point
 
+/**
+ * What one draws on a canvas with.
+ * @param {HTMLCanvasElement} canvas
+ */
+export const inkOf = (canvas) => /** @type {Ink} */ (canvas.getContext("2d"));
+
+/**
+ * @param {Ink} ink
+ * @param {Frame} plot
+ */
 export function drawAxes(ink, { box, x, y, xScale, yScale, xTicks, yTicks }) {
   const { left, right, bottom } = box;
   ink.lineWidth = 1;
@@ -42,6 +60,10 @@ export function drawAxes(ink, { box, x, y, xScale, yScale, xTicks, yTicks }) {
   }
 }
 
+/**
+ * @param {Ink} ink
+ * @param {Frame} plot
+ */
 export function drawNothing(ink, { box, nothing }) {
   ink.fillStyle = token("muted");
   ink.textAlign = "center";
@@ -49,7 +71,14 @@ export function drawNothing(ink, { box, nothing }) {
   ink.fillText(nothing, (box.left + box.right) / 2, (box.top + box.bottom) / 2);
 }
 
-// What the colours mean. marks: [{share: 0 (worst) to 1 (best), text}]
+/**
+ * What the colours mean. marks: [{share: 0 (worst) to 1 (best), text}]
+ * @param {Ink} ink
+ * @param {number} left
+ * @param {number} top
+ * @param {{ share: number, text: string }[]} marks
+ * @param {number} [tall]
+ */
 export function drawRamp(ink, left, top, marks, tall = 160) {
   for (let y = 0; y < tall; y += 1) {
     ink.fillStyle = ramp(1 - y / tall);
@@ -67,6 +96,13 @@ export function drawRamp(ink, left, top, marks, tall = 160) {
   }
 }
 
+/**
+ * @param {Ink} ink
+ * @param {number} x0
+ * @param {number} y0
+ * @param {number} x1
+ * @param {number} y1
+ */
 function stroke(ink, x0, y0, x1, y1) {
   ink.beginPath();
   ink.moveTo(x0, y0);
@@ -74,6 +110,12 @@ function stroke(ink, x0, y0, x1, y1) {
   ink.stroke();
 }
 
+/**
+ * @param {Ink} ink
+ * @param {Frame} plot
+ * @param {PlotSeries} series
+ * @param {boolean} faded
+ */
 export function drawSeries(ink, plot, series, faded) {
   ink.globalAlpha = faded ? 0.22 : 1;
   if (series.dots) drawDots(ink, plot, series);
@@ -90,7 +132,13 @@ export function drawSeries(ink, plot, series, faded) {
   ink.globalAlpha = 1;
 }
 
-function drawBand(ink, { xScale, yScale }, { x, lo, hi, color }, faded) {
+/**
+ * @param {Ink} ink
+ * @param {Frame} plot
+ * @param {PlotSeries} series
+ * @param {boolean} faded
+ */
+function drawBand(ink, { xScale, yScale }, { x, y, lo = y, hi = y, color }, faded) {
   ink.fillStyle = ink.strokeStyle = color;
   ink.lineWidth = 0.75;
   ink.lineJoin = "round"; // a mitre would reach beyond the greatest value
@@ -108,6 +156,13 @@ function drawBand(ink, { xScale, yScale }, { x, lo, hi, color }, faded) {
   }
 }
 
+/**
+ * @param {Ink} ink
+ * @param {Frame} plot
+ * @param {PlotSeries} series
+ * @param {Column} y
+ * @param {{ width: number, alpha: number }} how
+ */
 function drawLine(ink, { xScale, yScale }, { x, color, dash }, y, { width, alpha }) {
   ink.globalAlpha = alpha;
   ink.strokeStyle = ink.fillStyle = color;
@@ -124,15 +179,26 @@ function drawLine(ink, { xScale, yScale }, { x, color, dash }, y, { width, alpha
   ink.setLineDash([]);
 }
 
-// Where points are far apart, each gets a dot: one sees what was measured and what is only a line.
+/**
+ * Where points are far apart, each gets a dot: one sees what was measured and what is only a line.
+ * @param {Ink} ink
+ * @param {Frame} plot
+ * @param {Dots} series
+ */
 function drawPoints(ink, plot, { x, y, color }) {
+  /** @param {number} at */
   const far = (at) => plot.xScale.pixel(x[at]);
   if (x.length > 1 && Math.abs(far(x.length - 1) - far(0)) / x.length > ROOMY) {
     drawDots(ink, plot, { x, y, color, radius: 2.5 });
   }
 }
 
-// A cross at the foot of the chart wherever a value was NaN or infinite: a gap alone is easily missed.
+/**
+ * A cross at the foot of the chart wherever a value was NaN or infinite: a gap alone is easily missed.
+ * @param {Ink} ink
+ * @param {Frame} plot
+ * @param {PlotSeries} series
+ */
 function drawLost(ink, { xScale, box }, { x, y, color }) {
   ink.strokeStyle = color;
   ink.lineWidth = 1.5;
@@ -147,6 +213,11 @@ function drawLost(ink, { xScale, box }, { x, y, color }) {
   }
 }
 
+/**
+ * @param {Ink} ink
+ * @param {Frame} plot
+ * @param {Dots} series
+ */
 function drawDots(ink, { xScale, yScale }, { x, y, color, colors, ring, radius = 4 }) {
   const outline = token("surface");
   for (let at = 0; at < x.length; at += 1) {
@@ -165,6 +236,12 @@ function drawDots(ink, { xScale, yScale }, { x, y, color, colors, ring, radius =
   }
 }
 
+/**
+ * Where values fit without a gap: from, and up to.
+ * @param {number} length
+ * @param {(at: number) => boolean} fits
+ * @returns {Generator<[number, number]>}
+ */
 function* stretches(length, fits) {
   let from = -1;
   for (let at = 0; at <= length; at += 1) {
@@ -177,7 +254,12 @@ function* stretches(length, fits) {
   }
 }
 
-export function drawCursor(ink, { cursor: { series, at }, xScale, yScale, box }) {
+/**
+ * @param {Ink} ink
+ * @param {Frame} plot
+ * @param {{ series: PlotSeries, at: number }} cursor
+ */
+export function drawCursor(ink, { xScale, yScale, box }, { series, at }) {
   const px = xScale.pixel(series.x[at]);
   const py = yScale.pixel(shownY(series, at));
   if (!Number.isFinite(px)) return;
@@ -194,7 +276,12 @@ export function drawCursor(ink, { cursor: { series, at }, xScale, yScale, box })
   ink.stroke();
 }
 
-export function drawSelection(ink, { drag: { from, to }, box }) {
+/**
+ * @param {Ink} ink
+ * @param {Frame} plot
+ * @param {{ from: number[], to: number[] }} drag
+ */
+export function drawSelection(ink, { box }, { from, to }) {
   const tall = Math.abs(from[1] - to[1]) > 24;
   const [top, bottom] = tall ? [Math.min(from[1], to[1]), Math.max(from[1], to[1])] : [box.top, box.bottom];
   ink.globalAlpha = 0.14;

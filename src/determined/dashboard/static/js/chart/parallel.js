@@ -2,20 +2,58 @@
 // keeps the trials that pass there; a title moves its axis (drag, arrows) or turns it round (click).
 
 import { h, render, widget } from "../dom.js";
-import { decoded, number } from "../format.js";
+import { decoded, finite, number } from "../format.js";
+import { inkOf } from "./paint.js";
 import { ramp, token } from "./palette.js";
 import { pictureOf } from "./picture.js";
 import { makeScale, padded, ticks } from "./scale.js";
+
+/**
+ * @import { Ink } from "./paint.js"
+ * @import { Range, Scale, Tick } from "./scale.js"
+ *
+ * @typedef {object} Axis
+ * @property {string} name
+ * @property {string} title
+ * @property {"linear" | "log" | "category"} kind
+ * @property {unknown[]} values one of each trial
+ * @property {string[]} [categories]
+ *
+ * @typedef {{ px: number, places: number[], scale: Scale, ticks: Tick[] }} Measures
+ * @typedef {Axis & Measures} Measured an axis that has its place on the canvas
+ * @typedef {Record<string, Range>} Brushes by the name of an axis
+ */
 
 const TOP = 52;
 const FOOT = 20;
 const IN_SIGHT = 200; // of thousands, the best ones are drawn clearly and the rest is a haze
 
 export class Parallel {
-  // axes: [{name, title, kind: linear|log|category, values: [...], categories}]; brushes: {name: [low, high]}
-  // onbrush(brushes), onorder(names), onflip(names): what the reader did
+  /**
+   * @param {object} how
+   * @param {(brushes: Brushes) => unknown} how.onbrush
+   * @param {(names: string[]) => unknown} how.onorder
+   * @param {(names: string[]) => unknown} how.onflip
+   * @param {number} [how.height]
+   */
   constructor({ onbrush, onorder, onflip, height = 360 }) {
-    Object.assign(this, { onbrush, onorder, onflip, axes: [], brushes: {}, flipped: new Set(), height });
+    this.onbrush = onbrush;
+    this.onorder = onorder;
+    this.onflip = onflip;
+    this.height = height;
+    /** @type {Axis[]} */
+    this.axes = [];
+    /** @type {Measured[]} */
+    this.measured = [];
+    /** @type {(number | null)[]} */
+    this.goodness = [];
+    /** @type {Brushes} */
+    this.brushes = {};
+    /** @type {Set<string>} */
+    this.flipped = new Set();
+    this.moved = false;
+    /** @type {number | null} */
+    this.pending = null;
     this.canvas = h("canvas.plot-canvas", {
       role: "img",
       "aria-label": "Parallel coordinates of all trials",
@@ -35,9 +73,15 @@ export class Parallel {
     removeEventListener("themechange", this.redraw);
   }
 
-  // goodness: 0 (worst) to 1 (best) per trial, or null
+  /**
+   * goodness: 0 (worst) to 1 (best) per trial, or null
+   * @param {{ axes?: Axis[], goodness?: (number | null)[], brushes?: Brushes, flipped?: Set<string> }} what
+   */
   set({ axes = this.axes, goodness = this.goodness, brushes = this.brushes, flipped = this.flipped }) {
-    Object.assign(this, { axes, goodness, brushes, flipped });
+    this.axes = axes;
+    this.goodness = goodness;
+    this.brushes = brushes;
+    this.flipped = flipped;
     this.later();
   }
 
@@ -45,32 +89,19 @@ export class Parallel {
     this.pending ??= requestAnimationFrame(() => this.draw());
   }
 
+  /** @param {number} at */
   kept(at) {
-    return this.axes.every(({ name, places }) => {
-      const brush = this.brushes[name];
-      return !brush || (places[at] >= brush[0] && places[at] <= brush[1]);
-    });
+    return this.axes.every((axis) => passes(axis, at, this.brushes));
   }
 
+  /** @param {number} width */
   #measure(width) {
     const step = (width - 152) / Math.max(1, this.axes.length - 1);
-    this.axes.forEach((axis, at) => {
-      axis.px = 64 + at * step;
+    this.measured = this.axes.map((axis, at) => {
       const [top, bottom] = this.flipped.has(axis.name)
         ? [this.height - FOOT, TOP]
         : [TOP, this.height - FOOT];
-      if (axis.kind === "category") {
-        axis.places = axis.values.map((it) => axis.categories.indexOf(String(it)));
-        axis.scale = makeScale("linear", [-0.5, axis.categories.length - 0.5], [bottom, top]);
-        axis.ticks = axis.categories.map((text, value) => ({ value, text })).slice(0, 24);
-      } else {
-        axis.places = axis.values.map((it) => (typeof it === "number" ? it : NaN));
-        const fine = axis.places.filter((it) => Number.isFinite(it) && (axis.kind !== "log" || it > 0));
-        const low = fine.reduce((a, b) => Math.min(a, b), Infinity);
-        const high = fine.reduce((a, b) => Math.max(a, b), -Infinity);
-        axis.scale = makeScale(axis.kind, padded(low, high, axis.kind, 0.02) ?? [0, 1], [bottom, top]);
-        axis.ticks = ticks(axis.scale, 6);
-      }
+      return { ...axis, px: 64 + at * step, ...measures(axis, [bottom, top]) };
     });
   }
 
@@ -81,13 +112,14 @@ export class Parallel {
     const dense = window.devicePixelRatio || 1;
     this.canvas.width = width * dense;
     this.canvas.height = this.height * dense;
-    this.#paint(this.canvas.getContext("2d"), width, dense);
+    this.#paint(inkOf(this.canvas), width, dense);
     render(
       this.titles,
-      this.axes.map((axis) => this.#title(axis)),
+      this.measured.map((axis) => this.#title(axis)),
     );
   }
 
+  /** @param {Measured} axis */
   #title(axis) {
     return h(
       "button.axis-title",
@@ -98,7 +130,7 @@ export class Parallel {
         title: `${axis.title}: drag it or press ← → to move the axis, click to reverse it`,
         style: { left: `${axis.px}px` },
         onclick: () => this.#flip(axis),
-        onkeydown: (event) => this.#key(event, axis),
+        onkeydown: (event) => this.#key(event, axis.name),
       },
       axis.title,
       this.flipped.has(axis.name) ? " ↓" : "",
@@ -111,31 +143,51 @@ export class Parallel {
       this.#paint(ink, width, dense);
       ink.fillStyle = token("text");
       ink.textAlign = "center";
-      for (const { px, title } of this.axes) ink.fillText(title, px, 22);
+      for (const { px, title } of this.measured) ink.fillText(title, px, 22);
     });
   }
 
+  /**
+   * @param {Ink} ink
+   * @param {number} width
+   * @param {number} dense
+   */
   #paint(ink, width, dense) {
     ink.setTransform(dense, 0, 0, dense, 0, 0);
     this.#measure(width);
-    const shown = [[], []];
-    for (let at = 0; at < (this.axes[0]?.values.length ?? 0); at += 1) shown[this.kept(at) ? 1 : 0].push(at);
-    shown[1].sort((a, b) => (this.goodness[a] ?? -1) - (this.goodness[b] ?? -1)); // the best on top
+    const trials = (this.axes[0]?.values ?? []).map((_, at) => at);
+    const kept = trials.filter((at) => this.kept(at));
+    kept.sort((a, b) => (this.goodness[a] ?? -1) - (this.goodness[b] ?? -1)); // the best on top
     ink.lineWidth = 1;
-    this.#lines(ink, shown[0], () => token("line"), 0.5, 200);
-    const haze = shown[1].slice(0, Math.max(0, shown[1].length - IN_SIGHT));
+    this.#lines(
+      ink,
+      trials.filter((at) => !this.kept(at)),
+      () => token("line"),
+      0.5,
+      200,
+    );
+    const haze = kept.slice(0, Math.max(0, kept.length - IN_SIGHT));
     this.#lines(ink, haze, (at) => this.#colour(at), 0.05, 100);
     ink.lineWidth = 1.5;
-    this.#lines(ink, shown[1].slice(haze.length), (at) => this.#colour(at), 0.75, 1);
+    this.#lines(ink, kept.slice(haze.length), (at) => this.#colour(at), 0.75, 1);
     ink.globalAlpha = 1;
-    for (const axis of this.axes) this.#axis(ink, axis);
+    for (const axis of this.measured) this.#axis(ink, axis);
   }
 
+  /** @param {number} at */
   #colour(at) {
-    return this.goodness[at] === null ? token("line-strong") : ramp(this.goodness[at]);
+    const share = this.goodness[at];
+    return share === null ? token("line-strong") : ramp(share);
   }
 
-  // Some neighbours in rank share a stroke: ten thousand strokes take seconds, a hundred do not.
+  /**
+   * Some neighbours in rank share a stroke: ten thousand strokes take seconds, a hundred do not.
+   * @param {Ink} ink
+   * @param {number[]} trials
+   * @param {(at: number) => string} colour
+   * @param {number} alpha
+   * @param {number} together
+   */
   #lines(ink, trials, colour, alpha, together) {
     ink.globalAlpha = alpha;
     for (let from = 0; from < trials.length; from += together) {
@@ -146,9 +198,13 @@ export class Parallel {
     }
   }
 
+  /**
+   * @param {Ink} ink
+   * @param {number} at
+   */
   #trace(ink, at) {
     let pen = false;
-    for (const { px, places, scale } of this.axes) {
+    for (const { px, places, scale } of this.measured) {
       if (!scale.fits(places[at])) {
         pen = false; // a trial without this value: the line has a gap
         continue;
@@ -159,6 +215,10 @@ export class Parallel {
     }
   }
 
+  /**
+   * @param {Ink} ink
+   * @param {Measured} axis
+   */
   #axis(ink, { name, px, scale, ticks: marks }) {
     ink.strokeStyle = token("line-strong");
     ink.lineWidth = 1;
@@ -186,6 +246,7 @@ export class Parallel {
     ink.globalAlpha = 1;
   }
 
+  /** @param {Axis} axis */
   #flip({ name }) {
     if (this.moved) return;
     const flipped = new Set(this.flipped);
@@ -194,42 +255,52 @@ export class Parallel {
     this.onflip([...flipped]);
   }
 
-  #key(event, axis) {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  /**
+   * @param {KeyboardEvent} event
+   * @param {string} name
+   */
+  #key(event, name) {
+    const step = event.key === "ArrowLeft" ? -1 : event.key === "ArrowRight" ? 1 : 0;
     if (!step) return;
     event.preventDefault();
     event.stopPropagation();
-    const at = this.axes.indexOf(axis) + step;
+    const at = this.axes.findIndex((one) => one.name === name) + step;
     if (!this.axes[at]) return;
-    this.#move(axis, at);
+    this.#move(name, at);
     this.onorder(this.axes.map(({ name }) => name));
     this.draw();
-    this.titles.children[at].focus();
+    /** @type {HTMLElement} */ (this.titles.children[at]).focus();
   }
 
-  #move(axis, at) {
-    this.axes = this.axes.filter((one) => one !== axis);
-    this.axes.splice(at, 0, axis);
+  /**
+   * @param {string} name
+   * @param {number} at
+   */
+  #move(name, at) {
+    const others = this.axes.filter((one) => one.name !== name);
+    const moved = this.axes.filter((one) => one.name === name);
+    this.axes = [...others.slice(0, at), ...moved, ...others.slice(at)];
     this.later();
   }
 
   // The list of titles follows the pointer: a title itself changes its place in the document.
   #listenToTitles() {
+    /** @type {{ name: string, from: number } | null} */
     let drag = null;
     this.titles.onpointerdown = (event) => {
-      const title = event.target.closest(".axis-title");
-      const axis = title && this.axes.find((one) => one.name === title.dataset.axis);
+      const title = event.target instanceof Element && event.target.closest(".axis-title");
+      const name = title ? title.getAttribute("data-axis") : null;
       this.moved = false;
-      if (axis && event.button === 0) drag = { axis, from: event.clientX };
+      if (name !== null && event.button === 0) drag = { name, from: event.clientX };
     };
     this.titles.onpointermove = (event) => {
       if (!drag || (!this.moved && Math.abs(event.clientX - drag.from) < 6)) return;
       if (!this.moved) this.titles.setPointerCapture(event.pointerId);
       this.moved = true;
       const px = event.clientX - this.node.getBoundingClientRect().left;
-      const near = (axis) => Math.abs(axis.px - px);
-      const at = this.axes.reduce((best, axis, i) => (near(axis) < near(this.axes[best]) ? i : best), 0);
-      if (this.axes[at] !== drag.axis) this.#move(drag.axis, at);
+      const away = this.measured.map((axis) => Math.abs(axis.px - px));
+      const at = away.indexOf(Math.min(...away));
+      if (this.axes[at].name !== drag.name) this.#move(drag.name, at);
     };
     this.titles.onpointerup = this.titles.onpointercancel = () => {
       if (drag && this.moved) this.onorder(this.axes.map(({ name }) => name));
@@ -241,7 +312,9 @@ export class Parallel {
   }
 
   #listenToBrush() {
+    /** @type {{ axis: Measured, from: number, moved: boolean } | null} */
     let drag = null;
+    /** @param {PointerEvent} event */
     const place = (event) => {
       const frame = this.canvas.getBoundingClientRect();
       return [
@@ -249,12 +322,13 @@ export class Parallel {
         Math.max(TOP, Math.min(this.height - FOOT, event.clientY - frame.top)),
       ];
     };
-    const near = (px) => this.axes.find((axis) => Math.abs(axis.px - px) < 14);
+    /** @param {number} px */
+    const near = (px) => this.measured.find((axis) => Math.abs(axis.px - px) < 14);
     this.canvas.onpointerdown = (event) => {
       const [px, py] = place(event);
       const axis = near(px);
       if (!axis || event.button !== 0) return;
-      drag = { axis, from: py };
+      drag = { axis, from: py, moved: false };
       this.canvas.setPointerCapture(event.pointerId);
       event.preventDefault();
     };
@@ -263,8 +337,8 @@ export class Parallel {
       this.canvas.classList.toggle("brushable", Boolean(drag ?? near(px)));
       if (!drag || Math.abs(py - drag.from) < 3) return;
       drag.moved = true;
-      const ends = [drag.axis.scale.value(drag.from), drag.axis.scale.value(py)].sort((a, b) => a - b);
-      this.brushes = { ...this.brushes, [drag.axis.name]: ends };
+      const [a, b] = [drag.axis.scale.value(drag.from), drag.axis.scale.value(py)];
+      this.brushes = { ...this.brushes, [drag.axis.name]: [Math.min(a, b), Math.max(a, b)] };
       this.later();
     };
     this.canvas.onpointerup = () => {
@@ -280,6 +354,40 @@ export class Parallel {
   }
 }
 
+/**
+ * @param {Axis} axis
+ * @param {Range} pixels
+ * @returns {Omit<Measures, "px">}
+ */
+function measures({ kind, values, categories = [] }, pixels) {
+  if (kind === "category")
+    return {
+      places: values.map((it) => categories.indexOf(String(it))),
+      scale: makeScale("linear", [-0.5, categories.length - 0.5], pixels),
+      ticks: categories.map((text, value) => ({ value, text })).slice(0, 24),
+    };
+  const places = values.map((it) => (typeof it === "number" ? it : NaN));
+  const fine = places.filter((it) => Number.isFinite(it) && (kind !== "log" || it > 0));
+  const low = fine.reduce((a, b) => Math.min(a, b), Infinity);
+  const high = fine.reduce((a, b) => Math.max(a, b), -Infinity);
+  const scale = makeScale(kind, padded(low, high, kind, 0.02) ?? (kind === "log" ? [1, 10] : [0, 1]), pixels);
+  return { places, scale, ticks: ticks(scale, 6) };
+}
+
+/**
+ * Whether a trial lies in what was brushed on an axis.
+ * @param {Axis} axis
+ * @param {number} at
+ * @param {Brushes} brushes
+ */
+export function passes({ name, kind, values, categories = [] }, at, brushes) {
+  const brush = brushes[name];
+  if (!brush) return true;
+  const place = kind === "category" ? categories.indexOf(String(values[at])) : finite(values[at]);
+  return place !== null && place >= brush[0] && place <= brush[1];
+}
+
+/** @param {Brushes} brushes */
 export const brushText = (brushes) =>
   Object.entries(brushes)
     .map(
@@ -288,26 +396,32 @@ export const brushText = (brushes) =>
     )
     .join(";");
 
+/** @param {string | undefined} text */
 export function readBrushes(text) {
+  /** @type {Brushes} */
   const brushes = {};
   for (const part of (text ?? "").split(";").filter(Boolean)) {
     const cut = part.lastIndexOf(":");
-    const ends = part
+    const [low, high, ...more] = part
       .slice(cut + 1)
       .split("~")
       .map(Number);
-    if (cut > 0 && ends.length === 2 && ends.every(Number.isFinite))
-      brushes[decoded(part.slice(0, cut))] = ends;
+    if (cut > 0 && Number.isFinite(low) && Number.isFinite(high) && !more.length)
+      brushes[decoded(part.slice(0, cut))] = [low, high];
   }
   return brushes;
 }
 
+/**
+ * @param {Axis[]} axes
+ * @param {Brushes} brushes
+ */
 export const brushSentence = (axes, brushes) =>
   Object.entries(brushes)
     .map(([name, [low, high]]) => {
       const axis = axes.find((one) => one.name === name);
       if (axis?.kind === "category")
-        return `${name}: ${axis.categories.filter((_, at) => at >= low && at <= high).join(", ")}`;
+        return `${name}: ${axis.categories?.filter((_, at) => at >= low && at <= high).join(", ")}`;
       return `${name}: ${number(low, 3)} … ${number(high, 3)}`;
     })
     .join(" · ");

@@ -1,11 +1,52 @@
 // The binary answer of /api/series, and what is drawn of it.
 
 import { getBytes } from "../api.js";
+import { real } from "../format.js";
 
-// The curve of a metric: of its reports, or of every batch where a trial gave those too.
+/**
+ * @typedef {Float32Array | Float64Array} Column
+ *
+ * @typedef {object} Series
+ * @property {string} key
+ * @property {string} kind `bands` when several points share a place
+ * @property {number} n points here
+ * @property {number} total points that were reported
+ * @property {Column} x
+ * @property {Column} y
+ * @property {Column} lo
+ * @property {Column} hi
+ * @property {Column | null} counts
+ * @property {Column | null} smooth
+ *
+ * @typedef {object} Head what the answer says of a series
+ * @property {string} key
+ * @property {string} kind
+ * @property {number} n
+ * @property {number} total
+ * @property {{ name: string, type: string, offset: number }[]} columns
+ *
+ * @typedef {{ series: Head[] }} Header
+ */
+
+/**
+ * The curve of a metric: of its reports, or of every batch where a trial gave those too.
+ * @param {number} trial
+ * @param {{ group: string, name: string }} metric
+ * @param {boolean} [everyBatch]
+ */
 export const seriesKey = (trial, { group, name }, everyBatch = false) =>
   [trial, group, name].map(encodeURIComponent).join(":") + (everyBatch ? ":batches" : "");
 
+/**
+ * @param {object} what
+ * @param {string[]} what.keys
+ * @param {string} what.x
+ * @param {Ui.Value} what.from
+ * @param {Ui.Value} what.to
+ * @param {number} what.px
+ * @param {number | undefined} what.smooth
+ * @param {AbortSignal} [signal]
+ */
 export async function fetchSeries({ keys, x, from, to, px, smooth }, signal) {
   const buffer = await getBytes(
     "/api/series",
@@ -22,20 +63,30 @@ export async function fetchSeries({ keys, x, from, to, px, smooth }, signal) {
   return decode(buffer);
 }
 
+/**
+ * @param {ArrayBuffer} buffer
+ * @returns {Series[]}
+ */
 export function decode(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   const start = 4 + length;
-  const series = header.series.map((one) => {
+  const series = /** @type {Header} */ (header).series.map((one) => {
+    /** @type {Record<string, Column>} */
     const columns = {};
     for (const { name, type, offset } of one.columns) {
       columns[name] = new (type === "f4" ? Float32Array : Float64Array)(buffer, start + offset, one.n);
     }
     return shaped(one, columns);
   });
-  return { ...header, series };
+  return series;
 }
 
+/**
+ * @param {Head} head
+ * @param {Record<string, Column>} columns
+ * @returns {Series}
+ */
 function shaped({ key, kind, n, total }, columns) {
   const y = columns.y ?? columns.mean;
   return {
@@ -52,11 +103,22 @@ function shaped({ key, kind, n, total }, columns) {
   };
 }
 
-// Adds points that just came; they cost what they are, not what is there already.
+/**
+ * Adds points that just came; they cost what they are, not what is there already.
+ * @template {Series} Kind
+ * @param {Kind} series
+ * @param {number[]} xs
+ * @param {(Api.Number | null)[]} ys
+ * @returns {Kind}
+ */
 export function extended(series, xs, ys) {
   const end = series.x.length ? series.x[series.x.length - 1] : -Infinity;
-  const fresh = xs.map((x, at) => [x, ys[at] === null ? NaN : Number(ys[at])]).filter(([x]) => x > end);
+  const fresh = xs.map((x, at) => [x, real(ys[at]) ?? NaN]).filter(([x]) => x > end);
   if (!fresh.length) return series;
+  /**
+   * @param {Column} column
+   * @param {number[]} values
+   */
   const join = (column, values) => {
     const joined = new Float64Array(column.length + values.length);
     joined.set(column);
@@ -86,14 +148,20 @@ export function extended(series, xs, ys) {
   };
 }
 
-// The best value that any of them had reached by each x.
+/**
+ * The best value that any of them had reached by each x.
+ * @param {Pick<Series, "x" | "lo" | "hi">[]} series
+ * @param {boolean} smallerIsBetter
+ */
 export function envelope(series, smallerIsBetter) {
+  /** @type {[number, number][]} */
   const points = [];
   for (const { x, lo, hi } of series) {
     const edge = smallerIsBetter ? lo : hi;
     for (let at = 0; at < x.length; at += 1) if (Number.isFinite(edge[at])) points.push([x[at], edge[at]]);
   }
   points.sort((a, b) => a[0] - b[0]);
+  /** @type {[number[], number[]]} */
   const [xs, ys] = [[], []];
   let best = smallerIsBetter ? Infinity : -Infinity;
   for (const [x, y] of points) {
@@ -106,11 +174,16 @@ export function envelope(series, smallerIsBetter) {
     xs.push(x);
     ys.push(y);
   }
-  if (points.length) {
-    xs.push(points.at(-1)[0]);
+  const last = points.at(-1);
+  if (last) {
+    xs.push(last[0]);
     ys.push(best);
   }
   return { x: Float64Array.from(xs), y: Float64Array.from(ys) };
 }
 
+/**
+ * @param {{ y: Column, smooth?: Column | null }} series
+ * @param {number} at
+ */
 export const shownY = (series, at) => (series.smooth ?? series.y)[at];

@@ -1,10 +1,13 @@
 // A curve the size of a word.
 
 import { h } from "../dom.js";
-import { real } from "../format.js";
 
+/**
+ * @param {Api.Number[] | undefined} values
+ * @param {string} label
+ */
 export function spark(values, label) {
-  const ys = (values ?? []).map(real).filter((it) => Number.isFinite(it));
+  const ys = (values ?? []).map(Number).filter(Number.isFinite);
   if (ys.length < 2) return null;
   const [low, high] = [Math.min(...ys), Math.max(...ys)];
   const points = ys.map(

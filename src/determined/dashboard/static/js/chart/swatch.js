@@ -2,6 +2,7 @@
 
 import { h } from "../dom.js";
 
+/** @param {{ color: string, dash: number[] }} look */
 export function swatch({ color, dash }) {
   return h(
     "svg.swatch",

@@ -10,18 +10,31 @@ import { button, copy, copyable, empty, facts, problem, skeleton, stateBadge } f
 import { register } from "../widgets/register.js";
 import { Table } from "../widgets/table.js";
 
+/**
+ * @import { ExperimentPage } from "./experiment.js"
+ * @import { TrialPage } from "./trial.js"
+ * @import { Column } from "../widgets/table.js"
+ * @import { Place } from "../router.js"
+ * @import { Change } from "../live.js"
+ */
+
 const READABLE = ["COMPLETED", "PARTIALLY_DELETED"];
 const COPY = "Copy the Python code that loads it";
 
 class Checkpoints extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage | TrialPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    this.kind = owner.trial ? "trials" : "experiments";
+    this.kind = /** @type {"trials" | "experiments"} */ ("trial" in owner ? "trials" : "experiments");
     this.paged = new Paged(
       (offset, limit) => get(path(this.kind, owner.id, "checkpoints"), { offset, limit }, this.signal),
       () => this.draw(),
     );
+    /** @type {Table<Api.CheckpointShape>} */
     this.table = new Table({
       label: "Checkpoints",
       id: (row) => row.uuid,
@@ -34,13 +47,24 @@ class Checkpoints extends Page {
     return this.ask(() => this.paged.reset());
   }
 
+  /** @param {Change} change */
   changed(change) {
     if (change[this.kind]?.includes(this.owner.id))
       this.soon(() => this.ask(() => this.paged.refresh(0, 50)), 2000);
   }
 
+  /** @returns {Column<Api.CheckpointShape>[]} */
   #columns() {
-    return [
+    /** @type {Column<Api.CheckpointShape>} */
+    const trial = {
+      key: "trial",
+      title: "Trial",
+      number: true,
+      cell: (row) => h("a", { href: `/trials/${row.trial_id}` }, row.trial_id),
+      plain: (row) => row.trial_id,
+    };
+    /** @type {Column<Api.CheckpointShape>[]} */
+    const columns = [
       {
         key: "uuid",
         title: "Checkpoint",
@@ -59,17 +83,7 @@ class Checkpoints extends Page {
         plain: (row) => row.uuid,
         hover: (row) => row.uuid,
       },
-      ...(this.kind === "experiments"
-        ? [
-            {
-              key: "trial",
-              title: "Trial",
-              number: true,
-              cell: (row) => h("a", { href: `/trials/${row.trial_id}` }, row.trial_id),
-              plain: (row) => row.trial_id,
-            },
-          ]
-        : []),
+      ...(this.kind === "experiments" ? [trial] : []),
       {
         key: "steps",
         title: "Batches",
@@ -97,10 +111,10 @@ class Checkpoints extends Page {
         key: "registered",
         title: "Registered as",
         cell: (row) =>
-          (row.registered ?? []).map((one) =>
+          row.registered.map((one) =>
             h("a.chip", { href: `/models/${encodeURIComponent(one.model)}` }, `${one.model} v${one.version}`),
           ),
-        plain: (row) => (row.registered ?? []).map((one) => `${one.model} v${one.version}`).join(" "),
+        plain: (row) => row.registered.map((one) => `${one.model} v${one.version}`).join(" "),
       },
       {
         key: "do",
@@ -118,7 +132,8 @@ class Checkpoints extends Page {
             : "",
         plain: () => "",
       },
-    ].map((one) => ({ ...one, sort: null }));
+    ];
+    return columns.map((one) => ({ ...one, sort: null }));
   }
 
   view() {
@@ -133,7 +148,7 @@ class Checkpoints extends Page {
             : skeleton(6)
           : empty("No checkpoints.", "They appear when a trial saves one."),
     });
-    const size = this.paged.rows.filter(Boolean).reduce((sum, row) => sum + (row.size ?? 0), 0);
+    const size = this.paged.loaded.reduce((sum, row) => sum + row.size, 0);
     return [
       this.error ? problem(this.error, () => this.load()) : null,
       h(
@@ -155,14 +170,16 @@ class Checkpoints extends Page {
     return this.table.keys((row) => this.#show(row));
   }
 
+  /** @param {Api.CheckpointShape} row */
   async #show(row) {
     const answer = await showCheckpoint(row);
     if (answer && row.state === "COMPLETED") register(row.uuid, () => this.load());
   }
 }
 
+/** @param {Api.CheckpointShape} row */
 function showCheckpoint(row) {
-  const files = Object.entries(row.files ?? {});
+  const files = Object.entries(row.files);
   return dialog(
     `Checkpoint ${row.uuid.slice(0, 8)}`,
     [
@@ -191,4 +208,8 @@ function showCheckpoint(row) {
   );
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage | TrialPage} owner
+ */
 export const open = (place, owner) => new Checkpoints(place, owner).begin();

@@ -3,9 +3,9 @@
 import { get } from "../api.js";
 import { curveControls, curveOptions, everyBatch } from "../chart/controls.js";
 import { look } from "../chart/palette.js";
-import { swatch } from "../chart/swatch.js";
 import { seriesKey } from "../chart/series.js";
-import { h, hold } from "../dom.js";
+import { swatch } from "../chart/swatch.js";
+import { h, hold, textIn } from "../dom.js";
 import { count, isCounter, metricTitle, number, real, value } from "../format.js";
 import { want } from "../live.js";
 import { Page } from "../page.js";
@@ -13,10 +13,20 @@ import { go, setQuery } from "../router.js";
 import { ChartGrid } from "../widgets/chart_grid.js";
 import { button, card, csvButton, empty, problem, skeleton, stateBadge } from "../widgets/parts.js";
 
+/**
+ * @import { Place } from "../router.js"
+ * @import { Change, Points } from "../live.js"
+ */
+
 class Compare extends Page {
+  /** @param {Place} place */
   constructor(place) {
     super(place);
-    this.grid = new ChartGrid({ height: 240, onpick: (line) => go(line.href) });
+    this.grid = new ChartGrid({ height: 240, onpick: ({ href }) => href && go(href) });
+    /** @type {Api.CompareShape | null} */
+    this.found = null;
+    /** @type {string | null} */
+    this.asked = null;
   }
 
   get title() {
@@ -34,13 +44,15 @@ class Compare extends Page {
   }
 
   load() {
-    if (!this.ids.length || this.asked === this.query.trials) return null;
-    this.asked = this.query.trials;
+    const { trials = "" } = this.query;
+    if (!this.ids.length || this.asked === trials) return null;
+    this.asked = trials;
     return this.ask(async () => {
-      this.found = await get("/api/compare", { trials: this.query.trials }, this.signal);
+      this.found = await get("/api/compare", { trials }, this.signal);
     });
   }
 
+  /** @param {Change} change */
   changed({ trials }) {
     if (!trials?.some((id) => this.ids.includes(String(id)))) return;
     this.soon(() => {
@@ -49,10 +61,12 @@ class Compare extends Page {
     }, 2000);
   }
 
+  /** @param {Points} points */
   points(points) {
     this.grid.grow(points);
   }
 
+  /** @param {Api.ComparedTrial} trial */
   #name(trial) {
     return `${trial.experiment_name} · ${trial.id}`;
   }
@@ -63,7 +77,7 @@ class Compare extends Page {
       {
         onsubmit: (event) => {
           event.preventDefault();
-          setQuery({ trials: new FormData(event.target).get("trials").replace(/[^\d,]/g, "") });
+          setQuery({ trials: textIn(event.currentTarget, "trials").replace(/[^\d,]/g, "") });
         },
       },
       h(
@@ -94,8 +108,8 @@ class Compare extends Page {
     this.#charts(trials, metrics);
     return [
       h("div.head", h("h1.what", `Compare ${count(trials.length, "trial")}`), form),
-      this.#table(),
-      this.#config(),
+      this.#table(this.found),
+      this.#config(this.found),
       h(
         "div.bar",
         curveControls(this.query, metrics, { batches: metrics.some((one) => one.batches) }),
@@ -117,8 +131,13 @@ class Compare extends Page {
     ];
   }
 
+  /**
+   * @param {Api.ComparedTrial[]} trials
+   * @param {Api.MetricName[]} metrics
+   */
   #charts(trials, metrics) {
     const shown = metrics.slice(0, 24);
+    /** @type {(trial: Api.ComparedTrial, metric: Api.MetricName) => string} */
     const key = (trial, metric) => seriesKey(trial.id, metric, metric.batches && everyBatch(this.query));
     this.grid.set(
       shown.map((metric) => ({
@@ -138,8 +157,12 @@ class Compare extends Page {
     });
   }
 
-  #rows() {
-    const { trials, differs } = this.found;
+  /**
+   * @param {Api.CompareShape} found
+   * @returns {{ kind: string, name: string, values: unknown[] }[]}
+   */
+  #rows({ trials, differs }) {
+    /** @type {[string, unknown[]][]} */
     const facts = [
       ["State", trials.map((one) => one.state)],
       ["Best", trials.map((one) => real(one.best_validation))],
@@ -148,20 +171,21 @@ class Compare extends Page {
     ];
     return [
       ...facts.map(([name, values]) => ({ kind: "", name, values })),
-      ...Object.entries(differs.hparams ?? {}).map(([name, values]) => ({
+      ...Object.entries(differs.hparams).map(([name, values]) => ({
         kind: "hyperparameter",
         name,
         values,
       })),
-      ...Object.entries(differs.metrics ?? {})
+      ...Object.entries(differs.metrics)
         .filter(([name]) => !isCounter({ name: name.split(".").at(-1) }))
         .map(([name, values]) => ({ kind: "metric", name, values: values.map((it) => real(it) ?? it) })),
     ];
   }
 
-  #table() {
-    const { trials } = this.found;
-    const rows = this.#rows();
+  /** @param {Api.CompareShape} found */
+  #table(found) {
+    const { trials } = found;
+    const rows = this.#rows(found);
     return card(
       "What differs",
       csvButton("compare", () => [
@@ -202,7 +226,11 @@ class Compare extends Page {
                 row.values.map((it) =>
                   h(
                     "td.number",
-                    row.name === "State" ? stateBadge(it) : typeof it === "number" ? number(it) : value(it),
+                    row.name === "State"
+                      ? stateBadge(String(it))
+                      : typeof it === "number"
+                        ? number(it)
+                        : value(it),
                   ),
                 ),
               ),
@@ -213,9 +241,9 @@ class Compare extends Page {
     );
   }
 
-  #config() {
-    const { differs, trials } = this.found;
-    const rows = Object.entries(differs.config ?? {});
+  /** @param {Api.CompareShape} found */
+  #config({ differs, trials }) {
+    const rows = Object.entries(differs.config);
     if (!rows.length) return null;
     return card(
       "Configuration: what differs",
@@ -251,4 +279,5 @@ class Compare extends Page {
   }
 }
 
+/** @param {Place} place */
 export const open = (place) => new Compare(place).begin();

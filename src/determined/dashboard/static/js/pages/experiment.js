@@ -7,10 +7,17 @@ import { go } from "../router.js";
 import { verbButtons } from "../verbs.js";
 import { dialog, labelsOf, textField } from "../widgets/dialog.js";
 import { button, problem, progressBar, skeleton, stateBadge } from "../widgets/parts.js";
+import { TabbedPage, tabBar } from "../widgets/tabs.js";
 import { tensorboardButton } from "../widgets/tensorboard.js";
-import { tabBar, TabbedPage } from "../widgets/tabs.js";
 import { tried } from "../widgets/toast.js";
 
+/**
+ * @import { TabList } from "../widgets/tabs.js"
+ * @import { Place } from "../router.js"
+ * @import { Change } from "../live.js"
+ */
+
+/** @type {TabList} */
 const TABS = {
   overview: ["Overview", () => import("./experiment/overview.js")],
   curves: ["Curves", () => import("./experiment/curves.js")],
@@ -23,37 +30,44 @@ const TABS = {
   notes: ["Notes", () => import("./experiment/notes.js")],
 };
 
-class ExperimentPage extends TabbedPage {
+export class ExperimentPage extends TabbedPage {
+  /** @param {Place} place */
   constructor(place) {
     super(place, TABS);
-    this.experiment = null;
+    /** @type {Api.ExperimentDetail | null} */
+    this.found = null;
   }
 
   get subject() {
-    return this.experiment;
+    return this.found;
+  }
+
+  /** The tabs and the head are shown once it is here. */
+  get experiment() {
+    return /** @type {Api.ExperimentDetail} */ (this.found);
   }
 
   get title() {
-    return this.experiment ? `${this.experiment.name} (${this.id})` : `Experiment ${this.id}`;
+    return this.found ? `${this.found.name} (${this.id})` : `Experiment ${this.id}`;
   }
 
   async fetch() {
-    this.experiment = await get(path("experiments", this.id), {}, this.signal);
+    this.found = await get(path("experiments", this.id), {}, this.signal);
   }
 
+  /** @param {Change} change */
   changed({ experiments }) {
     if (experiments?.includes(this.id)) this.refresh();
   }
 
   async edit() {
     const { name, description, labels } = this.experiment;
-    const field = (key, label, value) => textField(key, label, { value });
     const answer = await dialog(
       "Edit experiment",
       [
-        field("name", "Name", name),
-        field("description", "Description", description),
-        field("labels", "Labels, with commas", labels.join(", ")),
+        textField("name", "Name", { value: name }),
+        textField("description", "Description", { value: description }),
+        textField("labels", "Labels, with commas", { value: labels.join(", ") }),
       ],
       { ok: "Save" },
     );
@@ -64,6 +78,7 @@ class ExperimentPage extends TabbedPage {
     });
   }
 
+  /** @param {Api.Patch<`/api/experiments/${number}`>["body"]} changes */
   async change(changes) {
     await tried(() => send("PATCH", path("experiments", this.id), changes), "Saved.");
     await this.load();
@@ -133,7 +148,7 @@ class ExperimentPage extends TabbedPage {
   }
 
   view() {
-    if (!this.experiment) return this.error ? problem(this.error, () => this.load()) : skeleton(6);
+    if (!this.found) return this.error ? problem(this.error, () => this.load()) : skeleton(6);
     return [
       this.error ? problem(this.error, () => this.load()) : null,
       this.#head(),
@@ -146,4 +161,5 @@ class ExperimentPage extends TabbedPage {
   }
 }
 
+/** @param {Place} place */
 export const open = (place) => new ExperimentPage(place).begin();

@@ -1,7 +1,7 @@
 // All experiments: search, filter, sort, choose, act.
 
 import { get, query as toQuery } from "../api.js";
-import { h, hold } from "../dom.js";
+import { focusOn, h, hold } from "../dom.js";
 import { count, value } from "../format.js";
 import { Page } from "../page.js";
 import { go, setQuery } from "../router.js";
@@ -14,8 +14,14 @@ import { button, empty, problem, select, skeleton, stateBadge } from "../widgets
 import { Table } from "../widgets/table.js";
 import { toast } from "../widgets/toast.js";
 
+/**
+ * @import { Column } from "../widgets/table.js"
+ * @import { Place } from "../router.js"
+ * @import { Change } from "../live.js"
+ */
+
 const STATES = ["ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR"];
-const FILTERS = [
+const FILTERS = /** @type {const} */ ([
   "search",
   "state",
   "label",
@@ -26,20 +32,27 @@ const FILTERS = [
   "metric_max",
   "sort",
   "order",
-];
+]);
 
 class Experiments extends Page {
+  /** @param {Place} place */
   constructor(place) {
     super(place);
+    /** @type {Api.ColumnShape[]} */
     this.available = [];
+    /** @type {Map<number, Api.SparkShape>} */
     this.sparks = new Map();
+    /** @type {Api.ProjectShape[]} */
     this.projects = [];
+    this.typing = 0;
     this.paged = new Paged(
       (offset, limit) => this.#fetch(offset, limit),
       () => this.draw(),
     );
+    /** @type {Table<Api.ExperimentShape>} */
     this.table = new Table({
       label: "Experiments",
+      id: (row) => row.id,
       height: "calc(100vh - 190px)",
       onsort: (sort, order) => setQuery({ sort, order }),
       onselect: () => this.draw(),
@@ -47,7 +60,7 @@ class Experiments extends Page {
     });
     get("/api/projects", {}, this.signal).then(
       (answer) => {
-        this.projects = answer.rows ?? answer.projects ?? answer;
+        this.projects = answer.rows;
         this.draw();
       },
       () => {},
@@ -55,12 +68,19 @@ class Experiments extends Page {
   }
 
   #filters() {
+    const chosen = /** @type {{ [Name in (typeof FILTERS)[number]]?: string }} */ (
+      Object.fromEntries(FILTERS.map((name) => [name, this.query[name]]))
+    );
     return {
-      ...Object.fromEntries(FILTERS.map((name) => [name, this.query[name]])),
+      ...chosen,
       archived: this.query.archived === "1" ? "" : "0",
     };
   }
 
+  /**
+   * @param {number} offset
+   * @param {number} limit
+   */
   async #fetch(offset, limit) {
     const chosen = this.query.columns?.split(",").filter((key) => key.includes(":")) ?? this.#defaultExtras();
     const answer = await get(
@@ -69,7 +89,7 @@ class Experiments extends Page {
       this.signal,
     );
     const first = this.available.length === 0;
-    this.available = answer.columns?.available ?? [];
+    this.available = answer.columns.available;
     const ids = answer.rows.map((row) => row.id);
     if (ids.length) {
       get("/api/experiments/sparks", { ids: ids.join(","), px: 60 }, this.signal).then(
@@ -95,12 +115,14 @@ class Experiments extends Page {
     return this.ask(() => this.paged.reset());
   }
 
+  /** @param {Change} change */
   changed({ experiments }) {
     if (!experiments?.length) return;
     const at = this.table.scroller.scrollTop / 32;
     this.soon(() => this.ask(() => this.paged.refresh(Math.max(0, at - 10), at + 50)));
   }
 
+  /** @returns {Column<Api.ExperimentShape>[]} */
   #allColumns() {
     const extra = this.available
       .filter((one) => one.key.includes(":"))
@@ -109,9 +131,8 @@ class Experiments extends Page {
         title: one.label.replace(/^(hparam|metric):/, ""),
         kind: one.key.startsWith("hparam") ? "hyperparameter" : "metric",
         number: true,
-        cell: (row) => value(row.columns?.[one.key]),
-        plain: (row) => row.columns?.[one.key],
-        differs: one.differs,
+        cell: (/** @type {Api.ExperimentShape} */ row) => value(row.columns[one.key]),
+        plain: (/** @type {Api.ExperimentShape} */ row) => row.columns[one.key],
       }));
     return [...experimentColumns(this.sparks), ...extra];
   }
@@ -122,7 +143,7 @@ class Experiments extends Page {
       const wanted = new Set(this.query.columns.split(","));
       return all.filter((one) => wanted.has(one.key) || one.always);
     }
-    const rows = this.paged.rows.filter(Boolean);
+    const rows = this.paged.loaded;
     const extras = new Set(
       this.#defaultExtras()
         .filter((key) => mostlyKnown(rows, key))
@@ -171,6 +192,7 @@ class Experiments extends Page {
     ];
   }
 
+  /** @param {Column<Api.ExperimentShape>[]} columns */
   #tools(columns) {
     const { query } = this;
     const chosen = query.state?.split(",") ?? [];
@@ -183,8 +205,9 @@ class Experiments extends Page {
         "aria-label": "Search experiments",
         value: query.search ?? "",
         oninput: (event) => {
+          const search = event.currentTarget.value;
           clearTimeout(this.typing);
-          this.typing = setTimeout(() => setQuery({ search: event.target.value }, { replace: true }), 150);
+          this.typing = setTimeout(() => setQuery({ search }, { replace: true }), 150);
         },
       }),
       button(
@@ -199,7 +222,7 @@ class Experiments extends Page {
               { value: "", text: "All projects" },
               ...this.projects.map((one) => ({
                 value: String(one.id),
-                text: one.workspace ? `${one.workspace.name ?? one.workspace} / ${one.name}` : one.name,
+                text: `${one.workspace} / ${one.name}`,
               })),
             ],
             query.project ?? "",
@@ -238,6 +261,7 @@ class Experiments extends Page {
     );
   }
 
+  /** @param {Element} anchor */
   #stateMenu(anchor) {
     openMenu(anchor, "States", (menu) => {
       const chosen = new Set(this.query.state?.split(",").filter(Boolean) ?? []);
@@ -249,7 +273,7 @@ class Experiments extends Page {
             type: "checkbox",
             checked: chosen.has(state),
             onchange: () => {
-              chosen.has(state) ? chosen.delete(state) : chosen.add(state);
+              if (!chosen.delete(state)) chosen.add(state);
               setQuery({ state: [...chosen].join(",") });
               menu.redraw();
             },
@@ -262,6 +286,7 @@ class Experiments extends Page {
 
   async #more() {
     const { query } = this;
+    /** @type {(name: string, label: string, more?: Record<string, unknown>) => Ui.Child} */
     const field = (name, label, more = {}) =>
       h("label.labelled.wide-field", label, h("input.field", { name, value: query[name] ?? "", ...more }));
     const answer = await dialog(
@@ -277,7 +302,7 @@ class Experiments extends Page {
   }
 
   #selected() {
-    return this.paged.rows.filter((row) => row && this.table.selected.has(row.id));
+    return this.paged.loaded.filter((row) => this.table.selected.has(row.id));
   }
 
   #selectionBar() {
@@ -299,6 +324,7 @@ class Experiments extends Page {
     );
   }
 
+  /** @param {Api.ExperimentShape[]} rows */
   async #label(rows) {
     await labelExperiments(rows);
     this.load();
@@ -314,7 +340,7 @@ class Experiments extends Page {
 
   keys() {
     return [
-      { key: "/", what: "Search", run: () => this.node.querySelector(".search")?.focus() },
+      { key: "/", what: "Search", run: () => focusOn(this.node, ".search") },
       ...this.table.keys((row) => go(`/experiments/${row.id}`)),
       { key: "c", what: "Compare the selection", run: () => this.#compare() },
       {
@@ -330,9 +356,13 @@ class Experiments extends Page {
   }
 }
 
-// A column of dashes helps nobody.
+/**
+ * A column of dashes helps nobody.
+ * @param {Api.ExperimentShape[]} rows
+ * @param {string} key
+ */
 const mostlyKnown = (rows, key) =>
-  rows.filter((row) => row.columns?.[key] !== null && row.columns?.[key] !== undefined).length >
-  rows.length / 2;
+  rows.filter((row) => row.columns[key] !== null && row.columns[key] !== undefined).length > rows.length / 2;
 
+/** @param {Place} place */
 export const open = (place) => new Experiments(place).begin();

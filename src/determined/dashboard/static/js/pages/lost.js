@@ -4,6 +4,8 @@ import { h } from "../dom.js";
 import { Page } from "../page.js";
 import { empty } from "../widgets/parts.js";
 
+/** @import { Place } from "../router.js" */
+
 class Lost extends Page {
   get title() {
     return "Not found";
@@ -14,4 +16,5 @@ class Lost extends Page {
   }
 }
 
+/** @param {Place} place */
 export const open = (place) => new Lost(place).begin();

@@ -9,7 +9,12 @@ import { confirm, dialog, labelsOf, textField } from "../widgets/dialog.js";
 import { button, card, copyable, csvButton, empty, facts, problem, skeleton } from "../widgets/parts.js";
 import { tried } from "../widgets/toast.js";
 
+/** @import { Place } from "../router.js" */
+
 class Model extends Page {
+  /** @type {Api.ModelDetail | null} */
+  found = null;
+
   get name() {
     return this.place.params.name;
   }
@@ -18,6 +23,7 @@ class Model extends Page {
     return this.name;
   }
 
+  /** @param {Place} place */
   accepts(place) {
     return place.params.name === this.name;
   }
@@ -28,43 +34,55 @@ class Model extends Page {
     });
   }
 
-  async #change(said, method, parts, body) {
-    const done = await tried(() => send(method, path("models", this.name, ...parts), body), said);
+  /**
+   * @param {string} said when it is done
+   * @param {() => Promise<Api.ModelDone>} work
+   */
+  async #change(said, work) {
+    await tried(work, said);
     await this.load();
-    return done;
   }
 
-  async #edit() {
-    const { description, labels } = this.found;
+  /** @param {Api.ModelDetail} model */
+  async #edit({ description, labels }) {
     const fields = [
       textField("description", "Description", { value: description }),
       textField("labels", "Labels, with commas", { value: labels.join(", ") }),
     ];
     const answer = await dialog("Edit model", fields, { ok: "Save" });
-    if (answer) this.#change("Saved.", "PATCH", [], { ...answer, labels: labelsOf(answer.labels) });
+    if (!answer) return;
+    const body = { description: answer.description, labels: labelsOf(answer.labels) };
+    this.#change("Saved.", () => send("PATCH", path("models", this.name), body));
   }
 
-  async #delete() {
-    const { versions } = this.found;
+  /** @param {Api.ModelDetail} model */
+  async #delete({ versions }) {
     const words = `${count(versions.length, "version")} will be removed. The checkpoints stay, but are no longer protected from deletion.`;
     if (!(await confirm(`Delete the model ${this.name}?`, words, "Delete"))) return;
     if (await tried(() => send("POST", path("models", this.name, "delete")), "Deleted.")) go("/models");
   }
 
+  /** @param {Api.VersionShape} version */
   async #editVersion({ number: version, name, comment, notes }) {
     const fields = [
       textField("name", "Name", { value: name, maxlength: 255 }),
       textField("comment", "Comment", { value: comment }),
-      h("label.labelled.wide-field", "Notes", h("textarea.field.long", { name: "notes", rows: 6, value: notes })),
+      h(
+        "label.labelled.wide-field",
+        "Notes",
+        h("textarea.field.long", { name: "notes", rows: 6, value: notes }),
+      ),
     ];
     const answer = await dialog(`Edit version ${version}`, fields, { ok: "Save" });
-    if (answer) this.#change("Saved.", "PATCH", ["versions", version], answer);
+    if (answer)
+      this.#change("Saved.", () => send("PATCH", path("models", this.name, "versions", version), answer));
   }
 
+  /** @param {number} version */
   async #deleteVersion(version) {
     const words = "Its checkpoint stays, but this version no longer protects it from deletion.";
     if (await confirm(`Delete version ${version}?`, words, "Delete"))
-      this.#change("Deleted.", "POST", ["versions", version, "delete"]);
+      this.#change("Deleted.", () => send("POST", path("models", this.name, "versions", version, "delete")));
   }
 
   view() {
@@ -79,6 +97,7 @@ class Model extends Page {
     ];
   }
 
+  /** @param {Api.ModelDetail} model */
   #head(model) {
     const { archived } = model;
     return h(
@@ -90,7 +109,7 @@ class Model extends Page {
           "h1",
           model.name,
           " ",
-          button("", () => this.#edit(), {
+          button("", () => this.#edit(model), {
             kind: "quiet",
             title: "Edit description and labels",
             picture: "edit",
@@ -117,13 +136,16 @@ class Model extends Page {
           ]),
         ]),
         button(archived ? "Unarchive" : "Archive", () =>
-          this.#change(archived ? "Unarchived." : "Archived.", "PATCH", [], { archived: !archived }),
+          this.#change(archived ? "Unarchived." : "Archived.", () =>
+            send("PATCH", path("models", this.name), { archived: !archived }),
+          ),
         ),
-        button("Delete", () => this.#delete(), { kind: "danger" }),
+        button("Delete", () => this.#delete(model), { kind: "danger" }),
       ),
     );
   }
 
+  /** @param {Api.VersionShape} one */
   #version(one) {
     const gone = one.state === "DELETED";
     return card(
@@ -144,19 +166,28 @@ class Model extends Page {
           [
             "Trial",
             one.trial_id &&
-              h("a", { href: `/trials/${one.trial_id}` }, `Trial ${one.trial_id} at batch ${number(one.steps)}`),
+              h(
+                "a",
+                { href: `/trials/${one.trial_id}` },
+                `Trial ${one.trial_id} at batch ${number(one.steps)}`,
+              ),
           ],
           ["Size", one.size === null ? null : bytes(one.size)],
           ["State", gone ? "its files are deleted" : null],
           ["Comment", one.comment],
           ["Notes", one.notes],
-          ...Object.entries(one.metadata).map(([key, it]) => [h("span.mono", key), h("span.mono", value(it))]),
+          ...Object.entries(one.metadata).map(
+            ([key, it]) => /** @type {const} */ ([h("span.mono", key), h("span.mono", value(it))]),
+          ),
         ]),
         one.load && !gone ? copyable(one.load) : null,
-        gone ? null : h("a", { href: `/api/checkpoints/${one.checkpoint_uuid}/download`, download: "" }, "Download"),
+        gone
+          ? null
+          : h("a", { href: `/api/checkpoints/${one.checkpoint_uuid}/download`, download: "" }, "Download"),
       ),
     );
   }
 }
 
+/** @param {Place} place */
 export const open = (place) => new Model(place).begin();

@@ -2,7 +2,7 @@
 
 import { get, send } from "../api.js";
 import { h, hold } from "../dom.js";
-import { ago, count, moment } from "../format.js";
+import { ago, byLatest, count, moment } from "../format.js";
 import { Page } from "../page.js";
 import { go, setQuery } from "../router.js";
 import { dialog, labelsOf, textField } from "../widgets/dialog.js";
@@ -10,7 +10,13 @@ import { button, empty, problem, skeleton } from "../widgets/parts.js";
 import { Table } from "../widgets/table.js";
 import { tried } from "../widgets/toast.js";
 
-const COLUMNS = [
+/**
+ * @import { Place } from "../router.js"
+ * @import { Column } from "../widgets/table.js"
+ */
+
+/** @type {Column<Api.ModelShape>[]} */
+const ALL = [
   {
     key: "name",
     title: "Model",
@@ -46,13 +52,19 @@ const COLUMNS = [
     plain: (row) => moment(row.updated),
     hover: (row) => moment(row.updated),
   },
-].map((one) => ({ ...one, sort: null }));
+];
+const COLUMNS = ALL.map((one) => ({ ...one, sort: null }));
 
+/** @param {string} name */
 const hrefOf = (name) => `/models/${encodeURIComponent(name)}`;
 
 class Models extends Page {
+  /** @param {Place} place */
   constructor(place) {
     super(place);
+    /** @type {Api.ModelShape[] | null} */
+    this.found = null;
+    /** @type {Table<Api.ModelShape>} */
     this.table = new Table({ label: "Models", id: (row) => row.name, height: "calc(100vh - 180px)" });
   }
 
@@ -74,7 +86,11 @@ class Models extends Page {
     ];
     const answer = await dialog("New model", fields, { ok: "Create" });
     if (!answer) return;
-    const body = { ...answer, name: answer.name.trim(), labels: labelsOf(answer.labels) };
+    const body = {
+      name: answer.name.trim(),
+      description: answer.description,
+      labels: labelsOf(answer.labels),
+    };
     const made = await tried(() => send("POST", "/api/models", body), "Created.");
     if (made) go(hrefOf(made.model));
   }
@@ -84,7 +100,7 @@ class Models extends Page {
     if (!this.found) return skeleton(8);
     const showsArchived = this.query.archived === "1";
     const rows = this.found.filter((one) => showsArchived || !one.archived);
-    rows.sort((a, b) => b.updated - a.updated);
+    rows.sort(byLatest);
     this.table.set({
       rows,
       total: rows.length,
@@ -120,4 +136,5 @@ class Models extends Page {
   }
 }
 
+/** @param {Place} place */
 export const open = (place) => new Models(place).begin();

@@ -6,7 +6,23 @@ import { ago, count } from "../format.js";
 import { Page } from "../page.js";
 import { card, csvButton, empty, problem, skeleton } from "../widgets/parts.js";
 
+/** @import { Place } from "../router.js" */
+
+/**
+ * @typedef {object} Row a trial that runs (`since`), or one that waits (`why`, `priority`)
+ * @property {number} trial_id
+ * @property {number | null} experiment_id
+ * @property {string} name
+ * @property {number | number[]} slots
+ * @property {Api.Number} [since]
+ * @property {string} [why]
+ * @property {number} [priority]
+ */
+
 class Queue extends Page {
+  /** @type {Api.QueueShape | null} */
+  found = null;
+
   get title() {
     return "Queue";
   }
@@ -46,11 +62,16 @@ class Queue extends Page {
     ];
   }
 
+  /** @param {Api.SlotShape} slot */
   #slot({ id, node, kind, name, used_by: by }) {
     return h(
       "div.slot",
       { key: String(id), "data-used": Boolean(by) },
-      h("div", h("strong", `Slot ${id}`), h("span.muted", ` ${[node, kind, name].filter(Boolean).join(" ")}`)),
+      h(
+        "div",
+        h("strong", `Slot ${id}`),
+        h("span.muted", ` ${[node, kind, name].filter(Boolean).join(" ")}`),
+      ),
       by
         ? h(
             "div.cut",
@@ -61,6 +82,11 @@ class Queue extends Page {
     );
   }
 
+  /**
+   * @param {"Running" | "Waiting"} title
+   * @param {Row[]} rows
+   * @param {string} nothing
+   */
   #table(title, rows, nothing) {
     if (!rows.length) return card(title, null, empty(nothing));
     const waiting = title === "Waiting";
@@ -70,7 +96,13 @@ class Queue extends Page {
         h("span.muted", count(rows.length, "trial")),
         csvButton(title.toLowerCase(), () => [
           ["trial", "experiment", "name", "slots", waiting ? "why" : "since"],
-          ...rows.map((one) => [one.trial_id, one.experiment_id, one.name, one.slots, waiting ? one.why : one.since]),
+          ...rows.map((one) => [
+            one.trial_id,
+            one.experiment_id,
+            one.name,
+            one.slots,
+            waiting ? one.why : one.since,
+          ]),
         ]),
       ],
       h(
@@ -101,7 +133,7 @@ class Queue extends Page {
                     one.trial_id ? h("a", { href: `/trials/${one.trial_id}` }, one.trial_id) : "–",
                   ),
                   h("td", h("a", { href: `/experiments/${one.experiment_id}` }, one.name)),
-                  h("td.number", Array.isArray(one.slots) ? one.slots.join(", ") : (one.slots ?? "–")),
+                  h("td.number", Array.isArray(one.slots) ? one.slots.join(", ") : one.slots),
                   waiting ? h("td.number", one.priority ?? "–") : null,
                   h("td", { title: one.why ?? "" }, waiting ? one.why : one.since ? ago(one.since) : "–"),
                 ),
@@ -113,4 +145,5 @@ class Queue extends Page {
   }
 }
 
+/** @param {Place} place */
 export const open = (place) => new Queue(place).begin();

@@ -5,9 +5,16 @@ import { h, hold } from "../dom.js";
 import { count, duration, number } from "../format.js";
 import { killTrial } from "../verbs.js";
 import { button, isOver, problem, progressBar, skeleton, stateBadge } from "../widgets/parts.js";
+import { TabbedPage, tabBar } from "../widgets/tabs.js";
 import { tensorboardButton } from "../widgets/tensorboard.js";
-import { tabBar, TabbedPage } from "../widgets/tabs.js";
 
+/**
+ * @import { TabList } from "../widgets/tabs.js"
+ * @import { Place } from "../router.js"
+ * @import { Change } from "../live.js"
+ */
+
+/** @type {TabList} */
 const TABS = {
   overview: ["Overview", () => import("./trial/overview.js")],
   metrics: ["Metrics", () => import("./trial/metrics.js")],
@@ -17,14 +24,21 @@ const TABS = {
   profile: ["Profile", () => import("./trial/profile.js")],
 };
 
-class TrialPage extends TabbedPage {
+export class TrialPage extends TabbedPage {
+  /** @param {Place} place */
   constructor(place) {
     super(place, TABS);
-    this.trial = null;
+    /** @type {Api.TrialDetail | null} */
+    this.found = null;
   }
 
   get subject() {
-    return this.trial;
+    return this.found;
+  }
+
+  /** The tabs and the head are shown once it is here. */
+  get trial() {
+    return /** @type {Api.TrialDetail} */ (this.found);
   }
 
   get title() {
@@ -32,9 +46,10 @@ class TrialPage extends TabbedPage {
   }
 
   async fetch() {
-    this.trial = await get(path("trials", this.id), {}, this.signal);
+    this.found = await get(path("trials", this.id), {}, this.signal);
   }
 
+  /** @param {Change} change */
   changed({ trials }) {
     if (trials?.includes(this.id)) this.refresh();
   }
@@ -78,7 +93,7 @@ class TrialPage extends TabbedPage {
   }
 
   view() {
-    if (!this.trial) return this.error ? problem(this.error, () => this.load()) : skeleton(6);
+    if (!this.found) return this.error ? problem(this.error, () => this.load()) : skeleton(6);
     return [
       this.error ? problem(this.error, () => this.load()) : null,
       this.#head(),
@@ -88,4 +103,5 @@ class TrialPage extends TabbedPage {
   }
 }
 
+/** @param {Place} place */
 export const open = (place) => new TrialPage(place).begin();

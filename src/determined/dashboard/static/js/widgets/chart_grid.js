@@ -1,19 +1,42 @@
 // Many small charts with one zoom; each asks for its data when it comes in sight.
 
-import { CurveChart } from "../chart/curves.js";
 import { zoomInAddress } from "../chart/controls.js";
+import { CurveChart } from "../chart/curves.js";
 import { h, hold, render, widget } from "../dom.js";
 
+/**
+ * @import { CurveOptions, Line } from "../chart/curves.js"
+ * @import { Points } from "../live.js"
+ *
+ * @typedef {object} Entry
+ * @property {CurveChart} chart
+ * @property {string} want what it is to show, as a text
+ * @property {Line[]} lines
+ * @property {CurveOptions} options
+ * @property {boolean} stale
+ */
+
 export class ChartGrid {
+  /** @param {{ onpick?: ((line: Line) => unknown) | null, height?: number, legend?: boolean }} how */
   constructor({ onpick = null, height = 220, legend = false }) {
-    Object.assign(this, { onpick, height, legend, charts: new Map(), shown: new Set() });
+    this.onpick = onpick;
+    this.height = height;
+    this.legend = legend;
+    /** @type {Map<string, Entry>} */
+    this.charts = new Map();
+    /** @type {Set<string>} */
+    this.shown = new Set();
+    /** @type {Map<Element, string>} */
+    this.names = new Map();
     this.node = widget(h("div.chart-grid"));
     this.sight = new IntersectionObserver(
       (entries) => {
         for (const { target, isIntersecting } of entries) {
-          if (isIntersecting) this.shown.add(target.name);
-          else this.shown.delete(target.name);
-          if (isIntersecting) this.#load(target.name);
+          const name = this.names.get(target);
+          if (name === undefined) continue;
+          if (isIntersecting) this.shown.add(name);
+          else this.shown.delete(name);
+          if (isIntersecting) this.#load(name);
         }
       },
       { rootMargin: "200px" },
@@ -25,7 +48,11 @@ export class ChartGrid {
     for (const { chart } of this.charts.values()) chart.close();
   }
 
-  // panels: [{name, lines}]
+  /**
+   * panels: [{name, lines}]
+   * @param {{ name: string, lines: Line[] }[]} panels
+   * @param {CurveOptions} options
+   */
   set(panels, options) {
     const text = JSON.stringify(options);
     for (const [name, entry] of this.charts) {
@@ -33,6 +60,8 @@ export class ChartGrid {
       this.sight.unobserve(entry.chart.node);
       entry.chart.close();
       this.charts.delete(name);
+      this.shown.delete(name);
+      this.names.delete(entry.chart.node);
     }
     for (const { name, lines } of panels) {
       let entry = this.charts.get(name);
@@ -44,8 +73,8 @@ export class ChartGrid {
           onzoom: zoomInAddress,
           onpick: this.onpick,
         });
-        chart.node.name = name;
-        entry = { chart };
+        this.names.set(chart.node, name);
+        entry = { chart, want: "", lines, options, stale: false };
         this.charts.set(name, entry);
       }
       const want = `${text}${lines.map((one) => one.key).join(";")}`;
@@ -53,7 +82,7 @@ export class ChartGrid {
     }
     render(
       this.node,
-      panels.map(({ name }) => hold(this.charts.get(name).chart.node)),
+      panels.map(({ name }) => this.charts.get(name)).map((entry) => entry && hold(entry.chart.node)),
     );
     for (const [name, { chart }] of this.charts) {
       this.sight.observe(chart.node);
@@ -61,6 +90,7 @@ export class ChartGrid {
     }
   }
 
+  /** @param {string} name */
   #load(name) {
     const entry = this.charts.get(name);
     if (!entry?.stale) return;
@@ -68,14 +98,15 @@ export class ChartGrid {
     entry.chart.set({ lines: entry.lines, options: entry.options });
   }
 
+  /** @param {Points} points */
   grow(points) {
     for (const [name, entry] of this.charts) {
       if (this.shown.has(name)) entry.chart.grow(points);
-      else if (entry.lines?.some((one) => points[one.key])) entry.stale = true;
+      else if (entry.lines.some((one) => points[one.key])) entry.stale = true;
     }
   }
 
   get keys() {
-    return [...this.shown].flatMap((name) => this.charts.get(name)?.lines?.map((one) => one.key) ?? []);
+    return [...this.shown].flatMap((name) => this.charts.get(name)?.lines.map((one) => one.key) ?? []);
   }
 }

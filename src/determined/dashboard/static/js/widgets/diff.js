@@ -4,6 +4,10 @@ import { h } from "../dom.js";
 
 const MOST = 5000;
 
+/**
+ * @param {string} text
+ * @param {string} label
+ */
 export function diffView(text, label) {
   const lines = text.split("\n");
   return h(
@@ -14,11 +18,16 @@ export function diffView(text, label) {
   );
 }
 
+/** @param {string} line */
 function kindOf(line) {
   if (line.startsWith("+++") || line.startsWith("---") || line.startsWith("@@")) return "place";
   return line.startsWith("+") ? "add" : line.startsWith("-") ? "remove" : "";
 }
 
+/**
+ * @param {string} text
+ * @param {string} label
+ */
 export function codeView(text, label) {
   const lines = text.replace(/\n$/, "").split("\n");
   return h(

@@ -5,7 +5,13 @@ import { h } from "../dom.js";
 import { ago, bytes, count, duration, moment, number, percent, real } from "../format.js";
 import { progressBar, stateBadge } from "./parts.js";
 
-// `rare` ones are shown where rows differ in them, `hidden` ones when they are asked for.
+/** @import { Column } from "./table.js" */
+
+/**
+ * `rare` ones are shown where rows differ in them, `hidden` ones when they are asked for.
+ * @param {Map<number, Api.SparkShape>} sparks
+ * @returns {Column<Api.ExperimentShape>[]}
+ */
 export const experimentColumns = (sparks) => [
   {
     key: "id",
@@ -53,7 +59,7 @@ export const experimentColumns = (sparks) => [
     title: "Best",
     number: true,
     plain: (row) => row.best_validation,
-    hover: (row) => (row.searcher?.metric ? `${row.searcher.metric} of trial ${row.best_trial_id}` : null),
+    hover: (row) => (row.searcher.metric ? `${row.searcher.metric} of trial ${row.best_trial_id}` : null),
     cell: (row) => number(real(row.best_validation)),
   },
   {
@@ -70,7 +76,7 @@ export const experimentColumns = (sparks) => [
     cell: (row) => number(row.trials),
     plain: (row) => row.trials,
     hover: (row) =>
-      Object.entries(row.states ?? {})
+      Object.entries(row.states)
         .map(([state, n]) => `${n} ${state.toLowerCase()}`)
         .join(", "),
   },
@@ -93,31 +99,31 @@ export const experimentColumns = (sparks) => [
     title: "Metric",
     sort: null,
     hidden: true,
-    cell: (row) => row.searcher?.metric ?? "–",
-    plain: (row) => row.searcher?.metric,
+    cell: (row) => row.searcher.metric ?? "–",
+    plain: (row) => row.searcher.metric,
   },
   {
     key: "searcher",
     title: "Searcher",
     sort: null,
     rare: true,
-    cell: (row) => row.searcher?.name ?? "–",
-    plain: (row) => row.searcher?.name,
+    cell: (row) => row.searcher.name,
+    plain: (row) => row.searcher.name,
   },
   {
     key: "project",
     title: "Project",
     sort: null,
     rare: true,
-    cell: (row) => row.project?.name ?? "–",
-    plain: (row) => row.project?.name,
+    cell: (row) => row.project.name,
+    plain: (row) => row.project.name,
   },
   {
     key: "owner",
     title: "Owner",
     sort: null,
     rare: true,
-    cell: (row) => row.owner ?? "–",
+    cell: (row) => row.owner,
     plain: (row) => row.owner,
   },
   {

@@ -17,6 +17,9 @@ const PATHS = {
   search: "M7 11.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9zM10.5 10.5l3 3",
 };
 
+/** @typedef {keyof typeof PATHS} Picture */
+
+/** @param {Picture} name */
 export function icon(name) {
   return h("svg.icon-image", { viewBox: "0 0 16 16", "aria-hidden": "true" }, h("path", { d: PATHS[name] }));
 }
@@ -31,6 +34,7 @@ const SHAPES = {
   error: "M1.8.6L5 3.8 8.2.6l1.2 1.2L6.2 5l3.2 3.2-1.2 1.2L5 6.2 1.8 9.4.6 8.2 3.8 5 .6 1.8z",
 };
 
+/** @param {keyof typeof SHAPES} kind */
 export function stateShape(kind) {
   return h("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, h("path", { d: SHAPES[kind] }));
 }

@@ -12,8 +12,16 @@ const LEVELS = [
   { value: "DEBUG", text: "Debug" },
 ];
 
-export function logFilters(query) {
+/**
+ * @param {Ui.Query} query
+ * @param {{ hasRegex: boolean }} how
+ */
+export function logFilters(query, { hasRegex }) {
   let typing = 0;
+  /**
+   * @param {"since" | "until"} name
+   * @param {string} label
+   */
   const time = (name, label) =>
     h(
       "label.labelled",
@@ -24,7 +32,7 @@ export function logFilters(query) {
         "aria-label": label,
         value: query[name] ? localTime(Number(query[name])) : "",
         onchange: (event) =>
-          setQuery({ [name]: event.target.value ? new Date(event.target.value).getTime() / 1000 : "" }),
+          setQuery({ [name]: event.currentTarget.value ? Date.parse(event.currentTarget.value) / 1000 : "" }),
       }),
     );
   return [
@@ -34,14 +42,17 @@ export function logFilters(query) {
       "aria-label": "Search the log",
       value: query.search ?? "",
       oninput: (event) => {
+        const search = event.currentTarget.value;
         clearTimeout(typing);
-        typing = setTimeout(() => setQuery({ search: event.target.value, line: "" }, { replace: true }), 250);
+        typing = setTimeout(() => setQuery({ search, line: "" }, { replace: true }), 250);
       },
     }),
-    button(".*", () => setQuery({ regex: query.regex !== "1" }), {
-      pressed: query.regex === "1",
-      title: "Search with a regular expression",
-    }),
+    hasRegex
+      ? button(".*", () => setQuery({ regex: query.regex !== "1" }), {
+          pressed: query.regex === "1",
+          title: "Search with a regular expression",
+        })
+      : null,
     select("Level", LEVELS, query.level ?? "", (level) => setQuery({ level }), { hideLabel: true }),
     h(
       "label.labelled",
@@ -51,7 +62,7 @@ export function logFilters(query) {
         min: 0,
         "aria-label": "Rank",
         value: query.rank ?? "",
-        onchange: (event) => setQuery({ rank: event.target.value }),
+        onchange: (event) => setQuery({ rank: event.currentTarget.value }),
       }),
     ),
     query.since || query.until || query.times
@@ -60,15 +71,16 @@ export function logFilters(query) {
   ];
 }
 
-export const filterParams = ({ search, regex, level, rank, since, until }) => ({
+/** @param {Ui.Query} query */
+export const filterParams = ({ search, level, rank, since, until }) => ({
   search,
-  regex,
   level,
   rank,
   since,
   until,
 });
 
+/** @param {number} seconds */
 function localTime(seconds) {
   const at = new Date(seconds * 1000);
   return new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 19);

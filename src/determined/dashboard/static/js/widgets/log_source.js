@@ -3,13 +3,38 @@
 
 const PAGE = 500;
 
+/**
+ * @template Mark
+ * @typedef {{ from_line?: Mark | number | null, tail?: number, limit: number }} Params
+ */
+
+/**
+ * @template Mark
+ * @typedef {{ lines: Api.LineShape[], total?: number, next: Mark | null, previous: Mark | null }} Answer
+ */
+
+/** @template {string | number} Mark a place in the log: a number of a line, or a text that only the server reads */
 export class LogSource {
-  // fetch(params) -> {lines, total, next, previous}
+  /**
+   * @param {(params: Params<Mark>) => Promise<Answer<Mark>>} fetch
+   * @param {(at: Mark | null) => unknown} onsearching
+   */
   constructor(fetch, onsearching) {
-    Object.assign(this, { fetch, onsearching, previous: null, next: null, total: 0, last: 0, busy: false });
+    this.fetch = fetch;
+    this.onsearching = onsearching;
+    /** @type {Mark | null} */
+    this.previous = null;
+    /** @type {Mark | null} */
+    this.next = null;
+    this.total = 0;
+    this.last = 0;
+    this.busy = false;
   }
 
-  // The end of the log, or what stands around a line.
+  /**
+   * The end of the log, or what stands around a line.
+   * @param {number | null} [line]
+   */
   async open(line = null) {
     this.busy = true;
     try {
@@ -32,6 +57,7 @@ export class LogSource {
     return this.#more("next");
   }
 
+  /** @param {"next" | "previous"} end */
   async #more(end) {
     if (this.busy || this[end] === null) return [];
     this.busy = true;
@@ -48,11 +74,17 @@ export class LogSource {
     }
   }
 
-  // Asks on in one direction until something is found or the end is reached.
-  async #seek(end, params, isMore = false) {
+  /**
+   * Asks on in one direction until something is found or the end is reached.
+   * @param {"next" | "previous"} end
+   * @param {Omit<Params<Mark>, "limit">} start
+   * @param {boolean} [isMore]
+   */
+  async #seek(end, start, isMore = false) {
+    let params = start;
     for (;;) {
       const answer = await this.fetch({ ...params, limit: PAGE });
-      this.total = answer.total;
+      this.total = answer.total ?? 0;
       this[end] = answer[end];
       if (!isMore) this[end === "next" ? "previous" : "next"] = answer[end === "next" ? "previous" : "next"];
       if (answer.lines.length || answer[end] === null) {

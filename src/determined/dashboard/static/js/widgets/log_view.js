@@ -6,19 +6,28 @@ import { clock, moment } from "../format.js";
 const MOST = 5000; // lines in the document; farther ones come again when scrolled to
 
 export class LogView {
-  // older(), newer() ask for more at either end; href(line) is a line's permanent address
+  /**
+   * older(), newer() ask for more at either end; href(line) is a line's permanent address
+   * @param {object} how
+   * @param {() => unknown} how.older
+   * @param {() => unknown} [how.newer]
+   * @param {(line: Api.LineShape) => string} how.href
+   * @param {(following: boolean) => unknown} [how.follow]
+   * @param {boolean} [how.many]
+   */
   constructor({ older, newer, href, follow, many = false }) {
-    Object.assign(this, {
-      older,
-      newer,
-      href,
-      many,
-      onfollow: follow,
-      lines: [],
-      following: true,
-      marked: null,
-      search: null,
-    });
+    this.older = older;
+    this.newer = newer;
+    this.href = href;
+    this.many = many;
+    this.onfollow = follow;
+    /** @type {Api.LineShape[]} */
+    this.lines = [];
+    this.following = true;
+    /** @type {number | null} */
+    this.marked = null;
+    /** @type {RegExp | null} */
+    this.search = null;
     this.node = widget(
       h("div.log", {
         tabindex: 0,
@@ -30,25 +39,34 @@ export class LogView {
     );
   }
 
+  /**
+   * @param {Api.LineShape[]} lines
+   * @param {{ marked?: number | null, search?: RegExp | null }} [how]
+   */
   set(lines, { marked = null, search = null } = {}) {
-    Object.assign(this, { lines, marked, search });
+    this.lines = lines;
+    this.marked = marked;
+    this.search = search;
     render(this.node, this.#rows(lines));
-    const line = marked === null ? null : this.node.querySelector("[data-marked]");
+    const line =
+      marked === null ? null : /** @type {HTMLElement | null} */ (this.node.querySelector("[data-marked]"));
     if (line) this.node.scrollTop = line.offsetTop - this.node.offsetTop - this.node.clientHeight / 2;
     else if (this.following) this.toEnd();
   }
 
+  /** @param {Api.LineShape[]} lines */
   append(lines) {
     if (!lines.length) return;
     this.lines = [...this.lines, ...lines];
     this.node.append(...this.#rows(lines));
     while (this.following && this.lines.length > MOST) {
       this.lines.shift();
-      this.node.firstChild.remove();
+      this.node.firstChild?.remove();
     }
     if (this.following) this.toEnd();
   }
 
+  /** @param {Api.LineShape[]} lines */
   prepend(lines) {
     if (!lines.length) return;
     const before = this.node.scrollHeight;
@@ -72,27 +90,25 @@ export class LogView {
     if (scrollHeight - scrollTop - clientHeight < 200) this.newer?.();
   }
 
+  /** @param {Api.LineShape[]} lines */
   #rows(lines) {
     return lines.map((one) =>
       h(
         this.many ? "div.log-line.many" : "div.log-line",
         {
-          key: `${one.trial_id ?? ""}:${one.line}`,
+          key: `${one.trial_id}:${one.source}:${one.line}`,
           "data-level": one.level ?? "",
           "data-marked": one.line === this.marked,
         },
         h("a", { href: this.href(one) }, this.many ? `${one.trial_id}:${one.line}` : one.line),
-        h("time", { title: one.time ? moment(one.time) : "" }, one.time ? clock(one.time) : ""),
-        h(
-          "span",
-          { title: one.level ?? "" },
-          one.rank !== null && one.rank !== undefined ? `r${one.rank}` : one.source === "stderr" ? "err" : "",
-        ),
+        h("time", { title: one.time ? moment(one.time) : "" }, one.time ? clock(Number(one.time)) : ""),
+        h("span", { title: one.level ?? "" }, one.rank === null ? "" : `r${one.rank}`),
         h("code", this.#highlighted(one.text)),
       ),
     );
   }
 
+  /** @param {string} text */
   #highlighted(text) {
     if (!this.search) return text;
     const parts = [];
@@ -106,7 +122,11 @@ export class LogView {
   }
 }
 
-// What the reader looks for, as an expression that marks it; null when there is nothing to mark.
+/**
+ * What the reader looks for, as an expression that marks it; null when there is nothing to mark.
+ * @param {string | undefined} text
+ * @param {boolean} isRegex
+ */
 export function marker(text, isRegex) {
   if (!text) return null;
   try {

@@ -1,14 +1,22 @@
 // A small sheet under a button.
 
-import { h, render } from "../dom.js";
+import { focusOn, h, render } from "../dom.js";
 
-// open(anchor, () => nodes) -> {redraw, close}; closes by Escape or a click elsewhere
+/** @typedef {{ redraw(): void, close(): void }} Menu */
+
+/**
+ * open(anchor, () => nodes) -> {redraw, close}; closes by Escape or a click elsewhere
+ * @param {Element} anchor
+ * @param {string} label
+ * @param {(menu: Menu) => Ui.Child} content
+ */
 export function openMenu(anchor, label, content) {
   const node = h("div.menu", { popover: "auto", role: "dialog", "aria-label": label });
   const redraw = () => render(node, content(menu));
+  /** @type {Menu} */
   const menu = { redraw, close: () => node.hidePopover() };
   node.addEventListener("toggle", (event) => {
-    if (event.newState === "closed") node.remove();
+    if (/** @type {ToggleEvent} */ (event).newState === "closed") node.remove();
   });
   document.body.append(node);
   redraw();
@@ -18,11 +26,18 @@ export function openMenu(anchor, label, content) {
   node.style.left = `${left}px`;
   node.style.top = `${place.bottom}px`;
   node.style.maxHeight = `${Math.max(160, innerHeight - place.bottom - 16)}px`;
-  node.querySelector("input, button")?.focus();
+  focusOn(node, "input, button");
   return menu;
 }
 
-// Tick boxes with a search field: items [{key, label, kind}]
+/**
+ * Tick boxes with a search field: items [{key, label, kind}]
+ * @param {Element} anchor
+ * @param {string} label
+ * @param {{ key: string, label: string, kind?: string }[]} items
+ * @param {string[]} chosen
+ * @param {(keys: string[]) => unknown} onchange
+ */
 export function openPicker(anchor, label, items, chosen, onchange) {
   let search = "";
   const ticked = new Set(chosen);
@@ -35,7 +50,7 @@ export function openPicker(anchor, label, items, chosen, onchange) {
         "aria-label": "Find a column",
         value: search,
         oninput: (event) => {
-          search = event.target.value;
+          search = event.currentTarget.value;
           menu.redraw();
         },
       }),
@@ -47,7 +62,7 @@ export function openPicker(anchor, label, items, chosen, onchange) {
             type: "checkbox",
             checked: ticked.has(one.key),
             onchange: (event) => {
-              if (event.target.checked) ticked.add(one.key);
+              if (event.currentTarget.checked) ticked.add(one.key);
               else ticked.delete(one.key);
               onchange(items.map((it) => it.key).filter((key) => ticked.has(key)));
             },

@@ -2,10 +2,27 @@
 
 const PAGE = 100;
 
+/** @template Row */
 export class Paged {
-  // fetch(offset, limit) -> {total, rows}; onchange() when something came
+  /**
+   * @param {(offset: number, limit: number) => Promise<{ total: number, rows: Row[] }>} fetch
+   * @param {() => unknown} onchange when something came
+   */
   constructor(fetch, onchange) {
-    Object.assign(this, { fetch, onchange, rows: [], total: 0, asked: new Set(), version: 0, known: false });
+    this.fetch = fetch;
+    this.onchange = onchange;
+    /** @type {(Row | undefined)[]} */
+    this.rows = [];
+    this.total = 0;
+    /** @type {Set<number>} */
+    this.asked = new Set();
+    this.version = 0;
+    this.known = false;
+  }
+
+  /** What is here already. */
+  get loaded() {
+    return this.rows.filter((row) => row !== undefined);
   }
 
   // The question has changed: the old rows stay in sight until the new ones are here.
@@ -15,6 +32,10 @@ export class Paged {
     await this.#page(0, this.version, true);
   }
 
+  /**
+   * @param {number} first
+   * @param {number} last
+   */
   need(first, last) {
     for (let page = Math.floor(first / PAGE); page * PAGE < last; page += 1) {
       if (this.asked.has(page)) continue;
@@ -23,8 +44,13 @@ export class Paged {
     }
   }
 
-  // Asks again for what is in sight; far pages are forgotten and come again when scrolled to.
+  /**
+   * Asks again for what is in sight; far pages are forgotten and come again when scrolled to.
+   * @param {number} first
+   * @param {number} last
+   */
   async refresh(first, last) {
+    /** @type {Set<number>} */
     const pages = new Set();
     for (let page = Math.floor(first / PAGE); page * PAGE <= last; page += 1) pages.add(page);
     this.asked = pages;
@@ -32,6 +58,12 @@ export class Paged {
     await Promise.all([...pages].map((page) => this.#page(page, version, false, pages)));
   }
 
+  /**
+   * @param {number} page
+   * @param {number} version
+   * @param {boolean} fresh
+   * @param {Set<number> | null} [only]
+   */
   async #page(page, version, fresh, only = null) {
     const { total, rows } = await this.fetch(page * PAGE, PAGE);
     if (version !== this.version) return;

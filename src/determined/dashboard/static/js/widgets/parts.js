@@ -1,23 +1,43 @@
 // Parts that every page uses, as functions from values to nodes.
 
+import { ApiError } from "../api.js";
 import { h } from "../dom.js";
-import { csv, percent } from "../format.js";
+import { csv, percent, real } from "../format.js";
 import { icon, stateShape } from "./icons.js";
 import { toast } from "./toast.js";
 
+/**
+ * @import { Picture } from "./icons.js"
+ *
+ * @typedef {object} Looks of a button
+ * @property {string} [kind] classes, with spaces
+ * @property {string | null} [title]
+ * @property {string | null} [label]
+ * @property {boolean} [disabled]
+ * @property {boolean | null} [pressed] null: it is no switch
+ * @property {Picture | null} [picture]
+ */
+
+/** @param {string} state */
 export function stateKind(state) {
   if (state === "ACTIVE" || state === "RUNNING") return "active";
   if (state === "QUEUED") return "queued";
   if (state === "PAUSED") return "paused";
   if (state === "COMPLETED") return "completed";
   if (state === "ERROR" || state === "DELETE_FAILED") return "error";
-  return state?.startsWith("STOPPING") || state === "DELETING" ? "stopping" : "canceled";
+  return state.startsWith("STOPPING") || state === "DELETING" ? "stopping" : "canceled";
 }
 
+/** @param {string} state */
 export const isActive = (state) => ["ACTIVE", "RUNNING", "QUEUED"].includes(state);
 
+/** @param {string} state */
 export const isOver = (state) => ["COMPLETED", "CANCELED", "ERROR", "DELETED"].includes(state);
 
+/**
+ * @param {string} state
+ * @param {string} [title]
+ */
 export function stateBadge(state, title = "") {
   const kind = stateKind(state);
   const word = kind === "stopping" ? (state === "DELETING" ? "Deleting" : "Stopping") : sentence(state);
@@ -29,12 +49,17 @@ export function stateBadge(state, title = "") {
   );
 }
 
+/** @param {string} state */
 const sentence = (state) => (state ? state[0] + state.slice(1).toLowerCase().replaceAll("_", " ") : "–");
 
-// What is completed without ever telling how far it was has come all the way.
+/**
+ * What is completed without ever telling how far it was has come all the way.
+ * @param {Api.Number | null} reported
+ * @param {string} state
+ * @param {string} [label]
+ */
 export function progressBar(reported, state, label = "Progress") {
-  const share = reported ?? (state === "COMPLETED" ? 1 : null);
-  const known = share !== null && share !== undefined;
+  const share = real(reported) ?? (state === "COMPLETED" ? 1 : null);
   return h(
     "span.progress",
     {
@@ -42,14 +67,19 @@ export function progressBar(reported, state, label = "Progress") {
       "aria-label": label,
       "aria-valuemin": 0,
       "aria-valuemax": 100,
-      "aria-valuenow": known ? Math.floor(share * 100 + 1e-9) : null,
+      "aria-valuenow": share === null ? null : Math.floor(share * 100 + 1e-9),
       "data-kind": stateKind(state),
-      title: known ? percent(share) : "No progress reported",
+      title: share === null ? "No progress reported" : percent(share),
     },
     h("span", { style: { width: `${(share ?? 0) * 100}%` } }),
   );
 }
 
+/**
+ * @param {string} text
+ * @param {(event: MouseEvent & { currentTarget: HTMLButtonElement }) => unknown} onclick
+ * @param {Looks} [looks]
+ */
 export function button(
   text,
   onclick,
@@ -73,7 +103,14 @@ export function button(
   );
 }
 
-// A row of buttons of which one is pressed: [{value, text, title}]
+/**
+ * A row of buttons of which one is pressed: [{value, text, title}]
+ * @template {string} Value
+ * @param {string} label
+ * @param {{ value: Value, text: string, title?: string }[]} options
+ * @param {Value} chosen
+ * @param {(value: Value) => unknown} onchoose
+ */
 export function choice(label, options, chosen, onchoose) {
   return h(
     "span.group",
@@ -84,28 +121,45 @@ export function choice(label, options, chosen, onchoose) {
   );
 }
 
+/**
+ * @param {string} label
+ * @param {{ value: string, text: string }[]} options
+ * @param {string} chosen
+ * @param {(value: string) => unknown} onchoose
+ * @param {{ hideLabel?: boolean }} [how]
+ */
 export function select(label, options, chosen, onchoose, { hideLabel = false } = {}) {
   const list = h(
     "select.select",
-    { "aria-label": label, onchange: (event) => onchoose(event.target.value) },
+    { "aria-label": label, onchange: (event) => onchoose(event.currentTarget.value) },
     options.map(({ value, text }) => h("option", { value, selected: value === chosen }, text)),
   );
   return hideLabel ? list : h("label.labelled", label, list);
 }
 
+/**
+ * @param {string} title
+ * @param {Ui.Child} tools
+ * @param {...Ui.Child} inside
+ */
 export function card(title, tools, ...inside) {
   return h("section.card", { "aria-label": title }, h("header", h("h2", title), tools), inside);
 }
 
+/** @param {(readonly [Ui.Child, Ui.Child])[]} pairs */
 export function facts(pairs) {
   return h(
     "dl.facts",
     pairs
-      .filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "")
+      .filter((pair) => pair[1] !== null && pair[1] !== undefined && pair[1] !== "")
       .map(([name, it]) => [h("dt", name), h("dd", it)]),
   );
 }
 
+/**
+ * @param {string} text
+ * @param {string} [label]
+ */
 export function copyable(text, label = "Copy") {
   return h(
     "div.copyable",
@@ -114,6 +168,7 @@ export function copyable(text, label = "Copy") {
   );
 }
 
+/** @param {string} text */
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -123,13 +178,21 @@ export async function copy(text) {
   }
 }
 
-// A table that is drawn at once, as a file. rows: the first one holds the titles
+/**
+ * A table that is drawn at once, as a file. rows: the first one holds the titles
+ * @param {string} name
+ * @param {() => unknown[][]} rows
+ */
 export const csvButton = (name, rows) =>
   button("CSV", () => download(`${name}.csv`, new Blob([csv(rows())], { type: "text/csv" })), {
     kind: "quiet",
     label: `Save ${name} as CSV`,
   });
 
+/**
+ * @param {string} title
+ * @param {...Ui.Child} more
+ */
 export function empty(title, ...more) {
   return h(
     "div.empty",
@@ -138,12 +201,16 @@ export function empty(title, ...more) {
   );
 }
 
+/**
+ * @param {Error} error
+ * @param {() => unknown} [retry]
+ */
 export function problem(error, retry) {
   return h(
     "div.problem",
     { role: "alert" },
     h("strong", error.message),
-    error.next ? h("span", error.next) : null,
+    error instanceof ApiError && error.next ? h("span", error.next) : null,
     retry
       ? h(
           "a",
@@ -160,7 +227,11 @@ export function problem(error, retry) {
   );
 }
 
-// Grey bars of the height that the content will have: nothing jumps when it arrives.
+/**
+ * Grey bars of the height that the content will have: nothing jumps when it arrives.
+ * @param {number} rows
+ * @param {number} [height]
+ */
 export function skeleton(rows, height = 32) {
   return h(
     "div",
@@ -175,6 +246,10 @@ export function skeleton(rows, height = 32) {
   );
 }
 
+/**
+ * @param {string} name
+ * @param {Blob} blob
+ */
 export function download(name, blob) {
   const url = URL.createObjectURL(blob);
   h("a", { href: url, download: name }).click();

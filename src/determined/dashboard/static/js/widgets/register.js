@@ -2,9 +2,14 @@
 
 import { get, path, send } from "../api.js";
 import { h } from "../dom.js";
+import { byLatest } from "../format.js";
 import { dialog, textField } from "./dialog.js";
 import { toast, tried, wordsOf } from "./toast.js";
 
+/**
+ * @param {string} uuid
+ * @param {() => unknown} [done]
+ */
 export async function register(uuid, done) {
   let models;
   try {
@@ -13,7 +18,7 @@ export async function register(uuid, done) {
     toast(wordsOf(error), "bad");
     return;
   }
-  models.sort((a, b) => b.updated - a.updated);
+  models.sort(byLatest);
   const answer = await dialog(`Register checkpoint ${uuid.slice(0, 8)}`, fields(models), { ok: "Register" });
   if (!answer) return;
   const isNew = !answer.model;
@@ -28,12 +33,14 @@ export async function register(uuid, done) {
   done?.();
 }
 
+/** @param {Api.ModelShape[]} models */
 function fields(models) {
   const fresh = h(
     "div.stack",
     textField("name", "Name of the new model", { required: true, maxlength: 255, autocomplete: "off" }),
     textField("description", "Description"),
   );
+  /** @param {boolean} isNew */
   const show = (isNew) => {
     fresh.hidden = !isNew;
     for (const input of fresh.querySelectorAll("input")) input.disabled = !isNew;
@@ -46,7 +53,7 @@ function fields(models) {
       "Model",
       h(
         "select.select.long",
-        { name: "model", "aria-label": "Model", onchange: (event) => show(!event.target.value) },
+        { name: "model", "aria-label": "Model", onchange: (event) => show(!event.currentTarget.value) },
         models.map((one) =>
           h("option", { value: one.name }, `${one.name} (next: version ${(one.latest?.number ?? 0) + 1})`),
         ),

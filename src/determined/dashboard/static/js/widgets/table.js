@@ -8,23 +8,58 @@ import { download } from "./parts.js";
 const ROW = 32;
 const MARGIN = 8; // rows drawn beyond each edge
 
+/**
+ * @import { Key } from "../keys.js"
+ */
+
+/**
+ * @template Row
+ * @typedef {object} Column
+ * @property {string} key
+ * @property {string} title
+ * @property {boolean} [number] aligned at the right
+ * @property {boolean} [fit] no wider than it must be
+ * @property {boolean} [always] cannot be taken away
+ * @property {boolean} [rare] shown where rows differ in it
+ * @property {boolean} [hidden] shown when it is asked for
+ * @property {string} [kind] of its values: a hyperparameter, a metric
+ * @property {"asc" | "desc"} [first] how the first click sorts
+ * @property {string | null} [sort] what the server sorts by; null: it cannot
+ * @property {(row: Row) => Ui.Child} cell
+ * @property {(row: Row) => unknown} plain the value in a file
+ * @property {(row: Row) => string | null} [hover]
+ */
+
+/** @template Row */
 export class Table {
-  // columns: [{key, title, number, fit, cell(row) -> node|text, plain(row) -> text, sort: key|null}]
-  constructor({
-    label,
-    id = (row) => row.id,
-    href = null,
-    onsort = null,
-    onselect = null,
-    onneed = null,
-    height = null,
-  }) {
-    Object.assign(this, { label, id, href, onsort, onselect, onneed });
+  /**
+   * @param {object} how
+   * @param {string} how.label
+   * @param {(row: Row) => string | number} how.id
+   * @param {((sort: string, order: string) => unknown) | null} [how.onsort]
+   * @param {((selected: Set<string | number>) => unknown) | null} [how.onselect]
+   * @param {((first: number, last: number) => unknown) | null} [how.onneed]
+   * @param {string | null} [how.height]
+   */
+  constructor({ label, id, onsort = null, onselect = null, onneed = null, height = null }) {
+    this.label = label;
+    this.id = id;
+    this.onsort = onsort;
+    this.onselect = onselect;
+    this.onneed = onneed;
+    /** @type {Column<Row>[]} */
     this.columns = [];
+    /** @type {(Row | undefined)[]} */
     this.rows = [];
     this.total = 0;
+    /** @type {{ key: string, order: string } | null} */
     this.sort = null;
+    /** @type {(() => Ui.Child) | null} */
+    this.empty = null;
     this.cursor = -1;
+    /** @type {number | null} */
+    this.lastToggled = null;
+    /** @type {Set<string | number>} */
     this.selected = new Set();
     this.scroller = h("div.table-scroll", {
       tabindex: 0,
@@ -38,7 +73,15 @@ export class Table {
     new ResizeObserver(() => this.#later()).observe(this.scroller);
   }
 
-  // Rows may be sparse: what is missing is asked for with onneed(first, last) when it comes in sight.
+  /**
+   * Rows may be sparse: what is missing is asked for with onneed(first, last) when it comes in sight.
+   * @param {object} what
+   * @param {Column<Row>[]} [what.columns]
+   * @param {(Row | undefined)[]} [what.rows]
+   * @param {number} [what.total]
+   * @param {{ key: string, order: string } | null} [what.sort]
+   * @param {(() => Ui.Child) | null} [what.empty]
+   */
   set({
     columns = this.columns,
     rows = this.rows,
@@ -46,7 +89,11 @@ export class Table {
     sort = this.sort,
     empty = this.empty,
   }) {
-    Object.assign(this, { columns, rows, total, sort, empty });
+    this.columns = columns;
+    this.rows = rows;
+    this.total = total;
+    this.sort = sort;
+    this.empty = empty;
     this.cursor = Math.min(this.cursor, total - 1);
     this.draw();
   }
@@ -62,6 +109,10 @@ export class Table {
     const first = Math.max(0, Math.floor(scrollTop / ROW) - MARGIN);
     const last = Math.min(this.total, Math.ceil((scrollTop + (clientHeight || 800)) / ROW) + MARGIN);
     const width = this.columns.length + (this.onselect ? 1 : 0);
+    /**
+     * @param {number} rows
+     * @param {string} key
+     */
     const space = (rows, key) =>
       rows > 0
         ? h(
@@ -71,8 +122,10 @@ export class Table {
           )
         : null;
     const body = [];
-    for (let at = first; at < last; at += 1)
-      body.push(this.rows[at] ? this.#row(this.rows[at], at) : this.#missing(at, width));
+    for (let at = first; at < last; at += 1) {
+      const row = this.rows[at];
+      body.push(row ? this.#row(row, at) : this.#missing(at, width));
+    }
     render(
       this.scroller,
       h(
@@ -91,18 +144,23 @@ export class Table {
       ),
       this.total === 0 && this.empty ? this.empty() : null,
     );
-    if (this.onneed) this.#need(first, last);
+    this.#need(first, last);
   }
 
+  /**
+   * @param {number} first
+   * @param {number} last
+   */
   #need(first, last) {
     let from = first;
     while (from < last && this.rows[from]) from += 1;
-    if (from < last) this.onneed(from, last);
+    if (from < last) this.onneed?.(from, last);
   }
 
+  /** @param {Column<Row>} column */
   #head(column) {
-    const order = this.sort?.key === (column.sort ?? column.key) ? this.sort.order : null;
-    const sortable = this.onsort && column.sort !== null;
+    const { sort, onsort } = this;
+    const order = sort?.key === (column.sort ?? column.key) ? sort.order : null;
     const text = [
       column.title,
       order ? h("span", { "aria-hidden": "true" }, order === "asc" ? " ↑" : " ↓") : null,
@@ -112,16 +170,16 @@ export class Table {
       {
         key: column.key,
         scope: "col",
-        title: column.hint ?? column.title,
+        title: column.title,
         "aria-sort": order === "asc" ? "ascending" : order === "desc" ? "descending" : null,
       },
-      sortable
+      onsort && column.sort !== null
         ? h(
             "button",
             {
               type: "button",
               onclick: () =>
-                this.onsort(
+                onsort(
                   column.sort ?? column.key,
                   order === "desc" ? "asc" : order === "asc" ? "desc" : (column.first ?? "desc"),
                 ),
@@ -133,7 +191,7 @@ export class Table {
   }
 
   #pickAll() {
-    const known = this.rows.filter(Boolean);
+    const known = this.#known();
     const picked = known.filter((row) => this.selected.has(this.id(row))).length;
     return h(
       "th.pick",
@@ -144,14 +202,17 @@ export class Table {
         checked: picked > 0 && picked === known.length,
         indeterminate: picked > 0 && picked < known.length,
         onchange: (event) => {
-          for (const row of known)
-            event.target.checked ? this.selected.add(this.id(row)) : this.selected.delete(this.id(row));
+          for (const row of known) this.#choose(row, event.currentTarget.checked);
           this.#selectionChanged();
         },
       }),
     );
   }
 
+  /**
+   * @param {Row} row
+   * @param {number} at
+   */
   #row(row, at) {
     const id = this.id(row);
     const chosen = this.selected.has(id);
@@ -185,6 +246,10 @@ export class Table {
     );
   }
 
+  /**
+   * @param {number} at
+   * @param {number} width
+   */
   #missing(at, width) {
     return h(
       "tr",
@@ -193,17 +258,33 @@ export class Table {
     );
   }
 
+  /**
+   * @param {number} [at]
+   * @param {boolean} [range]
+   */
   toggle(at = this.cursor, range = false) {
-    if (!this.rows[at]) return;
-    const id = this.id(this.rows[at]);
-    const choose = !this.selected.has(id);
-    const from = range && this.lastToggled !== undefined ? this.lastToggled : at;
-    for (let i = Math.min(from, at); i <= Math.max(from, at); i += 1) {
-      if (this.rows[i])
-        choose ? this.selected.add(this.id(this.rows[i])) : this.selected.delete(this.id(this.rows[i]));
+    const toggled = this.rows[at];
+    if (!toggled) return;
+    const isChosen = !this.selected.has(this.id(toggled));
+    const from = range ? (this.lastToggled ?? at) : at;
+    for (const row of this.rows.slice(Math.min(from, at), Math.max(from, at) + 1)) {
+      if (row) this.#choose(row, isChosen);
     }
     this.lastToggled = at;
     this.#selectionChanged();
+  }
+
+  /**
+   * @param {Row} row
+   * @param {boolean} isChosen
+   */
+  #choose(row, isChosen) {
+    if (isChosen) this.selected.add(this.id(row));
+    else this.selected.delete(this.id(row));
+  }
+
+  #known() {
+    return this.rows.filter((row) => row !== undefined);
   }
 
   clearSelection() {
@@ -216,6 +297,7 @@ export class Table {
     this.onselect?.(this.selected);
   }
 
+  /** @param {number} step */
   move(step) {
     if (!this.total) return;
     this.cursor = Math.max(0, Math.min(this.total - 1, this.cursor + step));
@@ -227,7 +309,11 @@ export class Table {
     this.scroller.querySelector("tr[data-cursor]")?.scrollIntoView({ block: "nearest" });
   }
 
-  // The keys of a page with a table; `open` goes where the row leads.
+  /**
+   * The keys of a page with a table; `open` goes where the row leads.
+   * @param {(row: Row) => unknown} open
+   * @returns {Key[]}
+   */
   keys(open) {
     return [
       { key: "j", also: "ArrowDown", what: "Next row", run: () => this.move(1) },
@@ -235,17 +321,21 @@ export class Table {
       {
         key: "Enter",
         what: "Open the row",
-        run: (event) =>
-          this.rows[this.cursor] && !event.target.closest("a, button") ? open(this.rows[this.cursor]) : false,
+        run: (event) => {
+          const row = this.rows[this.cursor];
+          const isOnLink = event.target instanceof Element && event.target.closest("a, button") !== null;
+          return row && !isOnLink ? open(row) : false;
+        },
       },
       ...(this.onselect ? [{ key: "x", what: "Select the row", run: () => this.toggle() }] : []),
     ];
   }
 
+  /** @param {string} name */
   export(name) {
     const text = csv([
       this.columns.map((column) => column.title),
-      ...this.rows.filter(Boolean).map((row) => this.columns.map((column) => column.plain(row))),
+      ...this.#known().map((row) => this.columns.map((column) => column.plain(row))),
     ]);
     download(`${name}.csv`, new Blob([text], { type: "text/csv" }));
   }

@@ -3,6 +3,18 @@
 import { h } from "../dom.js";
 import { Page } from "../page.js";
 
+/**
+ * @import { Place } from "../router.js"
+ *
+ * @typedef {Record<string, readonly [string, () => Promise<{ open(place: Place, owner: any): Page }>]>} TabList
+ *   title and module; each tab knows the page that it belongs to
+ */
+
+/**
+ * @param {TabList} tabs
+ * @param {string | null} chosen
+ * @param {(name: string) => string} href
+ */
 export function tabBar(tabs, chosen, href) {
   return h(
     "nav.tabs",
@@ -14,19 +26,34 @@ export function tabBar(tabs, chosen, href) {
 }
 
 export class Tabs {
+  /**
+   * @param {TabList} tabs
+   * @param {Page} owner
+   */
   constructor(tabs, owner) {
-    Object.assign(this, { tabs, owner, name: null, current: null });
+    this.tabs = tabs;
+    this.owner = owner;
+    /** @type {string | null} */
+    this.name = null;
+    /** @type {Page | null} */
+    this.current = null;
   }
 
+  /** @param {Place} place */
   #nameOf(place) {
-    return this.tabs[place.params.tab] ? place.params.tab : Object.keys(this.tabs)[0];
+    const { tab } = place.params;
+    return Object.hasOwn(this.tabs, tab) ? tab : Object.keys(this.tabs)[0];
   }
 
-  // Fetches the code of a tab while the page still asks for its data.
+  /**
+   * Fetches the code of a tab while the page still asks for its data.
+   * @param {Place} place
+   */
   preload(place) {
     this.tabs[this.#nameOf(place)][1]();
   }
 
+  /** @param {Place} place */
   async show(place) {
     const name = this.#nameOf(place);
     if (name === this.name) {
@@ -34,7 +61,8 @@ export class Tabs {
       return;
     }
     this.current?.close();
-    Object.assign(this, { name, current: null });
+    this.name = name;
+    this.current = null;
     const { open } = await this.tabs[name][1]();
     if (this.name !== name || this.owner.signal.aborted) return;
     this.current = open(this.owner.place, this.owner);
@@ -48,19 +76,38 @@ export class Tabs {
 
 // A page about one thing with an id: `fetch` asks for it and `subject` is it, once it is there.
 export class TabbedPage extends Page {
+  /**
+   * @param {Place} place
+   * @param {TabList} tabs
+   */
   constructor(place, tabs) {
     super(place);
     this.tabs = new Tabs(tabs, this);
+  }
+
+  /**
+   * What it is about, once it is there.
+   * @returns {object | null}
+   */
+  get subject() {
+    return null;
+  }
+
+  /** @returns {Promise<unknown>} */
+  async fetch() {
+    return null;
   }
 
   get id() {
     return Number(this.place.params.id);
   }
 
+  /** @param {Place} place */
   accepts(place) {
     return place.params.id === this.place.params.id;
   }
 
+  /** @param {Place} place */
   moved(place) {
     this.place = place;
     this.tabs.show(place);

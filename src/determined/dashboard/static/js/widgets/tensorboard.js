@@ -4,16 +4,22 @@ import { send } from "../api.js";
 import { h } from "../dom.js";
 import { count } from "../format.js";
 import { dialog } from "./dialog.js";
-import { button, copyable } from "./parts.js";
+import { button, copyable, problem } from "./parts.js";
 import { toast } from "./toast.js";
 
-// what: {experiments: [id]} or {trials: [id]}
+/** @typedef {{ experiments?: number[], trials?: number[] }} What */
+
+/**
+ * what: {experiments: [id]} or {trials: [id]}
+ * @param {What} what
+ */
 export const tensorboardButton = (what) =>
   button("TensorBoard", () => openTensorBoard(what), {
     title: "Open in TensorBoard",
     picture: "external",
   });
 
+/** @param {What} what */
 async function openTensorBoard(what) {
   const said = toast("Starting TensorBoard …", "busy");
   const command = h("div", h("div.muted", "Or start it in a terminal"), copyable(commandOf(what)));
@@ -21,12 +27,13 @@ async function openTensorBoard(what) {
   try {
     told = opened(await send("POST", "/api/tensorboard", what));
   } catch (error) {
-    told = h("div.problem", { role: "alert" }, h("strong", error.message), error.next ?? "");
+    told = problem(/** @type {Error} */ (error));
   }
   said.close();
   dialog("TensorBoard", [told, command], { ok: "Close", cancel: null });
 }
 
+/** @param {Api.TensorBoardShape} answer */
 function opened({ url, shown, trials }) {
   return h(
     "div.stack",
@@ -48,6 +55,7 @@ function opened({ url, shown, trials }) {
   );
 }
 
+/** @param {What} what */
 const commandOf = ({ experiments = [], trials = [] }) =>
   ["det tensorboard start", ...experiments, trials.length ? `-t ${trials.join(",")}` : ""]
     .filter((it) => it !== "")

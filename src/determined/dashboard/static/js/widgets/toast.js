@@ -1,13 +1,25 @@
 // Short messages at the edge: what is under way stays until its end is told, errors until they are closed.
 
-import { h, render } from "../dom.js";
+import { ApiError } from "../api.js";
+import { byId, h, render } from "../dom.js";
+
+/** @typedef {"info" | "busy" | "good" | "bad"} Kind */
+/** @typedef {ReturnType<typeof toast>} Toast */
 
 const SECONDS = 5;
 
-// kind: info, busy, good or bad -> {say(more, kind), close()}: pausing ... paused
+/**
+ * kind: info, busy, good or bad -> {say(more, kind), close()}: pausing ... paused
+ * @param {Ui.Child} text
+ * @param {Kind} [kind]
+ */
 export function toast(text, kind = "info") {
   const node = h("div.toast");
   let timer = 0;
+  /**
+   * @param {Ui.Child} more
+   * @param {Kind} [next]
+   */
   const say = (more, next = kind) => {
     clearTimeout(timer);
     node.dataset.kind = next;
@@ -24,16 +36,25 @@ export function toast(text, kind = "info") {
           )
         : null,
     );
-    if (!node.isConnected) document.getElementById("toasts").append(node);
+    if (!node.isConnected) byId("toasts").append(node);
     if (!stays) timer = setTimeout(() => node.remove(), SECONDS * 1000);
   };
   say(text, kind);
   return { say, close: () => node.remove() };
 }
 
-export const wordsOf = (error) => [error.message, error.next].filter(Boolean).join(" ");
+/** @param {unknown} error */
+export function wordsOf(error) {
+  const { message } = /** @type {Error} */ (error);
+  return error instanceof ApiError && error.next ? `${message} ${error.next}` : message;
+}
 
-// Does something and says how it went; null when it did not go.
+/**
+ * Does something and says how it went; null when it did not go.
+ * @template Answer
+ * @param {() => Promise<Answer>} work
+ * @param {string | ((answer: Answer) => string)} said
+ */
 export async function tried(work, said) {
   try {
     const answer = await work();

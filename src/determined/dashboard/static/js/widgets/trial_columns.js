@@ -4,6 +4,14 @@ import { h } from "../dom.js";
 import { ago, bytes, count, duration, moment, number, real, value } from "../format.js";
 import { stateBadge } from "./parts.js";
 
+/** @import { Column } from "./table.js" */
+
+/**
+ * @param {Api.HparamShape[]} hparams
+ * @param {string | null} metric
+ * @param {number | null} bestId
+ * @returns {Column<Api.TrialShape>[]}
+ */
 export function trialColumns(hparams, metric, bestId) {
   return [
     {
@@ -49,15 +57,18 @@ export function trialColumns(hparams, metric, bestId) {
       cell: (row) => number(row.steps),
       plain: (row) => row.steps,
     },
-    ...hparams.map(({ name, differs }) => ({
-      key: `hparam:${name}`,
-      title: name,
-      kind: "hyperparameter",
-      rare: !differs,
-      number: true,
-      cell: (row) => value(row.hparams?.[name]),
-      plain: (row) => row.hparams?.[name],
-    })),
+    ...hparams.map(
+      ({ name, differs }) =>
+        /** @type {Column<Api.TrialShape>} */ ({
+          key: `hparam:${name}`,
+          title: name,
+          kind: "hyperparameter",
+          rare: !differs,
+          number: true,
+          cell: (row) => value(row.hparams[name]),
+          plain: (row) => row.hparams[name],
+        }),
+    ),
     {
       key: "rung",
       title: "Rung",
@@ -105,19 +116,26 @@ export function trialColumns(hparams, metric, bestId) {
       title: "Decision",
       sort: null,
       rare: true,
-      cell: (row) => row.decision ?? "",
+      cell: (row) => row.decision,
       plain: (row) => row.decision,
       hover: (row) => row.decision,
     },
   ];
 }
 
-// Columns chosen in the address, or else those in which the rows differ.
+/**
+ * Columns chosen in the address, or else those in which the rows differ.
+ * @template Row
+ * @param {Column<Row>[]} all
+ * @param {Row[]} rows
+ * @param {string | undefined} chosen
+ */
 export function shownColumns(all, rows, chosen) {
   if (chosen) {
     const wanted = new Set(chosen.split(","));
     return all.filter((one) => one.always || wanted.has(one.key));
   }
+  /** @param {Column<Row>} one */
   const differs = (one) => new Set(rows.map((row) => JSON.stringify(one.plain(row) ?? null))).size > 1;
   return all.filter(
     (one) => !one.hidden && (!one.rare || (one.key.startsWith("hparam:") ? false : differs(one))),

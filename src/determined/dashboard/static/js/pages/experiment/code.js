@@ -4,13 +4,26 @@ import { get, path } from "../../api.js";
 import { h } from "../../dom.js";
 import { bytes, count } from "../../format.js";
 import { Page } from "../../page.js";
-import { card, empty, problem, skeleton } from "../../widgets/parts.js";
 import { codeView } from "../../widgets/diff.js";
+import { card, empty, problem, skeleton } from "../../widgets/parts.js";
+
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Place } from "../../router.js"
+ */
 
 class Code extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {Api.FileShape[] | null} */
+    this.files = null;
+    /** @type {Api.FileContent | null} */
+    this.file = null;
   }
 
   get chosen() {
@@ -24,7 +37,7 @@ class Code extends Page {
       this.files ??= (await get(path("experiments", this.owner.id, "code"), {}, this.signal)).files;
       if (this.chosen && this.file?.path !== this.chosen) {
         this.file = await get(
-          `${path("experiments", this.owner.id, "code", "file")}`,
+          path("experiments", this.owner.id, "code", "file"),
           { path: this.chosen },
           this.signal,
         );
@@ -42,7 +55,7 @@ class Code extends Page {
         h("span.muted", count(this.files.length, "file")),
         h(
           "a.button.quiet",
-          { href: `${path("experiments", this.owner.id, "code", "download")}`, download: "" },
+          { href: path("experiments", this.owner.id, "code", "download"), download: "" },
           "Download",
         ),
       ],
@@ -83,4 +96,8 @@ class Code extends Page {
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new Code(place, owner).begin();

@@ -1,16 +1,27 @@
 // The configuration, and what differs from another experiment's.
 
 import { get, path } from "../../api.js";
-import { h } from "../../dom.js";
+import { h, textIn } from "../../dom.js";
 import { Page } from "../../page.js";
 import { setQuery } from "../../router.js";
 import { codeView, diffView } from "../../widgets/diff.js";
 import { button, card, copy, empty, problem, skeleton } from "../../widgets/parts.js";
 
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Place } from "../../router.js"
+ */
+
 class Config extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {Api.DiffShape | null} */
+    this.diff = null;
   }
 
   load() {
@@ -22,13 +33,13 @@ class Config extends Page {
   }
 
   view() {
-    const { config_yaml: text = "", id } = this.owner.experiment;
+    const { config_yaml: text, id } = this.owner.experiment;
     const compare = h(
       "form.bar",
       {
         onsubmit: (event) => {
           event.preventDefault();
-          setQuery({ other: new FormData(event.target).get("other") });
+          setQuery({ other: textIn(event.currentTarget, "other") });
         },
       },
       h(
@@ -48,7 +59,7 @@ class Config extends Page {
     return [
       compare,
       this.error ? problem(this.error) : null,
-      this.query.other && !this.error ? (this.diff ? this.#diff() : skeleton(8)) : null,
+      this.query.other && !this.error ? (this.diff ? this.#diff(this.diff) : skeleton(8)) : null,
       card(
         `Configuration of experiment ${id}`,
         button("", () => copy(text), { kind: "quiet", title: "Copy the configuration", picture: "copy" }),
@@ -57,18 +68,14 @@ class Config extends Page {
     ];
   }
 
-  #diff() {
-    const { config, code = [] } = this.diff;
+  /** @param {Api.DiffShape} diff */
+  #diff({ config, code }) {
     const other = this.query.other;
     if (!config && !code.length)
       return empty(`Experiment ${other} has the same configuration and the same code.`);
     return [
       config
-        ? card(
-            `Configuration: ${this.owner.id} → ${other}`,
-            null,
-            diffView(config, "Configuration diff"),
-          )
+        ? card(`Configuration: ${this.owner.id} → ${other}`, null, diffView(config, "Configuration diff"))
         : h("div.muted", "The configurations are the same."),
       code.length
         ? code.map((one) => card(one.path, null, diffView(one.diff, `Diff of ${one.path}`)))
@@ -77,4 +84,8 @@ class Config extends Page {
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new Config(place, owner).begin();

@@ -5,23 +5,35 @@ import { curveControls, curveOptions, everyBatch, zoomInAddress } from "../../ch
 import { CurveChart } from "../../chart/curves.js";
 import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
-import { measuredFirst, metricTitle, real } from "../../format.js";
+import { finite, measuredFirst, metricTitle } from "../../format.js";
 import { want } from "../../live.js";
 import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
 import { empty, problem, select } from "../../widgets/parts.js";
 
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Place } from "../../router.js"
+ * @import { Change, Points } from "../../live.js"
+ */
+
 const TOP = ["5", "10", "20", "50", "100"];
 
 class Curves extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {Api.PointsShape | null} */
+    this.trials = null;
     this.chart = new CurveChart({
       title: "Curves",
       height: 480,
       onzoom: zoomInAddress,
-      onpick: (line) => go(line.href),
+      onpick: ({ href }) => href && go(href),
     });
   }
 
@@ -32,34 +44,36 @@ class Curves extends Page {
   }
 
   get metrics() {
-    return measuredFirst(this.owner.experiment.metrics ?? []);
+    return measuredFirst(this.owner.experiment.metrics);
   }
 
   get metric() {
     const { searcher } = this.owner.experiment;
-    const wanted = this.query.metric ?? `validation.${searcher?.metric}`;
+    const wanted = this.query.metric ?? `validation.${searcher.metric}`;
     return this.metrics.find((one) => `${one.group}.${one.name}` === wanted) ?? this.metrics[0];
   }
 
   load() {
     return this.ask(async () => {
       this.trials = await get(path("experiments", this.owner.id, "points"), {}, this.signal);
-      this.#chart();
+      this.#chart(this.trials);
     });
   }
 
+  /** @param {Place} place */
   moved(place) {
     this.place = place;
     this.draw();
-    if (this.trials) this.#chart();
+    if (this.trials) this.#chart(this.trials);
   }
 
-  #chart() {
+  /** @param {Api.PointsShape} trials */
+  #chart(trials) {
     const { metric } = this;
     if (!metric) return;
-    const smaller = this.owner.experiment.searcher?.smaller_is_better ?? true;
-    const shown = best(this.trials, Number(this.query.top ?? 50), smaller);
-    const { ids, hparams } = this.trials;
+    const smaller = this.owner.experiment.searcher.smaller_is_better;
+    const shown = best(trials, Number(this.query.top ?? 50), smaller);
+    const { ids, hparams } = trials;
     const differing = Object.entries(hparams).filter(([, all]) => new Set(all).size > 1);
     const lines = shown.map((at, place) => ({
       key: seriesKey(ids[at], metric, metric.batches && everyBatch(this.query)),
@@ -80,11 +94,13 @@ class Curves extends Page {
     want({ series: lines.map((one) => one.key) });
   }
 
+  /** @param {Change} change */
   changed({ trials }) {
     const known = new Set(this.trials?.ids);
     if (trials?.some((id) => !known.has(id))) this.soon(() => this.load(), 2000);
   }
 
+  /** @param {Points} points */
   points(points) {
     this.chart.grow(points);
   }
@@ -119,11 +135,17 @@ class Curves extends Page {
   }
 }
 
-// Places of the best trials; those without a value come last, in order of their ids.
+/**
+ * Places of the best trials; those without a value come last, in order of their ids.
+ * @param {Pick<Api.PointsShape, "ids" | "values">} points
+ * @param {number} most
+ * @param {boolean} smallerIsBetter
+ */
 export function best({ ids, values }, most, smallerIsBetter) {
+  /** @param {number} at */
   const worth = (at) => {
-    const it = real(values[at]);
-    if (!Number.isFinite(it)) return Infinity;
+    const it = finite(values[at]);
+    if (it === null) return Infinity;
     return smallerIsBetter ? it : -it;
   };
   return ids
@@ -132,4 +154,8 @@ export function best({ ids, values }, most, smallerIsBetter) {
     .slice(0, most);
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new Curves(place, owner).begin();

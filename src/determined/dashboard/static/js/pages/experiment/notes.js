@@ -4,19 +4,29 @@ import { h } from "../../dom.js";
 import { Page } from "../../page.js";
 import { button, card } from "../../widgets/parts.js";
 
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Place } from "../../router.js"
+ */
+
 class Notes extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    this.text = owner.experiment.notes ?? "";
+    this.text = owner.experiment.notes;
   }
 
+  /** @param {Place} place */
   moved(place) {
     this.place = place;
   }
 
   view() {
-    const saved = this.owner.experiment.notes ?? "";
+    const saved = this.owner.experiment.notes;
     return card(
       "Notes",
       button("Save", () => this.owner.change({ notes: this.text }), {
@@ -31,7 +41,7 @@ class Notes extends Page {
           placeholder: "What was this for, what did it show?",
           value: this.text,
           oninput: (event) => {
-            this.text = event.target.value;
+            this.text = event.currentTarget.value;
             this.draw();
           },
         }),
@@ -40,4 +50,8 @@ class Notes extends Page {
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new Notes(place, owner).begin();

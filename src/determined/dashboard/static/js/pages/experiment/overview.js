@@ -4,16 +4,29 @@ import { CurveChart } from "../../chart/curves.js";
 import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
 import { bytes, duration, moment, number, real, value } from "../../format.js";
+import { want } from "../../live.js";
 import { Page } from "../../page.js";
 import { go } from "../../router.js";
 import { card, copyable, empty, facts, stateBadge } from "../../widgets/parts.js";
-import { want } from "../../live.js";
+
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Place } from "../../router.js"
+ * @import { Points } from "../../live.js"
+ */
 
 class Overview extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {CurveChart | null} */
     this.chart = null;
+    /** @type {number | null} */
+    this.charted = null;
   }
 
   close() {
@@ -22,6 +35,7 @@ class Overview extends Page {
     want({});
   }
 
+  /** @param {Place} place */
   moved(place) {
     this.place = place;
     this.draw();
@@ -29,7 +43,7 @@ class Overview extends Page {
 
   #showCurve() {
     const { experiment } = this.owner;
-    const metric = experiment.searcher?.metric;
+    const metric = experiment.searcher.metric;
     const trial = experiment.best_trial_id;
     if (!trial || !metric || trial === this.charted) return;
     this.charted = trial;
@@ -48,6 +62,7 @@ class Overview extends Page {
     want({ series: [key] });
   }
 
+  /** @param {Points} points */
   points(points) {
     this.chart?.grow(points);
   }
@@ -64,9 +79,10 @@ class Overview extends Page {
     ];
   }
 
+  /** @param {Api.ExperimentDetail} experiment */
   #best({ best, searcher, metrics }) {
     const names = metrics.filter((it) => it.group === "validation").map((it) => it.name);
-    if (!best && searcher?.metric && names.length && !names.includes(searcher.metric))
+    if (!best && searcher.metric && names.length && !names.includes(searcher.metric))
       return card(
         "Best trial",
         null,
@@ -81,7 +97,7 @@ class Overview extends Page {
         null,
         empty(
           "No trial has validated yet.",
-          searcher?.metric ? `The best one will be chosen by ${searcher.metric}.` : null,
+          searcher.metric ? `The best one will be chosen by ${searcher.metric}.` : null,
         ),
       );
     return card(
@@ -95,7 +111,7 @@ class Overview extends Page {
           h("span.muted", `${best.metric} at batch ${number(best.steps)}`),
         ),
         facts(
-          Object.entries(best.hparams ?? {})
+          Object.entries(best.hparams)
             .slice(0, 24)
             .map(([name, it]) => [h("span.mono", name), h("span.mono", value(it))]),
         ),
@@ -104,6 +120,7 @@ class Overview extends Page {
     );
   }
 
+  /** @param {Api.ExperimentDetail} it */
   #about(it) {
     return card(
       "About",
@@ -115,9 +132,7 @@ class Overview extends Page {
             "Trials",
             h(
               "span.bar",
-              Object.entries(it.states ?? {}).map(([state, n]) =>
-                h("span.nowrap", `${n} `, stateBadge(state)),
-              ),
+              Object.entries(it.states).map(([state, n]) => h("span.nowrap", `${n} `, stateBadge(state))),
             ),
           ],
           [
@@ -141,14 +156,15 @@ class Overview extends Page {
             it.checkpoint_count ? `${it.checkpoint_count}, ${bytes(it.checkpoint_size)}` : "none",
           ],
           ["Owner", it.owner],
-          ["Python", it.environment?.python],
+          ["Python", value(it.environment.python ?? "")],
         ]),
       ),
     );
   }
 
+  /** @param {Api.ExperimentDetail} experiment */
   #events({ events }) {
-    if (!events?.length) return null;
+    if (!events.length) return null;
     return card(
       "What happened",
       null,
@@ -174,4 +190,8 @@ class Overview extends Page {
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new Overview(place, owner).begin();

@@ -5,6 +5,13 @@ import { Page } from "../../page.js";
 import { setQuery } from "../../router.js";
 import { choice, skeleton } from "../../widgets/parts.js";
 
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { TabList } from "../../widgets/tabs.js"
+ * @import { Place } from "../../router.js"
+ */
+
+/** @type {TabList} */
 const VIEWS = {
   parallel: ["Parallel coordinates", () => import("../search/parallel.js")],
   scatter: ["Scatter", () => import("../search/scatter.js")],
@@ -15,13 +22,21 @@ const VIEWS = {
 };
 
 class Search extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {Page | null} */
+    this.current = null;
+    this.shown = "";
   }
 
   get name() {
-    return VIEWS[this.query.view] ? this.query.view : "parallel";
+    const { view = "parallel" } = this.query;
+    return Object.hasOwn(VIEWS, view) ? view : "parallel";
   }
 
   close() {
@@ -36,7 +51,8 @@ class Search extends Page {
       return;
     }
     this.current?.close();
-    Object.assign(this, { shown: name, current: null });
+    this.shown = name;
+    this.current = null;
     const { open } = await VIEWS[name][1]();
     if (this.shown !== name || this.signal.aborted) return;
     this.current = open(this.place, this.owner);
@@ -61,4 +77,8 @@ class Search extends Page {
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new Search(place, owner).begin();

@@ -2,7 +2,7 @@
 
 import { get, path, query as toQuery } from "../../api.js";
 import { h, hold } from "../../dom.js";
-import { count, metricTitle } from "../../format.js";
+import { count, metricTitle, number } from "../../format.js";
 import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
 import { openPicker } from "../../widgets/menu.js";
@@ -12,9 +12,20 @@ import { Table } from "../../widgets/table.js";
 import { toast } from "../../widgets/toast.js";
 import { shownColumns, trialColumns } from "../../widgets/trial_columns.js";
 
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Column } from "../../widgets/table.js"
+ * @import { Place } from "../../router.js"
+ * @import { Change } from "../../live.js"
+ */
+
 const STATES = ["ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR"];
 
 class Trials extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
@@ -23,8 +34,10 @@ class Trials extends Page {
         get(path("experiments", owner.id, "trials"), { ...this.#filters(), offset, limit }, this.signal),
       () => this.draw(),
     );
+    /** @type {Table<Api.TrialShape>} */
     this.table = new Table({
       label: "Trials",
+      id: (row) => row.id,
       height: "calc(100vh - 300px)",
       onsort: (sort, order) => setQuery({ sort, order }),
       onselect: () => this.draw(),
@@ -48,24 +61,26 @@ class Trials extends Page {
     return this.ask(() => this.paged.reset());
   }
 
+  /** @param {Change} change */
   changed({ experiments }) {
     if (!experiments?.includes(this.owner.id)) return;
     const at = this.table.scroller.scrollTop / 32;
     this.soon(() => this.ask(() => this.paged.refresh(Math.max(0, at - 10), at + 50)));
   }
 
+  /** @returns {Column<Api.TrialShape>[]} */
   #allColumns() {
-    const { hparams = [], searcher, metrics = [], best_trial_id } = this.owner.experiment;
+    const { hparams, searcher, metrics, best_trial_id } = this.owner.experiment;
     return [
-      ...trialColumns(hparams, searcher?.metric, best_trial_id),
+      ...trialColumns(hparams, searcher.metric, best_trial_id),
       ...metrics.map(({ group, name }) => ({
         key: `metric:${group}.${name}`,
         title: metricTitle({ group, name }),
         kind: "metric",
         rare: true,
         number: true,
-        cell: (row) => row.columns?.[`metric:${group}.${name}`] ?? "–",
-        plain: (row) => row.columns?.[`metric:${group}.${name}`],
+        cell: (/** @type {Api.TrialShape} */ row) => number(row.columns[`metric:${group}.${name}`]),
+        plain: (/** @type {Api.TrialShape} */ row) => row.columns[`metric:${group}.${name}`],
       })),
     ];
   }
@@ -74,7 +89,7 @@ class Trials extends Page {
     const all = this.#allColumns();
     const columns = shownColumns(
       all.filter((one) => this.query.columns || !one.key.startsWith("metric:")),
-      this.paged.rows.filter(Boolean),
+      this.paged.loaded,
       this.query.columns,
     );
     this.table.set({
@@ -163,4 +178,8 @@ class Trials extends Page {
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new Trials(place, owner).begin();

@@ -1,8 +1,8 @@
 // Two hyperparameters and the landscape between the trials: contour lines over what was measured.
 
 import { drawContour, makeContour } from "../../chart/contour.js";
-import { pictureButton } from "../../chart/picture.js";
 import { ramp, token } from "../../chart/palette.js";
+import { pictureButton } from "../../chart/picture.js";
 import { Plot } from "../../chart/plot.js";
 import { padded } from "../../chart/scale.js";
 import { h, hold } from "../../dom.js";
@@ -12,19 +12,36 @@ import { go, setQuery } from "../../router.js";
 import { button, card, empty, problem, skeleton } from "../../widgets/parts.js";
 import { axesOf, describeTrial, fetchPoints, goodness, numericAxes, pairOf, pairSelects } from "./points.js";
 
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Zoom } from "../../chart/plot.js"
+ * @import { NumericAxis, TrialDots } from "./points.js"
+ * @import { Place } from "../../router.js"
+ */
+
 const MOST_DOTS = 200; // more hide what lies under them
 
 class Contour extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {Api.PointsShape | null} */
+    this.all = null;
+    /** @type {import("../../chart/contour.js").Contour | null} */
+    this.made = null;
+    this.plotted = "";
+    /** @type {Plot<TrialDots>} */
     this.plot = new Plot({
       label: "Contour lines of trials",
       height: 440,
       margin: 84,
       ground: (ink, plot) => this.made && drawContour(ink, plot, this.made),
       onpick: (series, at) => go(`/trials/${series.ids[at]}`),
-      describe: (series, at) => describeTrial(this.all, at, owner.experiment),
+      describe: (_, at) => this.all && describeTrial(this.all, at, owner.experiment),
       onzoom: (range) => this.#zoom(range),
     });
   }
@@ -40,24 +57,29 @@ class Contour extends Page {
     });
   }
 
+  /** @param {Zoom} range */
   #zoom(range) {
     const { x, y } = this.plot;
-    this.plot.set({ x: { ...x, range: range?.x ?? x.whole }, y: { ...y, range: range?.y ?? y.whole } });
+    this.plot.set({
+      x: { ...x, range: range?.x ?? x.whole ?? null },
+      y: { ...y, range: range?.y ?? y.whole ?? null },
+    });
   }
 
   view() {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.all) return skeleton(12);
-    const axes = numericAxes(axesOf(this.all, this.owner.experiment.hparams ?? []));
-    const [x, y] = pairOf(axes, this.query);
-    const known = this.all.values.filter((it) => Number.isFinite(real(it))).length;
-    if (!y || known < 3)
+    const axes = numericAxes(axesOf(this.all, this.owner.experiment.hparams));
+    const pair = pairOf(axes, this.query);
+    const known = this.all.values.filter(Number.isFinite).length;
+    if (!pair || known < 3)
       return empty(
         "Nothing to draw yet.",
         "A contour plot needs three trials with a result and two numeric hyperparameters; the heat map shows other types too.",
       );
-    this.#plot(x, y, known);
-    const metric = this.owner.experiment.searcher?.metric ?? "value";
+    const [x, y] = pair;
+    const { cut } = this.#plot(this.all, x, y, known);
+    const metric = this.owner.experiment.searcher.metric ?? "value";
     return card(
       `${metric} over ${x.title} and ${y.title}`,
       [
@@ -74,30 +96,42 @@ class Contour extends Page {
           "span",
           `Dots are ${known > MOST_DOTS ? `the ${MOST_DOTS} best of ` : ""}${count(known, "trial")}. `,
           "Tints and lines are interpolated between the trials (means weighted by distance; the other hyperparameters differ too); far from any trial nothing is drawn.",
-          this.made.cut === null ? "" : ` Values worse than ${number(this.made.cut, 3)} share the weakest tint.`,
+          cut === null ? "" : ` Values worse than ${number(cut, 3)} share the weakest tint.`,
         ),
       ),
     );
   }
 
-  #plot(x, y, known) {
-    const smallerIsBetter = this.owner.experiment.searcher?.smaller_is_better ?? true;
+  /**
+   * @param {Api.PointsShape} all
+   * @param {NumericAxis} x
+   * @param {NumericAxis} y
+   * @param {number} known
+   */
+  #plot(all, x, y, known) {
+    const smallerIsBetter = this.owner.experiment.searcher.smaller_is_better;
     const kind = this.query.logmetric ? "log" : "linear";
-    const key = `${x.name} ${y.name} ${kind} ${this.all.ids.length}`;
-    if (key === this.plotted) return;
+    const key = `${x.name} ${y.name} ${kind} ${all.ids.length}`;
+    if (this.made && key === this.plotted) return this.made;
     this.plotted = key;
-    const values = this.all.values.map((it) => real(it) ?? NaN);
+    const values = all.values.map((it) => real(it) ?? NaN);
+    /** @param {NumericAxis} axis */
     const side = (axis) => {
-      const places = Float64Array.from(axis.values, (it, at) => (Number.isFinite(values[at]) ? (it ?? NaN) : NaN));
+      const places = Float64Array.from(axis.values, (it, at) =>
+        Number.isFinite(values[at]) ? (it ?? NaN) : NaN,
+      );
       const fine = places.filter((it) => Number.isFinite(it) && (axis.kind !== "log" || it > 0));
       const [low, high] = [Math.min(...fine), Math.max(...fine)];
       return { kind: axis.kind, title: axis.title, values: places, low, high };
     };
     const [across, up] = [side(x), side(y)];
-    this.made = makeContour({ x: across, y: up, values, kind, smallerIsBetter });
-    const worth = goodness(this.all.values, smallerIsBetter);
+    const made = makeContour({ x: across, y: up, values, kind, smallerIsBetter });
+    this.made = made;
+    const worth = goodness(all.values, smallerIsBetter);
     const shown = worth.map((it) => it !== null && it * (known - 1) >= known - MOST_DOTS);
+    /** @param {Float64Array} places */
     const dots = (places) => places.map((it, at) => (shown[at] ? it : NaN));
+    /** @param {ReturnType<typeof side>} one */
     const frame = (one) => {
       const whole = padded(one.low, one.high, one.kind);
       return { kind: one.kind, title: one.title, range: whole, whole };
@@ -108,7 +142,7 @@ class Contour extends Page {
           key: "trials",
           name: "trials",
           dots: true,
-          ids: this.all.ids,
+          ids: all.ids,
           x: dots(across.values),
           y: dots(up.values),
           color: token("line-strong"),
@@ -120,7 +154,12 @@ class Contour extends Page {
       x: frame(across),
       y: frame(up),
     });
+    return made;
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new Contour(place, owner).begin();

@@ -2,17 +2,29 @@
 
 import { get, path } from "../../api.js";
 import { Heat } from "../../chart/heat.js";
+import { pictureButton } from "../../chart/picture.js";
 import { h, hold } from "../../dom.js";
 import { Page } from "../../page.js";
 import { setQuery } from "../../router.js";
-import { pictureButton } from "../../chart/picture.js";
 import { card, empty, problem, select, skeleton } from "../../widgets/parts.js";
 import { axesOf, fetchPoints, pairOf, pairSelects } from "./points.js";
 
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Axis } from "../../chart/parallel.js"
+ * @import { Place } from "../../router.js"
+ */
+
 class HeatMap extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {Axis[] | null} */
+    this.axes = null;
     this.heat = new Heat({ label: "Best value by pairs of hyperparameters" });
   }
 
@@ -23,12 +35,10 @@ class HeatMap extends Page {
 
   load() {
     return this.ask(async () => {
-      this.axes ??= axesOf(
-        await fetchPoints(this.owner.id, this.signal),
-        this.owner.experiment.hparams ?? [],
-      );
-      const [x, y] = pairOf(this.axes, this.query);
-      if (!y) return;
+      this.axes ??= axesOf(await fetchPoints(this.owner.id, this.signal), this.owner.experiment.hparams);
+      const pair = pairOf(this.axes, this.query);
+      if (!pair) return;
+      const [x, y] = pair;
       const grid = await get(
         path("experiments", this.owner.id, "contour"),
         { x: x.name, y: y.name, bins: this.bins },
@@ -38,7 +48,7 @@ class HeatMap extends Page {
         grid,
         xTitle: x.title,
         yTitle: y.title,
-        smallerIsBetter: this.owner.experiment.searcher?.smaller_is_better ?? true,
+        smallerIsBetter: this.owner.experiment.searcher.smaller_is_better,
       });
     });
   }
@@ -51,16 +61,16 @@ class HeatMap extends Page {
   view() {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.axes) return skeleton(12);
-    const [x, y] = pairOf(this.axes, this.query);
-    if (!y)
+    const pair = pairOf(this.axes, this.query);
+    if (!pair)
       return empty(
         "Nothing to compare yet.",
         "A heat map needs two hyperparameters that differ between trials.",
       );
     return card(
-      `Best ${this.owner.experiment.searcher?.metric ?? "value"}`,
+      `Best ${this.owner.experiment.searcher.metric ?? "value"}`,
       [
-        pairSelects(this.axes, x, y),
+        pairSelects(this.axes, ...pair),
         select(
           "Cells",
           ["8", "16", "32"].map((n) => ({ value: n, text: `${n} × ${n}` })),
@@ -75,4 +85,8 @@ class HeatMap extends Page {
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new HeatMap(place, owner).begin();

@@ -6,10 +6,21 @@ import { count, percent } from "../../format.js";
 import { Page } from "../../page.js";
 import { card, csvButton, empty, problem, progressBar, skeleton } from "../../widgets/parts.js";
 
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Place } from "../../router.js"
+ */
+
 class Importance extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {Api.ImportanceShape | null} */
+    this.found = null;
   }
 
   load() {
@@ -26,7 +37,7 @@ class Importance extends Page {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.found) return skeleton(8);
     const { values, trials, method, note } = this.found;
-    const rows = Object.entries(values ?? {}).sort((a, b) => b[1] - a[1]);
+    const rows = Object.entries(values).sort((a, b) => Number(b[1]) - Number(a[1]));
     if (!rows.length)
       return empty(
         "No importance yet.",
@@ -36,7 +47,10 @@ class Importance extends Page {
       "Importance of hyperparameters",
       [
         h("span.muted", `${method}, ${count(trials, "trial")}`),
-        csvButton(`experiment-${this.owner.id}-importance`, () => [["hyperparameter", "importance"], ...rows]),
+        csvButton(`experiment-${this.owner.id}-importance`, () => [
+          ["hyperparameter", "importance"],
+          ...rows,
+        ]),
       ],
       h(
         "div.inside.importance",
@@ -51,4 +65,8 @@ class Importance extends Page {
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new Importance(place, owner).begin();

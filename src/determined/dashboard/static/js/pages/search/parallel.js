@@ -1,6 +1,6 @@
 // Parallel coordinates over a table: what is brushed above is listed below.
 
-import { brushSentence, brushText, Parallel, readBrushes } from "../../chart/parallel.js";
+import { brushSentence, brushText, Parallel, passes, readBrushes } from "../../chart/parallel.js";
 import { pictureButton } from "../../chart/picture.js";
 import { h, hold } from "../../dom.js";
 import { count, decoded, number, real, value } from "../../format.js";
@@ -8,9 +8,30 @@ import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
 import { button, empty, problem, skeleton, stateBadge } from "../../widgets/parts.js";
 import { Table } from "../../widgets/table.js";
-import { axesOf, fetchPoints, goodness } from "./points.js";
+import { axesOf, byValue, fetchPoints, goodness } from "./points.js";
+
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Axis, Brushes } from "../../chart/parallel.js"
+ * @import { Column } from "../../widgets/table.js"
+ * @import { Place } from "../../router.js"
+ * @import { Change } from "../../live.js"
+ */
+
+/**
+ * @typedef {object} Row
+ * @property {number} id
+ * @property {string} state
+ * @property {number} steps
+ * @property {number | null} best
+ * @property {Record<string, Api.Json>} hparams
+ */
 
 class ParallelView extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
@@ -19,8 +40,12 @@ class ParallelView extends Page {
       onorder: (names) => setQuery({ axes: namesText(names) }, { replace: true }),
       onflip: (names) => setQuery({ flip: namesText(names) }, { replace: true }),
     });
+    /** @type {Api.PointsShape | null} */
+    this.all = null;
+    /** @type {Table<Row>} */
     this.table = new Table({
       label: "Trials that pass",
+      id: (row) => row.id,
       height: "420px",
       onsort: (psort, porder) => setQuery({ psort, porder }, { replace: true }),
     });
@@ -37,6 +62,7 @@ class ParallelView extends Page {
     });
   }
 
+  /** @param {Change} change */
   changed({ experiments }) {
     if (experiments?.includes(this.owner.id))
       this.soon(
@@ -52,9 +78,9 @@ class ParallelView extends Page {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.all) return skeleton(12);
     const { experiment } = this.owner;
-    const metric = experiment.searcher?.metric ?? "best";
-    const smaller = experiment.searcher?.smaller_is_better ?? true;
-    const axes = axesOf(this.all, experiment.hparams ?? []);
+    const metric = experiment.searcher.metric ?? "best";
+    const smaller = experiment.searcher.smaller_is_better;
+    const axes = axesOf(this.all, experiment.hparams);
     if (!axes.length || this.all.ids.length < 2)
       return empty("Nothing to compare yet.", "This view shows trials whose hyperparameters differ.");
     axes.push({ name: "metric", title: metric, kind: "linear", values: this.all.values.map(real) });
@@ -67,7 +93,7 @@ class ParallelView extends Page {
       brushes,
       flipped: new Set(readNames(this.query.flip)),
     });
-    const rows = this.#rows(axes, brushes, smaller);
+    const rows = this.#rows(this.all, axes, brushes, smaller);
     return [
       h(
         "section.card",
@@ -109,20 +135,17 @@ class ParallelView extends Page {
     ];
   }
 
-  #rows(axes, brushes, smaller) {
+  /**
+   * @param {Api.PointsShape} all
+   * @param {Axis[]} axes
+   * @param {Brushes} brushes
+   * @param {boolean} smaller
+   */
+  #rows(all, axes, brushes, smaller) {
     const own = axes.filter(({ name }) => name !== "metric");
-    const { ids, states, steps, values, hparams } = this.all;
-    const place = (axis, at) =>
-      axis.kind === "category" ? axis.categories.indexOf(String(axis.values[at])) : axis.values[at];
-    const kept = ids
-      .map((_, at) => at)
-      .filter((at) =>
-        axes.every(
-          (axis) =>
-            !brushes[axis.name] ||
-            (place(axis, at) >= brushes[axis.name][0] && place(axis, at) <= brushes[axis.name][1]),
-        ),
-      );
+    const { ids, states, steps, values, hparams } = all;
+    const kept = ids.map((_, at) => at).filter((at) => axes.every((axis) => passes(axis, at, brushes)));
+    /** @type {Row[]} */
     const rows = kept.map((at) => ({
       id: ids[at],
       state: states[at],
@@ -132,8 +155,11 @@ class ParallelView extends Page {
     }));
     const sort = this.query.psort ?? "best";
     const order = this.query.porder ?? (smaller ? "asc" : "desc");
-    const of = (row) => (sort.startsWith("hparam:") ? row.hparams[sort.slice(7)] : row[sort]);
+    /** @param {Row} row */
+    const of = (row) =>
+      sort.startsWith("hparam:") ? row.hparams[sort.slice(7)] : new Map(Object.entries(row)).get(sort);
     rows.sort((a, b) => byValue(of(a), of(b), order === "asc" ? 1 : -1));
+    /** @type {Column<Row>[]} */
     const columns = [
       {
         key: "id",
@@ -146,7 +172,7 @@ class ParallelView extends Page {
       { key: "state", title: "State", cell: (row) => stateBadge(row.state), plain: (row) => row.state },
       {
         key: "best",
-        title: this.owner.experiment.searcher?.metric ?? "Best",
+        title: this.owner.experiment.searcher.metric ?? "Best",
         number: true,
         cell: (row) => number(row.best),
         plain: (row) => row.best,
@@ -162,8 +188,8 @@ class ParallelView extends Page {
         key: `hparam:${name}`,
         title: name,
         number: true,
-        cell: (row) => value(row.hparams[name]),
-        plain: (row) => row.hparams[name],
+        cell: (/** @type {Row} */ row) => value(row.hparams[name]),
+        plain: (/** @type {Row} */ row) => row.hparams[name],
       })),
     ];
     this.table.set({
@@ -181,16 +207,21 @@ class ParallelView extends Page {
   }
 }
 
-// Names in the address; those that it does not list keep their order, at the end.
+/**
+ * Names in the address; those that it does not list keep their order, at the end.
+ * @param {string[]} names
+ */
 const namesText = (names) => names.map(encodeURIComponent).join(",");
+/** @param {string | undefined} text */
 const readNames = (text) => (text ?? "").split(",").filter(Boolean).map(decoded);
+/**
+ * @param {string[]} names
+ * @param {string} name
+ */
 const placeIn = (names, name) => (names.includes(name) ? names.indexOf(name) : names.length);
 
-// Missing values and NaN come last, whichever the order.
-function byValue(a, b, sign) {
-  const lost = (it) => it === null || it === undefined || Number.isNaN(it);
-  if (lost(a) || lost(b)) return lost(a) - lost(b);
-  return (a < b ? -1 : a > b ? 1 : 0) * sign;
-}
-
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new ParallelView(place, owner).begin();

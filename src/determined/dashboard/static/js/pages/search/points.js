@@ -2,13 +2,30 @@
 
 import { get, path } from "../../api.js";
 import { h } from "../../dom.js";
-import { number, real, value } from "../../format.js";
+import { finite, number, real, value } from "../../format.js";
 import { setQuery } from "../../router.js";
 import { select } from "../../widgets/parts.js";
 
+/**
+ * @import { Axis } from "../../chart/parallel.js"
+ * @import { PlotSeries } from "../../chart/plot.js"
+ *
+ * @typedef {Axis & { kind: "linear" | "log", values: (number | null)[] }} NumericAxis
+ * @typedef {PlotSeries & { ids: number[] }} TrialDots
+ */
+
+/**
+ * @param {number} id
+ * @param {AbortSignal} signal
+ */
 export const fetchPoints = (id, signal) => get(path("experiments", id, "points"), {}, signal);
 
-// Hyperparameters that differ between trials, as axes.
+/**
+ * Hyperparameters that differ between trials, as axes.
+ * @param {Api.PointsShape} points
+ * @param {Api.HparamShape[]} declared
+ * @returns {Axis[]}
+ */
 export function axesOf(points, declared) {
   return Object.entries(points.hparams)
     .filter(([, values]) => new Set(values.map(String)).size > 1)
@@ -24,38 +41,83 @@ export function axesOf(points, declared) {
     });
 }
 
-// Axes between whose values one can interpolate: choices among numbers are numbers too.
+/**
+ * Axes between whose values one can interpolate: choices among numbers are numbers too.
+ * @param {Axis[]} axes
+ * @returns {NumericAxis[]}
+ */
 export const numericAxes = (axes) =>
-  axes
-    .filter(({ values }) => values.every((it) => it === null || typeof it === "number"))
-    .map((axis) => (axis.kind === "category" ? { ...axis, kind: spread(axis.values) } : axis));
+  axes.flatMap(({ name, title, kind, values: all }) => {
+    const values = all.filter((it) => it === null || typeof it === "number");
+    if (values.length < all.length) return [];
+    return [{ name, title, kind: kind === "category" ? spread(values) : kind, values }];
+  });
 
-// Batch sizes and the like double from one to the next.
+/**
+ * Batch sizes and the like double from one to the next.
+ * @param {(number | null)[]} values
+ * @returns {"linear" | "log"}
+ */
 const spread = (values) => {
   const known = values.filter((it) => it !== null);
   const low = Math.min(...known);
   return low > 0 && Math.max(...known) / low >= 8 ? "log" : "linear";
 };
 
-// 0 for the worst trial, 1 for the best, by rank: one outlier does not grey out the rest.
+/**
+ * 0 for the worst trial, 1 for the best, by rank: one outlier does not grey out the rest.
+ * @param {(Api.Number | null)[]} values
+ * @param {boolean} smallerIsBetter
+ */
 export function goodness(values, smallerIsBetter) {
   const known = values
-    .map((it, at) => [real(it), at])
-    .filter(([it]) => Number.isFinite(it))
-    .sort((a, b) => (smallerIsBetter ? b[0] - a[0] : a[0] - b[0]));
+    .flatMap((one, at) => {
+      const it = finite(one);
+      return it === null ? [] : [{ it, at }];
+    })
+    .sort((a, b) => (smallerIsBetter ? b.it - a.it : a.it - b.it));
+  /** @type {(number | null)[]} */
   const worth = values.map(() => null);
-  known.forEach(([, at], rank) => {
+  known.forEach(({ at }, rank) => {
     worth[at] = known.length > 1 ? rank / (known.length - 1) : 1;
   });
   return worth;
 }
 
-// The two axes that the address names, or the first two.
-export function pairOf(axes, { sx, sy }) {
-  const x = axes.find((one) => one.name === sx) ?? axes[0];
-  return [x, axes.find((one) => one.name === sy && one !== x) ?? axes.find((one) => one !== x)];
+/**
+ * Missing values and NaN come last, whichever the order; numbers come before other values.
+ * @param {unknown} a
+ * @param {unknown} b
+ * @param {1 | -1} sign
+ */
+export function byValue(a, b, sign) {
+  /** @param {unknown} it */
+  const lost = (it) => it === null || it === undefined || Number.isNaN(it);
+  if (lost(a) || lost(b)) return Number(lost(a)) - Number(lost(b));
+  if (typeof a === "number" && typeof b === "number") return (a - b) * sign;
+  if (typeof a === "number" || typeof b === "number") return (typeof a === "number" ? -1 : 1) * sign;
+  const [one, other] = [value(a), value(b)];
+  return (one < other ? -1 : one > other ? 1 : 0) * sign;
 }
 
+/**
+ * The two axes that the address names, or the first two.
+ * @template {{ name: string }} Kind
+ * @param {Kind[]} axes
+ * @param {Ui.Query} query
+ * @returns {[Kind, Kind] | null} null where there are not two
+ */
+export function pairOf(axes, { sx, sy }) {
+  const x = axes.find((one) => one.name === sx) ?? axes[0];
+  const y = axes.find((one) => one.name === sy && one !== x) ?? axes.find((one) => one !== x);
+  return x && y ? [x, y] : null;
+}
+
+/**
+ * @param {Axis[]} axes
+ * @param {Axis} x
+ * @param {Axis} y
+ */
 export function pairSelects(axes, x, y) {
   const options = axes.map((one) => ({ value: one.name, text: one.title }));
   return [
@@ -64,7 +126,13 @@ export function pairSelects(axes, x, y) {
   ];
 }
 
-// What is said of the trial at a place when one points at it.
+/**
+ * What is said of the trial at a place when one points at it.
+ * @param {Api.PointsShape} points
+ * @param {number} at
+ * @param {Api.ExperimentDetail} experiment
+ * @returns {Ui.Child}
+ */
 export function describeTrial({ ids, values, hparams }, at, experiment) {
   const differing = Object.entries(hparams)
     .filter(([, all]) => new Set(all.map(String)).size > 1)
@@ -73,7 +141,7 @@ export function describeTrial({ ids, values, hparams }, at, experiment) {
     h("strong", `Trial ${ids[at]}`),
     h(
       "dl.facts",
-      h("dt", experiment.searcher?.metric ?? "Best"),
+      h("dt", experiment.searcher.metric ?? "Best"),
       h("dd", number(real(values[at]), 6)),
       differing.map(([name, all]) => [h("dt.mono", name), h("dd.mono", value(all[at]))]),
     ),

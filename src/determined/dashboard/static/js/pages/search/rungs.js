@@ -7,13 +7,29 @@ import { Page } from "../../page.js";
 import { button, card, empty, problem, skeleton } from "../../widgets/parts.js";
 import { Table } from "../../widgets/table.js";
 
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Column } from "../../widgets/table.js"
+ * @import { Place } from "../../router.js"
+ * @import { Change } from "../../live.js"
+ */
+
 const MOST_STEPS = 200;
 const MOST_MARKS = 60; // beyond, a bar says more than numbers
 
+/** @typedef {Api.RungRow & { bracket: number, units: number }} Decision */
+
 class Rungs extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {Api.RungsShape | null} */
+    this.found = null;
+    /** @type {Table<Decision>} */
     this.table = new Table({
       label: "Decisions",
       id: (row) => `${row.bracket}-${row.units}-${row.trial_id}`,
@@ -27,6 +43,7 @@ class Rungs extends Page {
     });
   }
 
+  /** @param {Change} change */
   changed({ experiments }) {
     if (experiments?.includes(this.owner.id)) this.soon(() => this.load(), 1500);
   }
@@ -34,17 +51,22 @@ class Rungs extends Page {
   view() {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.found) return skeleton(8);
-    const { method, brackets, steps } = this.found;
-    if (!brackets.length && !steps?.length)
-      return empty("This search has no rungs.", `${method ?? "It"} trains every trial to the end.`);
+    const { method, metric, unit, brackets, steps } = this.found;
+    if (!brackets.length && !steps.length)
+      return empty("This search has no rungs.", `${method} trains every trial to the end.`);
     return [
-      brackets.map((bracket) => this.#bracket(bracket, brackets.length)),
-      brackets.length ? this.#decisions(brackets) : null,
+      brackets.map((bracket) => this.#bracket(bracket, brackets.length, unit)),
+      brackets.length ? this.#decisions(brackets, metric) : null,
       this.#steps(steps),
     ];
   }
 
-  #bracket({ number: at, rungs }, brackets) {
+  /**
+   * @param {Api.BracketShape} bracket
+   * @param {number} brackets
+   * @param {string} unit
+   */
+  #bracket({ number: at, rungs }, brackets, unit) {
     const title = brackets > 1 ? `Bracket ${at}` : "Rungs";
     return card(
       title,
@@ -62,7 +84,7 @@ class Rungs extends Page {
             h(
               "div",
               h("strong", number(rung.units)),
-              h("span.muted", ` ${this.found.unit ?? ""}`),
+              h("span.muted", ` ${unit}`),
               h("div.muted", `${number(rung.seen)} seen, ${number(rung.kept)} kept`),
             ),
             rung.seen > MOST_MARKS
@@ -83,8 +105,14 @@ class Rungs extends Page {
     );
   }
 
-  // How many got here, next to how many began, and how many of them went on.
+  /**
+   * How many got here, next to how many began, and how many of them went on.
+   * @param {Api.RungShape} rung
+   * @param {number} all
+   * @param {boolean} isLast
+   */
   #share({ seen, kept }, all, isLast) {
+    /** @type {(n: number, outcome: string) => Ui.Child} */
     const part = (n, outcome) =>
       n
         ? h(
@@ -100,73 +128,73 @@ class Rungs extends Page {
     );
   }
 
-  #decisions(brackets) {
+  /**
+   * @param {Api.BracketShape[]} brackets
+   * @param {string | null} metric
+   */
+  #decisions(brackets, metric) {
     const rows = brackets.flatMap(({ number: bracket, rungs }) =>
       rungs.flatMap((rung) => rung.rows.map((row) => ({ ...row, bracket, units: rung.units }))),
     );
-    this.table.set({
-      rows,
-      total: rows.length,
-      columns: [
-        ...(brackets.length > 1
-          ? [
-              {
-                key: "bracket",
-                title: "Bracket",
-                number: true,
-                fit: true,
-                cell: (row) => row.bracket,
-                plain: (row) => row.bracket,
-              },
-            ]
-          : []),
-        {
-          key: "units",
-          title: "Rung",
-          number: true,
-          fit: true,
-          cell: (row) => number(row.units),
-          plain: (row) => row.units,
-        },
-        {
-          key: "rank",
-          title: "Rank",
-          number: true,
-          fit: true,
-          cell: (row) => number(row.rank),
-          plain: (row) => row.rank,
-        },
-        {
-          key: "trial",
-          title: "Trial",
-          number: true,
-          fit: true,
-          cell: (row) => h("a", { href: `/trials/${row.trial_id}` }, row.trial_id),
-          plain: (row) => row.trial_id,
-        },
-        {
-          key: "metric",
-          title: this.found.metric ?? "Metric",
-          number: true,
-          fit: true,
-          cell: (row) => number(real(row.metric)),
-          plain: (row) => row.metric,
-        },
-        {
-          key: "outcome",
-          title: "Outcome",
-          cell: (row) => h("span.mark", { "data-outcome": row.outcome }, row.outcome),
-          plain: (row) => row.outcome,
-        },
-        {
-          key: "sentence",
-          title: "Why",
-          cell: (row) => row.sentence,
-          plain: (row) => row.sentence,
-          hover: (row) => row.sentence,
-        },
-      ].map((one) => ({ ...one, sort: null })),
-    });
+    /** @type {Column<Decision>} */
+    const bracket = {
+      key: "bracket",
+      title: "Bracket",
+      number: true,
+      fit: true,
+      cell: (row) => row.bracket,
+      plain: (row) => row.bracket,
+    };
+    /** @type {Column<Decision>[]} */
+    const columns = [
+      ...(brackets.length > 1 ? [bracket] : []),
+      {
+        key: "units",
+        title: "Rung",
+        number: true,
+        fit: true,
+        cell: (row) => number(row.units),
+        plain: (row) => row.units,
+      },
+      {
+        key: "rank",
+        title: "Rank",
+        number: true,
+        fit: true,
+        cell: (row) => number(row.rank),
+        plain: (row) => row.rank,
+      },
+      {
+        key: "trial",
+        title: "Trial",
+        number: true,
+        fit: true,
+        cell: (row) => h("a", { href: `/trials/${row.trial_id}` }, row.trial_id),
+        plain: (row) => row.trial_id,
+      },
+      {
+        key: "metric",
+        title: metric ?? "Metric",
+        number: true,
+        fit: true,
+        cell: (row) => number(real(row.metric)),
+        plain: (row) => row.metric,
+      },
+      {
+        key: "outcome",
+        title: "Outcome",
+        cell: (row) => h("span.mark", { "data-outcome": row.outcome }, row.outcome),
+        plain: (row) => row.outcome,
+      },
+      {
+        key: "sentence",
+        title: "Why",
+        cell: (row) => row.sentence,
+        plain: (row) => row.sentence,
+        hover: (row) => row.sentence,
+      },
+    ];
+    this.table.set({ rows, total: rows.length, columns: columns.map((one) => ({ ...one, sort: null })) });
     return card(
       "Decisions",
       button("CSV", () => this.table.export(`experiment-${this.owner.id}-rungs`), { kind: "quiet" }),
@@ -174,19 +202,29 @@ class Rungs extends Page {
     );
   }
 
+  /** @param {Api.StepShape[]} steps */
   #steps(steps) {
-    if (!steps?.length) return null;
+    if (!steps.length) return null;
     return card(
       "Step by step",
-      h("span.muted", `${steps.length > MOST_STEPS ? `the last ${MOST_STEPS} of ` : ""}${count(steps.length, "step")}`),
+      h(
+        "span.muted",
+        `${steps.length > MOST_STEPS ? `the last ${MOST_STEPS} of ` : ""}${count(steps.length, "step")}`,
+      ),
       h(
         "ul.events.inside",
         steps
           .slice(0, MOST_STEPS)
-          .map((one) => h("li", h("time", one.time ? clock(one.time) : one.number), h("span", one.sentence))),
+          .map((one) =>
+            h("li", h("time", one.time ? clock(Number(one.time)) : one.number), h("span", one.sentence)),
+          ),
       ),
     );
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new Rungs(place, owner).begin();

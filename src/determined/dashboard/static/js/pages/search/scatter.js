@@ -10,15 +10,30 @@ import { go, setQuery } from "../../router.js";
 import { button, card, empty, problem, skeleton } from "../../widgets/parts.js";
 import { axesOf, describeTrial, fetchPoints, goodness, pairSelects } from "./points.js";
 
+/**
+ * @import { ExperimentPage } from "../experiment.js"
+ * @import { Axis } from "../../chart/parallel.js"
+ * @import { Side } from "../../chart/plot.js"
+ * @import { TrialDots } from "./points.js"
+ * @import { Place } from "../../router.js"
+ */
+
 class Scatter extends Page {
+  /**
+   * @param {Place} place
+   * @param {ExperimentPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {Api.PointsShape | null} */
+    this.all = null;
+    /** @type {Plot<TrialDots>} */
     this.plot = new Plot({
       label: "Scatter of trials",
       height: 440,
       onpick: (series, at) => go(`/trials/${series.ids[at]}`),
-      describe: (series, at) => describeTrial(this.all, at, owner.experiment),
+      describe: (_, at) => this.all && describeTrial(this.all, at, owner.experiment),
       onzoom: (range) =>
         this.plot.set({
           x: { ...this.plot.x, range: range?.x ?? null },
@@ -42,19 +57,20 @@ class Scatter extends Page {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.all) return skeleton(12);
     const { experiment } = this.owner;
+    /** @type {Axis} */
     const metric = {
       name: "metric",
-      title: experiment.searcher?.metric ?? "best",
+      title: experiment.searcher.metric ?? "best",
       kind: this.query.logmetric ? "log" : "linear",
       values: this.all.values.map(real),
     };
-    const axes = [...axesOf(this.all, experiment.hparams ?? []), metric];
+    const axes = [...axesOf(this.all, experiment.hparams), metric];
     if (axes.length < 2)
       return empty("Nothing to compare yet.", "This view shows trials whose hyperparameters differ.");
     const x = axes.find((one) => one.name === this.query.sx) ?? axes[0];
     const y = axes.find((one) => one.name === this.query.sy) ?? metric;
-    this.#plot(x, y, experiment.searcher?.smaller_is_better ?? true);
-    const lost = this.all.values.filter((it) => !Number.isFinite(real(it))).length;
+    this.#plot(this.all, x, y, experiment.searcher.smaller_is_better);
+    const lost = this.all.values.filter((it) => !Number.isFinite(it)).length;
     return card(
       `${y.title} over ${x.title}`,
       [
@@ -73,12 +89,20 @@ class Scatter extends Page {
     );
   }
 
-  #plot(x, y, smaller) {
-    const place = (axis) =>
-      Float64Array.from(axis.values, (it) =>
-        axis.kind === "category" ? axis.categories.indexOf(String(it)) : (it ?? NaN),
+  /**
+   * @param {Api.PointsShape} all
+   * @param {Axis} x
+   * @param {Axis} y
+   * @param {boolean} smaller
+   */
+  #plot(all, x, y, smaller) {
+    /** @param {Axis} axis */
+    const place = ({ kind, values, categories = [] }) =>
+      Float64Array.from(values, (it) =>
+        kind === "category" ? categories.indexOf(String(it)) : (real(it) ?? NaN),
       );
-    const worth = goodness(this.all.values, smaller);
+    const worth = goodness(all.values, smaller);
+    /** @type {(axis: Axis) => Side} */
     const side = (axis) => ({
       kind: axis.kind === "category" ? "linear" : axis.kind,
       title: axis.title,
@@ -91,19 +115,22 @@ class Scatter extends Page {
           key: "trials",
           name: "trials",
           dots: true,
-          ids: this.all.ids,
+          ids: all.ids,
           x: place(x),
           y: place(y),
           color: token("accent"),
           colors: worth.map((it) => (it === null ? token("line-strong") : ramp(it))),
-          radius: this.all.ids.length > 500 ? 3 : 5,
+          radius: all.ids.length > 500 ? 3 : 5,
         },
       ],
       x: side(x),
       y: side(y),
     });
   }
-
 }
 
+/**
+ * @param {Place} place
+ * @param {ExperimentPage} owner
+ */
 export const open = (place, owner) => new Scatter(place, owner).begin();

@@ -1,7 +1,7 @@
 // The log of a trial: live, searchable, each line with its own address.
 
-import { get, path } from "../../api.js";
-import { h, hold } from "../../dom.js";
+import { get, path, query as toQuery } from "../../api.js";
+import { focusOn, h, hold, textIn } from "../../dom.js";
 import { count } from "../../format.js";
 import { want } from "../../live.js";
 import { Page } from "../../page.js";
@@ -12,16 +12,35 @@ import { LogSource } from "../../widgets/log_source.js";
 import { LogView, marker } from "../../widgets/log_view.js";
 import { button, card, empty, isOver, problem, skeleton } from "../../widgets/parts.js";
 
+/**
+ * @import { TrialPage } from "../trial.js"
+ * @import { Log } from "../../live.js"
+ * @import { Place } from "../../router.js"
+ */
+
 class Logs extends Page {
+  /**
+   * @param {Place} place
+   * @param {TrialPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {LogSource<number> | null} */
+    this.source = null;
+    /** @type {AbortController | null} */
+    this.request = null;
+    /** @type {Api.LogDiffShape | null} */
+    this.diff = null;
+    /** @type {number | null} */
+    this.searching = null;
+    /** @type {string | null} */
+    this.loaded = null;
     this.lines = new LogView({
       older: () => this.#more("older"),
       newer: () => this.#more("newer"),
       follow: () => this.draw(),
-      href: (one) =>
-        `/trials/${owner.id}/logs?${new URLSearchParams({ ...Object.fromEntries(new URLSearchParams(location.search)), line: one.line })}`,
+      href: (one) => `/trials/${owner.id}/logs?${toQuery({ ...this.query, line: one.line })}`,
     });
     want({ log: owner.id });
   }
@@ -38,7 +57,12 @@ class Logs extends Page {
   }
 
   load() {
-    const text = JSON.stringify([filterParams(this.query), this.query.line, this.query.other]);
+    const text = JSON.stringify([
+      filterParams(this.query),
+      this.query.regex,
+      this.query.line,
+      this.query.other,
+    ]);
     if (text === this.loaded) return null;
     this.loaded = text;
     return this.ask(() => (this.query.other ? this.#loadDiff() : this.#loadLines()));
@@ -55,13 +79,15 @@ class Logs extends Page {
 
   async #loadLines() {
     this.request?.abort();
-    const request = (this.request = new AbortController());
+    const request = new AbortController();
+    this.request = request;
     const marked = this.query.line ? Number(this.query.line) : null;
+    /** @type {LogSource<number>} */
     const source = new LogSource(
       (params) =>
         get(
           path("trials", this.owner.id, "logs"),
-          { ...filterParams(this.query), ...params },
+          { ...filterParams(this.query), regex: this.query.regex, ...params },
           request.signal,
         ),
       (line) => {
@@ -75,6 +101,7 @@ class Logs extends Page {
     this.lines.set(lines, { marked, search: marker(this.query.search, this.query.regex === "1") });
   }
 
+  /** @param {"older" | "newer"} which */
   #more(which) {
     const { source } = this;
     if (!source || source.busy) return;
@@ -86,6 +113,7 @@ class Logs extends Page {
     });
   }
 
+  /** @param {Log} log */
   log({ trial_id: id, lines: came, total }) {
     const { source } = this;
     if (id !== this.owner.id || !source || source.next !== null) return; // the end is not in sight: it comes by scrolling
@@ -97,7 +125,7 @@ class Logs extends Page {
       this.soon(() => this.#more("newer"), 1000);
       return;
     }
-    source.last = fresh.at(-1).line;
+    source.last = fresh[fresh.length - 1].line;
     this.lines.append(fresh);
     this.draw();
   }
@@ -132,7 +160,7 @@ class Logs extends Page {
         { "aria-label": "Log" },
         h(
           "div.bar.table-tools",
-          logFilters(this.query),
+          logFilters(this.query, { hasRegex: true }),
           h(
             "span.count",
             { role: "status" },
@@ -174,14 +202,13 @@ class Logs extends Page {
   }
 
   #otherForm() {
-    if (this.query.other)
-      return button("Close the diff", () => setQuery({ other: "" }), { kind: "quiet" });
+    if (this.query.other) return button("Close the diff", () => setQuery({ other: "" }), { kind: "quiet" });
     return h(
       "form.bar",
       {
         onsubmit: (event) => {
           event.preventDefault();
-          setQuery({ other: new FormData(event.target).get("other") });
+          setQuery({ other: textIn(event.currentTarget, "other") });
         },
       },
       h("input.field.short", {
@@ -196,7 +223,7 @@ class Logs extends Page {
   #diff() {
     if (this.error) return null;
     if (!this.diff) return skeleton(8);
-    const text = this.diff.diff ?? this.diff.text ?? "";
+    const text = this.diff.diff;
     return [
       this.diff.note ? h("div.note", this.diff.note) : null,
       text ? diffView(text, "Log diff") : empty("The logs are the same, apart from times."),
@@ -204,8 +231,12 @@ class Logs extends Page {
   }
 
   keys() {
-    return [{ key: "/", what: "Search", run: () => this.node.querySelector(".search")?.focus() }];
+    return [{ key: "/", what: "Search", run: () => focusOn(this.node, ".search") }];
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {TrialPage} owner
+ */
 export const open = (place, owner) => new Logs(place, owner).begin();

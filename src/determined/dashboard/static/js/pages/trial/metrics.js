@@ -2,7 +2,7 @@
 
 import { curveControls, curveOptions, everyBatch } from "../../chart/controls.js";
 import { seriesKey } from "../../chart/series.js";
-import { h, hold } from "../../dom.js";
+import { focusOn, h, hold } from "../../dom.js";
 import { count, isCounter, measuredFirst, metricTitle } from "../../format.js";
 import { want } from "../../live.js";
 import { Page } from "../../page.js";
@@ -10,7 +10,17 @@ import { setQuery } from "../../router.js";
 import { ChartGrid } from "../../widgets/chart_grid.js";
 import { button, empty } from "../../widgets/parts.js";
 
+/**
+ * @import { TrialPage } from "../trial.js"
+ * @import { Place } from "../../router.js"
+ * @import { Points } from "../../live.js"
+ */
+
 class Metrics extends Page {
+  /**
+   * @param {Place} place
+   * @param {TrialPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
@@ -23,22 +33,26 @@ class Metrics extends Page {
     want({});
   }
 
+  /** @param {Place} place */
   moved(place) {
     this.place = place;
     this.draw();
   }
 
+  /** @param {Points} points */
   points(points) {
     this.grid.grow(points);
   }
 
   view() {
     const { id, trial } = this.owner;
-    const all = measuredFirst(trial.metrics ?? []);
-    const metrics = this.query.counters === "1" || this.query.find ? all : all.filter((one) => !isCounter(one));
+    const all = measuredFirst(trial.metrics);
+    const metrics =
+      this.query.counters === "1" || this.query.find ? all : all.filter((one) => !isCounter(one));
     if (!all.length) return empty("No metrics yet.", "Curves appear with the first report.");
     const wanted = (this.query.find ?? "").toLowerCase();
     const found = metrics.filter(({ group, name }) => `${group} ${name}`.toLowerCase().includes(wanted));
+    /** @param {Api.MetricShape} metric */
     const key = (metric) => seriesKey(id, metric, metric.batches && everyBatch(this.query));
     this.grid.set(
       found.map((metric) => ({
@@ -56,7 +70,7 @@ class Metrics extends Page {
           placeholder: "Find a metric",
           "aria-label": "Find a metric",
           value: this.query.find ?? "",
-          oninput: (event) => setQuery({ find: event.target.value }, { replace: true }),
+          oninput: (event) => setQuery({ find: event.currentTarget.value }, { replace: true }),
         }),
         curveControls(this.query, all, { batches: metrics.some((one) => one.batches) }),
         all.some(isCounter)
@@ -77,8 +91,12 @@ class Metrics extends Page {
   }
 
   keys() {
-    return [{ key: "/", what: "Search", run: () => this.node.querySelector(".search")?.focus() }];
+    return [{ key: "/", what: "Search", run: () => focusOn(this.node, ".search") }];
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {TrialPage} owner
+ */
 export const open = (place, owner) => new Metrics(place, owner).begin();

@@ -5,12 +5,22 @@ import { duration, measuredFirst, moment, number, real, value } from "../../form
 import { Page } from "../../page.js";
 import { card, copyable, csvButton, empty, facts, isOver, stateBadge } from "../../widgets/parts.js";
 
+/**
+ * @import { TrialPage } from "../trial.js"
+ * @import { Place } from "../../router.js"
+ */
+
 class Overview extends Page {
+  /**
+   * @param {Place} place
+   * @param {TrialPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
   }
 
+  /** @param {Place} place */
   moved(place) {
     this.place = place;
   }
@@ -60,7 +70,7 @@ class Overview extends Page {
           card(
             "Hyperparameters",
             null,
-            Object.keys(trial.hparams ?? {}).length
+            Object.keys(trial.hparams).length
               ? h(
                   "div.inside",
                   facts(
@@ -79,8 +89,9 @@ class Overview extends Page {
     ];
   }
 
+  /** @param {Api.TrialDetail} trial */
   #best({ best_validation: best, best_steps: steps, state, experiment }) {
-    const metric = experiment.searcher?.metric ?? "validation";
+    const metric = experiment.searcher.metric ?? "validation";
     if (best === null)
       return h("div.muted", isOver(state) ? `It ended before its first ${metric}.` : `No ${metric} yet.`);
     return h(
@@ -90,6 +101,7 @@ class Overview extends Page {
     );
   }
 
+  /** @param {Api.TrialDetail} trial */
   #error({ error, id }) {
     if (!error) return null;
     return card(
@@ -101,8 +113,9 @@ class Overview extends Page {
     );
   }
 
+  /** @param {Api.TrialDetail} trial */
   #metrics({ metrics, id, state }) {
-    if (!metrics?.length)
+    if (!metrics.length)
       return card("Metrics", null, empty(isOver(state) ? "It reported no metrics." : "No metrics yet."));
     return card(
       "Metrics",
@@ -143,8 +156,9 @@ class Overview extends Page {
     );
   }
 
+  /** @param {Api.TrialDetail} trial */
   #runs({ id, run_list: runs }) {
-    if (!runs?.length) return card("Runs", null, empty("It has not run yet."));
+    if (!runs.length) return card("Runs", null, empty("It has not run yet."));
     const columns = [
       "Run",
       "State",
@@ -160,7 +174,20 @@ class Overview extends Page {
     return card(
       "Runs and restarts",
       csvButton(`trial-${id}-runs`, () => [
-        ["run", "state", "created", "started", "ended", "from_batch", "exit", "checkpoint", "host", "slots", "reason", "environment"],
+        [
+          "run",
+          "state",
+          "created",
+          "started",
+          "ended",
+          "from_batch",
+          "exit",
+          "checkpoint",
+          "host",
+          "slots",
+          "reason",
+          "environment",
+        ],
         ...runs.map((one) => [
           ...[one.run_id, one.state, one.created, one.started, one.ended, one.steps_completed, one.exit_code],
           ...[one.from_checkpoint, one.host, one.slots, one.reason, one.environment],
@@ -185,18 +212,13 @@ class Overview extends Page {
                 h("td", one.run_id),
                 h("td", stateBadge(one.state)),
                 h("td", moment(one.started ?? one.created)),
-                h("td", one.ended ? duration(one.ended - (one.started ?? one.created)) : "–"),
+                h("td", one.ended ? duration(Number(one.ended) - Number(one.started ?? one.created)) : "–"),
                 h("td", number(one.steps_completed)),
                 h("td", one.exit_code ?? "–"),
                 h("td.mono", one.from_checkpoint ? one.from_checkpoint.slice(0, 8) : "–"),
                 h(
                   "td",
-                  [
-                    one.host,
-                    one.slots?.length || one.slots
-                      ? `slots ${Array.isArray(one.slots) ? one.slots.join(", ") : one.slots}`
-                      : "",
-                  ]
+                  [one.host, one.slots.length ? `slots ${one.slots.join(", ")}` : ""]
                     .filter(Boolean)
                     .join(", "),
                 ),
@@ -204,7 +226,7 @@ class Overview extends Page {
                 h(
                   "td.environment",
                   one.environment || "–",
-                  one.differences?.map((text) => h("div.note", `Not as before: ${text}`)),
+                  one.differences.map((text) => h("div.note", `Not as before: ${text}`)),
                 ),
               ),
             ),
@@ -215,4 +237,8 @@ class Overview extends Page {
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {TrialPage} owner
+ */
 export const open = (place, owner) => new Overview(place, owner).begin();

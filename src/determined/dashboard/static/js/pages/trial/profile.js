@@ -6,10 +6,21 @@ import { duration, number, percent } from "../../format.js";
 import { Page } from "../../page.js";
 import { card, empty, problem, progressBar, skeleton } from "../../widgets/parts.js";
 
+/**
+ * @import { TrialPage } from "../trial.js"
+ * @import { Place } from "../../router.js"
+ */
+
 class Profile extends Page {
+  /**
+   * @param {Place} place
+   * @param {TrialPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {Api.ProfileShape | null} */
+    this.found = null;
   }
 
   load() {
@@ -34,7 +45,7 @@ class Profile extends Page {
           h(
             "span.number.nowrap",
             { title: `${number(row.seconds, 6)} s` },
-            row.seconds < 60 ? `${number(row.seconds, 3)} s` : duration(row.seconds),
+            Number(row.seconds) < 60 ? `${number(row.seconds, 3)} s` : duration(row.seconds),
             ` · ${percent(row.share)}`,
           ),
         ]),
@@ -43,4 +54,8 @@ class Profile extends Page {
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {TrialPage} owner
+ */
 export const open = (place, owner) => new Profile(place, owner).begin();

@@ -11,10 +11,25 @@ import { clock, metricTitle, number } from "../../format.js";
 import { Page } from "../../page.js";
 import { card, empty, problem, skeleton } from "../../widgets/parts.js";
 
+/**
+ * @import { TrialPage } from "../trial.js"
+ * @import { Place } from "../../router.js"
+ * @import { Change } from "../../live.js"
+ */
+
 class System extends Page {
+  /**
+   * @param {Place} place
+   * @param {TrialPage} owner
+   */
   constructor(place, owner) {
     super(place);
     this.owner = owner;
+    /** @type {Api.ChartShape[] | null} */
+    this.charts = null;
+    /** @type {CurveChart | null} */
+    this.training = null;
+    /** @type {Map<string, Plot>} */
     this.plots = new Map();
   }
 
@@ -31,14 +46,15 @@ class System extends Page {
     });
   }
 
+  /** @param {Change} change */
   changed({ trials }) {
     if (trials?.includes(this.owner.id)) this.soon(() => this.load(), 5000);
   }
 
   #training() {
     const metric =
-      this.owner.trial.metrics?.find((one) => one.group === "training" && one.name === "loss") ??
-      this.owner.trial.metrics?.[0];
+      this.owner.trial.metrics.find((one) => one.group === "training" && one.name === "loss") ??
+      this.owner.trial.metrics[0];
     if (!metric) return;
     this.training ??= new CurveChart({ title: metricTitle(metric), height: 200, legend: false });
     this.training.set({
@@ -65,41 +81,52 @@ class System extends Page {
     ];
   }
 
+  /**
+   * @param {string} title
+   * @param {string} unit
+   */
+  #plot(title, unit) {
+    const known = this.plots.get(title);
+    if (known) return known;
+    /** @type {Plot} */
+    const plot = new Plot({
+      label: title,
+      height: 180,
+      describe: (one, at) => [
+        h("strong", one.name),
+        h("div", `${clock(one.x[at])}: ${number(one.y[at])} ${unit}`),
+      ],
+    });
+    plot.onzoom = (range) =>
+      plot.set({ x: { ...plot.x, range: range?.x ?? null }, y: { ...plot.y, range: range?.y ?? null } });
+    this.plots.set(title, plot);
+    return plot;
+  }
+
+  /** @param {Api.ChartShape} chart */
   #chart({ title, unit, series }) {
-    let plot = this.plots.get(title);
-    if (!plot) {
-      plot = new Plot({
-        label: title,
-        height: 180,
-        describe: (one, at) => [
-          h("strong", one.name),
-          h("div", `${clock(one.x[at])}: ${number(one.y[at])} ${unit ?? ""}`),
-        ],
-      });
-      plot.onzoom = (range) =>
-        plot.set({ x: { ...plot.x, range: range?.x ?? null }, y: { ...plot.y, range: range?.y ?? null } });
-      this.plots.set(title, plot);
-    }
+    const plot = this.#plot(title, unit);
     plot.set({
       series: series.map((one, at) => ({
         key: one.name,
         name: one.name,
-        x: Float64Array.from(one.x),
+        x: Float64Array.from(one.x, Number),
         y: Float64Array.from(one.y, Number),
         ...look(at),
       })),
       x: { kind: "wall", title: "", range: plot.x.range },
-      y: { kind: "linear", title: unit ?? "", range: plot.y.range },
+      y: { kind: "linear", title: unit, range: plot.y.range },
     });
     return card(
       title,
-      [
-        h("span.muted", series.length === 1 ? "" : `${series.length} series`),
-        pictureButton(title, plot),
-      ],
+      [h("span.muted", series.length === 1 ? "" : `${series.length} series`), pictureButton(title, plot)],
       hold(plot.node),
     );
   }
 }
 
+/**
+ * @param {Place} place
+ * @param {TrialPage} owner
+ */
 export const open = (place, owner) => new System(place, owner).begin();
