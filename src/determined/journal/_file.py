@@ -48,8 +48,27 @@ def _checksum(offset: int, payload: bytes | memoryview) -> int:
     return zlib.crc32(payload, zlib.crc32(_PLACE.pack(offset, len(payload))))
 
 
+def _is_whole(data: bytes, offset: int) -> bool:
+    """Whether the bytes of a journal from an offset on are complete records, unchanged."""
+    position = 0
+    if offset == 0:
+        position = _FILE_HEAD.size
+        if data[:position] != _FILE_HEAD.pack(_MAGIC, _VERSION):
+            return False
+    while position + _RECORD_HEAD.size <= len(data):
+        length, checksum = _RECORD_HEAD.unpack_from(data, position)
+        begin = position + _RECORD_HEAD.size
+        payload = data[begin : begin + length]
+        if len(payload) < length or _checksum(offset + position, payload) != checksum:
+            return False
+        position = begin + length
+    return position == len(data)
+
+
 class JournalWriter:
-    """Appends records to a new file. Neither thread-safe nor usable after a fork.
+    """Appends records to a new file. Not usable after a fork.
+
+    One thread may `sync` while another one appends; otherwise it is not thread-safe.
 
     Raises:
         JournalError: the file cannot be written. Earlier records stay readable, a partly written
@@ -60,10 +79,12 @@ class JournalWriter:
         self.path = path
         self._owner = os.getpid()
         try:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise JournalError(f"Cannot create the journal {path}: {error.strerror}.") from error
         self._end = 0
+        self._synced = 0
+        self._is_suspect = False
         self._is_closed = False
         self._write(_FILE_HEAD.pack(_MAGIC, _VERSION))
 
@@ -84,11 +105,36 @@ class JournalWriter:
             self._write(b"".join(parts))
 
     def sync(self) -> None:
-        """Return when everything appended so far is on disk."""
+        """Return when everything appended so far is on disk.
+
+        The system reports only once that it could not write something, and then drops it. After
+        such a failure, what is not known to be on disk is therefore written again.
+        """
+        end = self._end
         try:
+            if self._is_suspect:
+                self._write_again(self._synced, end)
             fsync(self._file, self.path, data_only=True)
         except OSError as error:
+            self._is_suspect = True
             raise JournalError(f"Cannot sync the journal {self.path}: {error.strerror}.") from error
+        self._synced, self._is_suspect = end, False
+
+    def _write_again(self, start: int, end: int) -> None:
+        data = b""
+        while len(data) < end - start:
+            piece = os.pread(self._file, end - start - len(data), start + len(data))
+            if not piece:
+                break
+            data += piece
+        if len(data) < end - start or not _is_whole(data, start):
+            raise JournalError(
+                f"The disk has lost reports in the journal {self.path}: start the run again, which "
+                "then continues from its last checkpoint."
+            )
+        view = memoryview(data)
+        while view:
+            view = view[os.pwrite(self._file, view, end - len(view)) :]
 
     def hold(self) -> bool:
         """Lock the file until it is closed or this process ends; False if it cannot be locked."""

@@ -340,7 +340,7 @@ def sync_names_above(folder: Path) -> None:
     for parent in folder.resolve().parents:
         if parent.stat().st_dev != device:
             return
-        with contextlib.suppress(OSError):  # a directory that we may not read is not ours
+        with contextlib.suppress(PermissionError):  # a directory that we may not read is not ours
             sync(parent)
 
 

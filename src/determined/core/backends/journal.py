@@ -47,6 +47,7 @@ class JournalBackend:
         self._folder = folder
         self._rank = rank
         self._guard = threading.Lock()
+        self._syncing = threading.Lock()
         self._journal = writer
         self._waiting: deque[Record] = deque(maxlen=_MAX_WAITING_RECORDS)
         self._has_warned = False
@@ -139,11 +140,14 @@ class JournalBackend:
             logger.warning("%s", notice)
         self._has_noticed = bool(notice)
         steps = self._steps_of(metadata)
-        with self._guard:
-            self._waiting.append(journal.CheckpointAnnounced(storage_id, steps))
-            self._write_waiting()
-            if self._journal is not None:
-                self._journal.sync()
+        # Training reports meanwhile: only other saves wait for the disk.
+        with self._syncing:
+            with self._guard:
+                self._waiting.append(journal.CheckpointAnnounced(storage_id, steps))
+                self._write_waiting()
+                written = self._journal
+            if written is not None:
+                written.sync()
 
     def report_checkpoint(self, record: dict[str, Any]) -> None:
         steps = self._steps_of(record)
@@ -209,7 +213,7 @@ class JournalBackend:
 
     def close(self) -> None:
         self._watcher.close()
-        with self._guard:
+        with self._syncing, self._guard:
             try:
                 self._write_waiting()
             finally:

@@ -173,7 +173,11 @@ class SharedFSStorageManager(StorageManager):
         with checkpoint_errors(f"rename {source.name} to", target):
             source.rename(target)
         reach("after_rename")
-        sync_path(self._base)
+        try:
+            sync_path(self._base)
+        except BaseException:  # its name may be lost: the save fails, and nothing is left of it
+            target.rename(source)
+            raise
         if (run_id := run_id_in(metadata or {})) is not None:
             self._note_run(dst, run_id)
         self._hidden.release_stage(stage)

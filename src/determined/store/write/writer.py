@@ -56,6 +56,7 @@ class Writer:
             raise
         self._ingest = Ingest(self._connection)
         self._is_durable = True
+        self._is_suspect = False
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[Transaction]:
@@ -65,6 +66,8 @@ class Writer:
             durable: return only when the commit is on disk, as every decision requires. Without
                 it, a power cut may undo the whole transaction; journals are then read again.
         """
+        if self._is_suspect:
+            self._write_again()
         if durable != self._is_durable:
             mode = "FULL" if durable else "NORMAL"
             self._connection.execute(f"PRAGMA synchronous={mode}")
@@ -79,8 +82,25 @@ class Writer:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
+                self._is_suspect = self._is_suspect or "I/O error" in str(error)
                 raise as_store_error(error, self._path) from error
             raise
+
+    def _write_again(self) -> None:
+        """Move what is in the log to the database itself, after the disk failed to keep something.
+
+        The system reports that only once, and drops what it could not write. That may be earlier
+        transactions in the log, and without them the next ones could not be read after a power cut.
+        """
+        try:
+            self._connection.execute("PRAGMA synchronous=FULL")
+            self._is_durable = True
+            (is_busy, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            raise as_store_error(error, self._path) from error
+        if is_busy:
+            raise StoreError(f"{self._path} stays locked by another process. Try again.")
+        self._is_suspect = False
 
     def journals(self, trial_id: int, run_id: int) -> dict[str, JournalPosition]:
         """How far the journals of a run were read, by path."""
