@@ -79,6 +79,7 @@ class SupervisedHome:
                 presence.refuse_stopped(self.home)
                 self._refuse_full_disk()
                 self._refuse_damage()
+                self._refuse_failing_disk()
                 patience = time.monotonic() + _STOPPED_AFTER_SECONDS
             failures += self._ensure_supervisor()
             if failures == _MOST_FAILURES:
@@ -122,6 +123,18 @@ class SupervisedHome:
             error = find_damage(self.home.path)
             if error is not None:
                 raise error
+
+    def _refuse_failing_disk(self) -> None:
+        """Raise DeterminedError if the supervisor cannot answer because its disk fails."""
+        from determined.platform.runs.keeper.log_excerpt import read_end
+
+        _, failed, words = read_end(self.home.supervisor_log).rpartition(presence.CANNOT_USE_STORE)
+        if failed and "disk I/O error" in words and presence.USES_STORE_AGAIN not in words:
+            raise DeterminedError(
+                f"The supervisor cannot write in {self.home.path}: disk I/O error. The system's "
+                "log (`dmesg`) says more about the disk. The command is recorded, and is carried "
+                "out as soon as that works again."
+            )
 
     def wake_if_needed(self) -> None:
         """Start a supervisor if there is unfinished work and none is running.

@@ -19,6 +19,7 @@ from determined.errors import JournalError
 from determined.platform.homes.home import Home
 from determined.platform.machines.slots import Machine
 from determined.platform.runs.launchers.protocol import Launcher
+from determined.platform.supervisor import presence
 from determined.platform.supervisor.background.calls import Calls
 from determined.platform.supervisor.background.deletions import FileDeletion
 from determined.platform.supervisor.background.disk import DiskWatch
@@ -182,10 +183,13 @@ class Supervisor:
                     self._load(transaction)
                     if isinstance(error, BlamedError):
                         self._exclude(transaction, error)
+                if pause > _PAUSE_AFTER_FAILURE_SECONDS:
+                    logger.warning(presence.USES_STORE_AGAIN)
                 return
             except Exception:
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-                logger.exception("the store cannot be used; trying again in %.0f s", pause)
+                words = f"{presence.CANNOT_USE_STORE}; trying again in %.0f s"
+                logger.exception(words, pause)
 
     def _exclude(self, transaction: Transaction, error: BlamedError) -> None:
         culprit, decisions = error.culprit, Decisions(self._board, transaction, time.time())

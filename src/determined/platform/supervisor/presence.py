@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _MOMENT_SECONDS = 0.02
 _PATIENCE_SECONDS = 60.0
 
+# What a supervisor's log says, for clients that wait for it.
+CANNOT_USE_STORE = "the store cannot be used"
+USES_STORE_AGAIN = "the store can be used again"
+
 
 @dataclass(frozen=True)
 class Facts:
