@@ -46,7 +46,7 @@ _JSON = {
 _CONFIGURED = ("name", "description", "labels", "data", "hyperparameters", "entrypoint")
 
 
-def make_hostile(home: Path) -> None:
+def make_hostile(home: Path, poison: str = POISON) -> None:
     """Make a home with a bit of everything, then poison its store."""
     make_small(home)
     store = sqlite3.connect(home / "store.db")
@@ -57,43 +57,43 @@ def make_hostile(home: Path) -> None:
                 rule = "NOT IN ('training', 'validation')" if column == "grp" else "<> ''"
                 store.execute(
                     f"UPDATE {table} SET {column}=? || {column} || ? WHERE {column} {rule}",
-                    (FORMULA, POISON),
+                    (FORMULA, poison),
                 )
         for table, columns in _JSON.items():
             for column in columns.split():
-                _poison_json(store, table, column)
-        _poison_json(store, "experiment", "config", _CONFIGURED)
-        store.execute("UPDATE experiment SET searcher_metric = searcher_metric || ?", (POISON,))
+                _poison_json(store, table, column, poison)
+        _poison_json(store, "experiment", "config", poison, _CONFIGURED)
+        store.execute("UPDATE experiment SET searcher_metric = searcher_metric || ?", (poison,))
     store.close()
     for log in home.rglob("log"):
         with log.open("ab") as file:
-            file.write(POISON.encode() + b"\xff\xc3\n\xe2\x82")
+            file.write(poison.encode() + b"\xff\xc3\n\xe2\x82")
 
 
 def _poison_json(
-    store: sqlite3.Connection, table: str, column: str, only: tuple[str, ...] = ()
+    store: sqlite3.Connection, table: str, column: str, poison: str, only: tuple[str, ...] = ()
 ) -> None:
     query = f"SELECT DISTINCT {column} FROM {table}"
     for (text,) in store.execute(query).fetchall():
         value = json.loads(text)
         poisoned = (
-            {k: _poisoned(v) if k in only else v for k, v in value.items()}
+            {k: _poisoned(v, poison) if k in only else v for k, v in value.items()}
             if only
-            else _poisoned(value)
+            else _poisoned(value, poison)
         )
         changes = (json.dumps(poisoned), text)
         store.execute(f"UPDATE {table} SET {column}=? WHERE {column}=?", changes)
 
 
-def _poisoned(value: Any) -> Any:
+def _poisoned(value: Any, poison: str) -> Any:
     if isinstance(value, str):
-        return FORMULA + value + POISON
+        return FORMULA + value + poison
     if isinstance(value, list):
-        return [_poisoned(item) for item in value]
+        return [_poisoned(item, poison) for item in value]
     if isinstance(value, dict):
         kept = ("type", "minval", "maxval", "vals", "val", "count", "base", "loss", "accuracy")
         return {
-            k if k in kept else k + POISON: v if k == "type" else _poisoned(v)
+            k if k in kept else k + poison: v if k == "type" else _poisoned(v, poison)
             for k, v in value.items()
         }
     return value

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from determined.pytorch._numpy_states import checked
+
 _MAX_OBJECTS = 1000  # looked at: a dataset may hold a whole world
 _MAX_ITEMS = 100  # in a list or dictionary: more are samples, not parts
 _PARTS = ("dataset", "datasets", "sampler", "batch_sampler", "collate_fn")
@@ -122,6 +124,7 @@ def _plain(state: Any) -> Any:
 
 
 def _arrays(state: dict[str, Any]) -> dict[str, Any]:
+    checked(state)
     kind = np.uint32 if state.get("bit_generator") == "MT19937" else np.uint64
 
     def array(value: Any) -> Any:

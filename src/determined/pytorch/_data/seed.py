@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from determined.pytorch._numpy_states import checked
+
 logger = logging.getLogger("determined.pytorch")
 
 
@@ -83,7 +85,7 @@ def _set_cpu_state(state: dict[str, Any]) -> None:
         version, words, gauss = state["random_rng_state"]
         random.setstate((version, tuple(words), gauss))
     if "np_rng_state" in state:
-        name, keys, *rest = state["np_rng_state"]
+        name, keys, *rest = checked(state["np_rng_state"])
         np.random.set_state((name, np.asarray(keys).astype(np.uint32), *rest))
     if "cpu_rng_state" in state:
         torch.set_rng_state(torch.as_tensor(state["cpu_rng_state"], dtype=torch.uint8))

@@ -42,9 +42,7 @@ _LOOK_SECONDS = 3.0  # how often to look whether the folder is still there
 _LOOKS = 2  # a trial that has deleted it may be about to end
 _GRACE_WITHOUT_FOLDER_SECONDS = 5.0
 _KILLED = 128 + signal.SIGKILL
-_SHORT_OF_MEMORY = (
-    "SIGKILL. The kernel has killed a process for lack of memory since the run began."
-)
+_SHORT_OF_MEMORY = "The kernel has killed a process for lack of memory since the run began."
 
 
 class Keeper:
@@ -228,9 +226,12 @@ class Keeper:
 
         text = log_excerpt.read_end(self._folder.log)
         lines, traceback = log_excerpt.last_lines(text), log_excerpt.find_traceback(text)
-        is_killed = end.exit_code == _KILLED and self._stopped_by is None
-        if is_killed and _memory.count_kills() > self._memory_kills:
-            lines, traceback = (*lines, _SHORT_OF_MEMORY), None
+        if self._stopped_by is None and _memory.count_kills() > self._memory_kills:
+            if end.exit_code == _KILLED:
+                lines, traceback = (*lines, f"SIGKILL. {_SHORT_OF_MEMORY}"), None
+            else:  # a child of it may have been killed, such as a rank or a loader worker
+                self._log.say(_SHORT_OF_MEMORY)
+                lines = (*lines, _SHORT_OF_MEMORY)
         return end._replace(traceback=traceback, last_lines=lines)
 
     def _could_not_start(self, error: OSError) -> RunExit:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from determined.pytorch._checkpoint.files.encoding import (
     CONSTANTS,
@@ -31,9 +32,11 @@ from determined.pytorch._checkpoint.state.containers import (
     empty,
     fill,
     make,
+    slot_names,
     take_apart,
 )
 from determined.pytorch._checkpoint.state.copying import Path
+from determined.pytorch._numpy_states import checked
 
 
 def from_plain(
@@ -146,6 +149,8 @@ class _Decoder:
             return None
         if base_of(kind) != base:
             raise ValueError(f"{class_name(kind)} is not a {base}")
+        if unknown := parts.slots.keys() - slot_names(kind):
+            raise ValueError(f"{class_name(kind)} has no slots {sorted(map(str, unknown))[:5]}")
         if base in IMMUTABLE:
             replace_parts(parts, path, self.of)
             return self._decoded.get(id(value)) or self._remember(value, make(parts))
@@ -161,7 +166,8 @@ class _Decoder:
             for name in ("state", "entries", "items"):  # name all that is refused
                 self.of(value[name], (*path, name))
             return None
-        if kind in NEVER_CALLED:
+        is_layer = issubclass(kind, nn.Module) and not value["is_new"]  # its arguments are sizes
+        if kind in NEVER_CALLED or is_layer:
             raise ValueError(f"it has a {kind.__name__} made by a call")
         new = kind.__new__(kind, *arguments, **keywords) if value["is_new"] else kind(*arguments)
         self._remember(value, new)
@@ -230,12 +236,12 @@ class _Decoder:
             return self._remember(value, generator.set_state(state))
         if value["of"] == "RandomState":
             legacy = np.random.RandomState()
-            legacy.set_state(state)
+            legacy.set_state(checked(state))
             return self._remember(value, legacy)
         if value["of"] not in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"):
             raise ValueError(f"numpy has no generator {str(value['of'])[:50]!r}")
         bits = getattr(np.random, value["of"])()
-        bits.state = state
+        bits.state = checked(state)
         return self._remember(value, np.random.Generator(bits))
 
 

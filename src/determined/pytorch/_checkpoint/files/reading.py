@@ -253,6 +253,8 @@ def _check_archive(file: pathlib.Path) -> None:
         entries = archive.infolist()
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
         raise ValueError("it is compressed, which torch.save never does")
+    if len({entry.filename for entry in entries}) != len(entries):
+        raise ValueError("two of its parts have the same name")
     if sum(entry.file_size for entry in entries) > file.stat().st_size:
         raise ValueError("its parts claim more bytes than it has")
 

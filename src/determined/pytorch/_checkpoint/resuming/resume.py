@@ -58,6 +58,7 @@ from determined.pytorch._checkpoint.state.training_state import (
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import mix, seeded_rng_state
 from determined.pytorch._naming import former_checkpoint, tell_of_others
+from determined.pytorch._numpy_states import checked
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.comm_hooks import restore_hook_states
 from determined.pytorch._ranks.ddp import continue_window
@@ -315,6 +316,12 @@ def _read_rank_file(path: pathlib.Path, rank: int, context: PyTorchTrialContext)
     state = read_dict(file, context._allow_pickle)
     if RANDOM not in state:
         raise InvalidCheckpointException(f"{file} holds no random states: it is of no rank.")
+    try:
+        checked(state[RANDOM]["np_rng_state"])
+    except KeyError:
+        pass  # what is missing is said when the states are restored
+    except (ValueError, TypeError, IndexError) as e:
+        raise InvalidCheckpointException(f"{file} cannot be used: {e}.") from e
     return state
 
 

@@ -120,12 +120,17 @@ def _with_attributes(new: Any, parts: Parts) -> Any:
 def _attributes(value: Any, kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
     attributes = dict(object.__getattribute__(value, "__dict__")) if _has_dict(kind) else {}
     slots = {}
-    for name in copyreg._slotnames(kind):  # type: ignore[attr-defined]  # as pickle finds them
+    for name in slot_names(kind):
         try:
             slots[name] = object.__getattribute__(value, name)
         except AttributeError:
             continue  # never set
     return attributes, slots
+
+
+def slot_names(kind: type) -> set[str]:
+    """Return the names of what a class keeps outside of `__dict__`; none of them is a property."""
+    return set(copyreg._slotnames(kind))  # type: ignore[attr-defined]  # as pickle finds them
 
 
 def _has_dict(kind: type) -> bool:
