@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +48,12 @@ _JSON = {
 _CONFIGURED = ("name", "description", "labels", "data", "hyperparameters", "entrypoint")
 
 
-def make_hostile(home: Path, poison: str = POISON) -> None:
-    """Make a home with a bit of everything, then poison its store."""
+def make_hostile(home: Path, poisons: Sequence[str] = (POISON,), shift: int = 0) -> None:
+    """Make a home with a bit of everything, then poison its store; `shift` gives each place another."""
+
+    def poison_of(place: str) -> str:
+        return poisons[(zlib.crc32(place.encode()) + shift) % len(poisons)]
+
     make_small(home)
     store = sqlite3.connect(home / "store.db")
     with store:
@@ -57,43 +63,50 @@ def make_hostile(home: Path, poison: str = POISON) -> None:
                 rule = "NOT IN ('training', 'validation')" if column == "grp" else "<> ''"
                 store.execute(
                     f"UPDATE {table} SET {column}=? || {column} || ? WHERE {column} {rule}",
-                    (FORMULA, poison),
+                    (FORMULA, poison_of(f"{table}.{column}")),
                 )
         for table, columns in _JSON.items():
             for column in columns.split():
-                _poison_json(store, table, column, poison)
-        _poison_json(store, "experiment", "config", poison, _CONFIGURED)
-        store.execute("UPDATE experiment SET searcher_metric = searcher_metric || ?", (poison,))
+                _poison_json(store, table, column, poison_of)
+        _poison_json(store, "experiment", "config", poison_of, _CONFIGURED)
+        store.execute(
+            "UPDATE experiment SET searcher_metric = searcher_metric || ?", (poison_of("metric"),)
+        )
     store.close()
     for log in home.rglob("log"):
         with log.open("ab") as file:
-            file.write(poison.encode() + b"\xff\xc3\n\xe2\x82")
+            for poison in poisons:
+                file.write(poison.encode() + b"\xff\xc3\n\xe2\x82")
 
 
 def _poison_json(
-    store: sqlite3.Connection, table: str, column: str, poison: str, only: tuple[str, ...] = ()
+    store: sqlite3.Connection,
+    table: str,
+    column: str,
+    poison_of: Callable[[str], str],
+    only: tuple[str, ...] = (),
 ) -> None:
     query = f"SELECT DISTINCT {column} FROM {table}"
     for (text,) in store.execute(query).fetchall():
         value = json.loads(text)
         poisoned = (
-            {k: _poisoned(v, poison) if k in only else v for k, v in value.items()}
+            {k: _poisoned(v, poison_of) if k in only else v for k, v in value.items()}
             if only
-            else _poisoned(value, poison)
+            else _poisoned(value, poison_of)
         )
         changes = (json.dumps(poisoned), text)
         store.execute(f"UPDATE {table} SET {column}=? WHERE {column}=?", changes)
 
 
-def _poisoned(value: Any, poison: str) -> Any:
+def _poisoned(value: Any, poison_of: Callable[[str], str]) -> Any:
     if isinstance(value, str):
-        return FORMULA + value + poison
+        return FORMULA + value + poison_of(value)
     if isinstance(value, list):
-        return [_poisoned(item, poison) for item in value]
+        return [_poisoned(item, poison_of) for item in value]
     if isinstance(value, dict):
         kept = ("type", "minval", "maxval", "vals", "val", "count", "base", "loss", "accuracy")
         return {
-            k if k in kept else k + poison: v if k == "type" else _poisoned(v, poison)
+            k if k in kept else k + poison_of(k): v if k == "type" else _poisoned(v, poison_of)
             for k, v in value.items()
         }
     return value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,12 @@ import pytest
 
 from tests.cli.det import run_det
 from tests.cli.scripts import STEPS
+from tests.dashboard.served import served
+from tests.faults.platform.steady import check_as_unbroken, script
 from tests.support.lab import Lab, lab
+from tests.support.preloaded import compiled
+from tests.support.victims import Setup, batches_noted, check_storage
+from tests.support.waiting import eventually
 
 __all__ = ["lab"]
 
@@ -59,24 +65,11 @@ time_t time(time_t *place) {
 Set = Callable[[int], None]
 
 
-@pytest.fixture(scope="module")
-def shifted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that shifts the clock of the processes that load it."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("shifting the clock of single processes needs a C compiler")
-    folder = tmp_path_factory.mktemp("clock")
-    (folder / "clock.c").write_text(_CLOCK)
-    command = [compiler, "-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c", "-ldl"]
-    subprocess.run(command, cwd=folder, check=True)
-    return folder / "clock.so"
-
-
 @pytest.fixture
-def clock(shifted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set:
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set:
     """Set the clock of the supervisor, keepers and trials off by so many seconds."""
     file = tmp_path / "clock"
-    monkeypatch.setenv("LD_PRELOAD", str(shifted))
+    monkeypatch.setenv("LD_PRELOAD", str(compiled("clock", _CLOCK)))
     monkeypatch.setenv("TEST_CLOCK", str(file))
 
     def set_off(seconds: int) -> None:
@@ -157,6 +150,46 @@ def test_a_command_counts_more_than_a_limit_that_passed_unwatched(lab: Lab, cloc
     lab.wait(number)
     (trial,) = lab.trials(number)
     assert (trial.state, trial.reason) == ("CANCELED", "killed by the user"), lab.account()
+
+
+def test_a_day_forth_and_back_changes_no_step_no_curve_and_no_line(lab: Lab, clock: Set) -> None:
+    """Supervisor, keeper and trial are all of another day; warm helpers have their own clock."""
+    cold = {"environment": {"warm_start": False}}
+    experiment_id = lab.create(script(0.1), max_wall_time=_HOUR, max_trial_wall_time=_HOUR, **cold)
+
+    def at_step(step: int) -> bool:
+        return any(f"step {step}\n" in lab.log(run) for run in lab.runs(experiment_id))
+
+    for step, jump in ((2, _DAY), (5, -_DAY), (8, _DAY), (10, 0)):
+        lab.until(lambda step=step: at_step(step))
+        clock(jump)
+    check_as_unbroken(lab, experiment_id)
+    assert len(lab.runs(experiment_id)) == 1
+    with served(lab.home) as shown:
+        head, curves = shown.series(keys="1:training:loss", px=400)
+        assert [len(curve["x"]) for curve in curves] == [12], head
+        assert curves[0]["x"] == sorted(curves[0]["x"])
+        lines = shown.json("/api/trials/1/logs", limit=100)["lines"]
+        steps = [line["text"] for line in lines if "step " in line["text"]]
+    assert [int(text.rsplit(" ", 1)[1]) for text in steps] == list(range(1, 13))
+
+
+def test_no_save_of_a_living_process_is_taken_for_an_old_one(clock: Set, tmp_path: Path) -> None:
+    """A second process a day later sweeps the storage, while the first one trains and saves."""
+    setup = json.dumps({"batches": 40, "batch_seconds": 0.1})
+    words = [sys.executable, "-m", "tests.support.victims", str(tmp_path / "run"), setup]
+    root = Path(__file__).parents[3]
+    with subprocess.Popen(words, cwd=root, stdout=subprocess.DEVNULL) as training:
+        for batch, jump in ((4, _DAY), (10, -_DAY), (16, 0)):
+            eventually(lambda b=batch: b in batches_noted(tmp_path / "run"), f"batch {batch}")
+            clock(jump)
+            sweep = "from determined.storage import SharedFSStorageManager as S; import sys; S(sys.argv[1]).sweep()"
+            words = [sys.executable, "-c", sweep, str(tmp_path / "run" / "storage")]
+            subprocess.run(words, check=True)
+        assert training.wait(100) == 0
+    assert sorted(check_storage(tmp_path / "run")) == list(range(2, 41, 2))
+    assert batches_noted(tmp_path / "run") == list(range(40))
+    assert Setup().interval == 2
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kathmandu", "UTC"])

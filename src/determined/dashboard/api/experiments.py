@@ -18,7 +18,7 @@ from determined.dashboard.endpoints.answers import (
     flat,
 )
 from determined.dashboard.endpoints.endpoints import Parameter, Routes
-from determined.dashboard.endpoints.kinds import Choice, Flag, Integer, Many, Number, Text
+from determined.dashboard.endpoints.kinds import BadValue, Choice, Flag, Integer, Many, Number, Text
 from determined.dashboard.endpoints.parameters import COLUMNS, ID, LIMIT, OFFSET, STATES
 from determined.dashboard.view import View
 from determined.store import CurveKey, ExperimentRow, Slice, TableFilter
@@ -155,9 +155,18 @@ def _available(view: View, wanted: dict[str, Any]) -> list[ColumnShape]:
             {"key": f"metric:{group}.{name}", "label": f"{group}.{name}", "differs": differs}
             for group, name, differs in tables.best_metrics(fitting)
         ]
+        found = [column for column in found if _can_be_asked_for(column["key"])]
         return sorted(found, key=lambda column: not column["differs"])
 
     return view.while_unchanged(("columns", json.dumps(wanted, sort_keys=True)), look)
+
+
+def _can_be_asked_for(key: str) -> bool:
+    """Whether a column has a name that a request can hold: one that cannot would fail them all."""
+    try:
+        return COLUMNS.kind.parse(key) == [key]
+    except BadValue:
+        return False
 
 
 class SparkShape(TypedDict):

@@ -204,6 +204,7 @@ class SupervisedHome:
             try:
                 return access()
             except OutdatedStoreError:
+                presence.end_older(self.home)  # one of the older version would leave it as it is
                 failures += self._ensure_supervisor()
                 if failures == _MOST_FAILURES or time.monotonic() > deadline:
                     raise

@@ -168,8 +168,9 @@ class Keeper:
         if main is not None:
             processes.send(main, number)
         if number in _STOPPING:
-            if main is not None:
-                processes.send(main, signal.SIGCONT)
+            for process in processes.descendants(os.getpid()):
+                if process.is_stopped:  # a rank, say, which could not end, nor save before that
+                    processes.send(process, signal.SIGCONT)
             self._stopped_by = self._stopped_by or signal.Signals(number).name
             if self._kill_at is None:
                 self._kill_at = time.monotonic() + self._spec.stop_grace_seconds

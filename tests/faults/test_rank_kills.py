@@ -1,0 +1,171 @@
+"""Two ranks, DDP and FSDP: any of them is killed or stopped anywhere, and the weights are the same."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from determined import pytorch
+from determined.storage import SharedFSStorageManager, _crash_points
+from tests.support import sharded
+from tests.support.faults import factor
+from tests.support.resumable import digest
+from tests.support.workers import Outcome, collect_workers
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+
+LENGTH, PERIOD = 12, 2
+BATCH = "batch"
+POINTS = ("mid_write", "before_fsync", "before_manifest", "before_rename", "after_rename")
+
+
+class Death(NamedTuple):
+    """Who dies, and when: at a batch, or the n-th time that a place in the saver is reached."""
+
+    ranks: tuple[int, ...]
+    place: str
+    count: int
+
+
+class Mortal(sharded.ShardedTrial):
+    """Dies or is stopped at a batch."""
+
+    dies_at = stops_at = -1
+    reports = Path()
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        if batch_idx == self.dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if batch_idx == self.stops_at:
+            words = [sys.executable, "-c", _WAKES_UP, str(self.reports), str(os.getpid())]
+            with subprocess.Popen(words):
+                os.kill(os.getpid(), signal.SIGSTOP)
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+# Resumes a process once a report says that it is stopped, or says that none came.
+_WAKES_UP = """
+import os, pathlib, signal, sys, time
+deadline = time.monotonic() + 40
+def is_told():
+    reports = pathlib.Path(sys.argv[1]).glob("hang-reports/*/hang_*.txt")
+    return any("is stopped" in report.read_text() for report in reports)
+while not is_told() and time.monotonic() < deadline: time.sleep(0.02)
+os.kill(int(sys.argv[2]), signal.SIGCONT)
+"""
+
+
+def _train(folder: Path, parallel: str, death: Death | None, stops_at: int = -1) -> str:
+    os.chdir(folder)
+    rank = int(os.environ["RANK"])
+    Mortal.reports = folder / "storage"
+    if stops_at >= 0 and rank == 1:
+        Mortal.stops_at = stops_at
+    if death is not None and rank in death.ranks:
+        if death.place == BATCH:
+            Mortal.dies_at = death.count
+        else:
+            _crash_points._armed, _crash_points._hits_left = death.place, death.count
+    trial, _ = sharded.train(
+        folder / "storage",
+        LENGTH,
+        checkpoint="latest",
+        trial_class=Mortal,
+        parallel=parallel,
+        fit={"checkpoint_period": pytorch.Batch(PERIOD)},
+    )
+    return digest(trial.whole_state())
+
+
+def _attempt(folder: Path, parallel: str, death: Death | None, **more: Any) -> list[Outcome]:
+    folder.mkdir(exist_ok=True)
+    return collect_workers(
+        *(2, _train, folder, parallel, death, *more.values()),
+        environment={"DET_COLLECTIVE_TIMEOUT": "60", "DET_HANG_TIMEOUT": "1"},
+        deadline_seconds=90,
+    )
+
+
+def _finish(folder: Path, parallel: str) -> list[str]:
+    """Train to the end; return each rank's digest. Buffers of DDP are those of a single rank."""
+    outcomes = _attempt(folder, parallel, None)
+    assert [outcome.exit_code for outcome in outcomes] == [0, 0], "\n".join(map(str, outcomes))
+    return [outcome.value for outcome in outcomes]
+
+
+def _survive(folder: Path, parallel: str, deaths: list[Death]) -> list[str]:
+    """Die as planned, then go on to the end; return the digests of all weights and states."""
+    for death in deaths:
+        outcomes = _attempt(folder, parallel, death)
+        codes = [outcome.exit_code for outcome in outcomes]
+        for rank in death.ranks:
+            is_reached = codes[rank] == -signal.SIGKILL
+            # Only the chief writes what is not of a single rank, and a run may be over before.
+            assert is_reached or death.place != BATCH, (death, "\n".join(map(str, outcomes)))
+        _check_storage(folder)
+    return _finish(folder, parallel)
+
+
+def _check_storage(folder: Path) -> None:
+    """All that can be seen is whole."""
+    storage = SharedFSStorageManager(folder / "storage")
+    for checkpoint in storage.list("split"):
+        assert storage.verify(checkpoint.storage_id)
+
+
+PLANS = {
+    "ddp": [Death((1,), BATCH, 3), Death((0,), "before_manifest", 1), Death((0, 1), BATCH, 9)],
+    "fsdp": [Death((0,), BATCH, 3), Death((1,), "before_fsync", 2), Death((0, 1), BATCH, 9)],
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("parallel", PLANS)
+def test_ranks_that_are_killed_end_like_those_of_an_unbroken_run(
+    tmp_path: Path, parallel: str
+) -> None:
+    unbroken = _finish(tmp_path / "unbroken", parallel)
+    assert _survive(tmp_path / "broken", parallel, PLANS[parallel]) == unbroken
+    hidden = [path.name for path in (tmp_path / "broken" / "storage").glob(".*tmp-*")]
+    assert hidden == [], "half of a checkpoint is left"
+
+
+@pytest.mark.skipif(factor() == 1, reason="random kills: long form only")
+@pytest.mark.timeout(600 * factor())
+@pytest.mark.parametrize("parallel", PLANS)
+def test_ranks_that_are_killed_at_random_end_like_those_of_an_unbroken_run(
+    tmp_path: Path, parallel: str
+) -> None:
+    unbroken = _finish(tmp_path / "unbroken", parallel)
+    for case in range(factor()):
+        seed = int(os.environ.get("DET_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+        print(f"DET_TEST_SEED={seed}")  # noqa: T201  # to repeat a failure
+        draw = random.Random(seed)
+        deaths = []
+        for batch in sorted(draw.sample(range(1, LENGTH), draw.randint(1, 4))):
+            ranks = draw.choice([(0,), (1,), (0, 1)])
+            at_save = draw.random() < 0.5
+            place = draw.choice(POINTS) if at_save else BATCH
+            deaths.append(Death(ranks, place, draw.randint(1, 3) if at_save else batch))
+        assert _survive(tmp_path / f"case-{case}", parallel, deaths) == unbroken, deaths
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("parallel", PLANS)
+def test_a_rank_that_is_stopped_is_named_and_goes_on_exactly(tmp_path: Path, parallel: str) -> None:
+    unbroken = _finish(tmp_path / "unbroken", parallel)
+    outcomes = _attempt(tmp_path / "stopped", parallel, None, stops_at=5)
+    assert [outcome.exit_code for outcome in outcomes] == [0, 0], "\n".join(map(str, outcomes))
+    assert [outcome.value for outcome in outcomes] == unbroken
+    reports = (tmp_path / "stopped" / "storage").glob("hang-reports/*/hang_*.txt")
+    text = "".join(report.read_text() for report in reports)
+    assert "rank 1: " in text
+    assert "is stopped" in text
+    assert "rank 0 waits for other ranks" in text
