@@ -1,15 +1,18 @@
-"""Two ranks, DDP and FSDP: any of them is killed or stopped anywhere, and the weights are the same."""
+"""Two ranks, DDP and FSDP: any is killed or stopped anywhere, and the weights are the same."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
 from determined import pytorch
@@ -38,11 +41,12 @@ class Mortal(sharded.ShardedTrial):
     """Dies or is stopped at a batch."""
 
     dies_at = stops_at = -1
+    victim = 0
     reports = Path()
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         if batch_idx == self.dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(self.victim or os.getpid(), signal.SIGKILL)
         if batch_idx == self.stops_at:
             words = [sys.executable, "-c", _WAKES_UP, str(self.reports), str(os.getpid())]
             with subprocess.Popen(words):
@@ -169,3 +173,54 @@ def test_a_rank_that_is_stopped_is_named_and_goes_on_exactly(tmp_path: Path, par
     assert "rank 1: " in text
     assert "is stopped" in text
     assert "rank 0 waits for other ranks" in text
+
+
+# With the launcher.
+
+
+def _launch(folder: Path, parallel: str, kills_at: int = -1) -> int:
+    folder.mkdir(exist_ok=True)
+    words = [sys.executable, "-m", "determined.launch.torch_distributed", "--nproc_per_node", "2"]
+    words += ["--", sys.executable, "-m", "tests.faults.test_rank_kills"]
+    words += [str(folder), parallel, str(kills_at)]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
+    with (folder / "output").open("ab") as output:
+        job = subprocess.Popen(words, env=environment, stdout=output, stderr=output, cwd=root)
+    family: list[psutil.Process] = []
+    while job.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = psutil.Process(job.pid).children(recursive=True)
+            family = found if len(found) >= len(family) else family
+        time.sleep(0.05)
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert alive == [], "ranks outlived their launcher"
+    return job.returncode
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("parallel", PLANS if factor() > 1 else ["fsdp"])
+def test_a_launcher_that_is_killed_leaves_no_rank_and_what_it_left_goes_on_exactly(
+    tmp_path: Path, parallel: str
+) -> None:
+    unbroken = _finish(tmp_path / "unbroken", parallel)
+    folder = tmp_path / "launched"
+    assert _launch(folder, parallel, kills_at=5) == -signal.SIGKILL
+    _check_storage(folder)
+    assert _launch(folder, parallel) == 0, (folder / "output").read_text()
+    assert [(folder / f"digest-{rank}").read_text() for rank in range(2)] == unbroken
+
+
+def main(folder: Path, parallel: str, kills_at: int) -> None:
+    """One rank, of a launcher that the chief kills at a batch."""
+    rank = int(os.environ["RANK"])
+    if rank == 0 and kills_at >= 0:
+        mark = "determined.launch.torch_distributed"
+        launchers = [p.pid for p in psutil.Process().parents() if mark in p.cmdline()]
+        Mortal.victim = launchers[-1]
+        Mortal.dies_at = kills_at
+    (folder / f"digest-{rank}").write_text(_train(folder, parallel, None))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

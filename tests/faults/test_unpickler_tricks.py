@@ -114,7 +114,7 @@ def run_me(*arguments: Any) -> None:
         {TAG: "object", "class": f"{__name__}:Watched", "slots": {"setting": 2}},
         {TAG: "object", "class": f"{__name__}:Watched", "slots": {"__class__": {}}},
         {TAG: "object", "class": f"{__name__}:Watched.Inner"},
-        {TAG: "object", "class": f"{__name__}:np"},
+        {TAG: "object", "class": f"{__name__}:pytest"},
         {TAG: "class", "class": f"{__name__}:run_me"},
         {TAG: "function", "class": f"{__name__}:run_me"},
         {TAG: "object", "class": f"{__name__}:Watched.__init__.__globals__"},
@@ -135,8 +135,8 @@ def test_functions_are_no_classes_to_trust(tmp_path: Path) -> None:
     for given in (run_me, "subprocess:Popen", print):
         with pytest.raises(TypeError, match="trusted_classes"):
             train(tmp_path / "storage", 1, init={"trusted_classes": [given]})
+    conf = {"trusted_classes": [f"{__name__}:run_me"]}
     with pytest.raises(TypeError, match="must name classes"):
-        conf = {"trusted_classes": [f"{__name__}:run_me"]}
         train(tmp_path / "storage", 1, init={"exp_conf": conf})
 
 

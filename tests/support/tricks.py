@@ -139,19 +139,6 @@ PICKLES: dict[str, bytes] = {
 # Files.
 
 
-def _two_pickles(first: bytes, second: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("archive/data.pkl", first)
-        archive.writestr("archive/other.pkl", second)
-        archive.writestr("archive/version", "3\n")
-    return (
-        buffer.getvalue()
-        .replace(b"other.pkl", b"data.pkl\0")[:]
-        .replace(b"data.pkl\0", b"DATA.pkl")
-    )
-
-
 def _doubled(first: bytes, second: bytes) -> bytes:
     """An archive with two entries of one name: readers differ in which of them they take."""
     buffer = io.BytesIO()
@@ -193,7 +180,6 @@ _PLAIN = pickle.dumps({"models_state_dict": [{}]}, 2)
 FILES: dict[str, bytes] = {
     "two pickles, the first runs": _doubled(_RUNNING, _PLAIN),
     "two pickles, the second runs": _doubled(_PLAIN, _RUNNING),
-    "a pickle in capitals": _two_pickles(_PLAIN, _RUNNING).replace(b"DATA.pkl", b"data.PKL"),
     "a folder that leads out": torch_archive(_RUNNING).replace(b"archive/", b"../../x/"),
     **{f"the {n}th pickle of five": _legacy(at) for at, n in enumerate((1, 2, 3, 4, 5))},
     "a tar archive": _tar(),

@@ -1,4 +1,4 @@
-"""States of numpy's generators that came from a file: numpy itself believes whatever it is given."""
+"""States of numpy's generators that came from a file: numpy itself believes all it is given."""
 
 from __future__ import annotations
 

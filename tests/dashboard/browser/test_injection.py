@@ -67,7 +67,8 @@ addEventListener("securitypolicyviolation", (event) => violations.push(event.vio
 """
 # What a page may not have, wherever it came from.
 _MARKUP = """() => [...document.querySelectorAll("*")].flatMap((one) => [
-    ...[...one.attributes].filter((a) => a.name.startsWith("on")).map((a) => one.tagName + " " + a.name),
+    ...[...one.attributes].filter((a) => a.name.startsWith("on"))
+        .map((a) => one.tagName + " " + a.name),
     ...(["IFRAME", "OBJECT", "EMBED", "BASE"].includes(one.tagName) ? [one.tagName] : []),
     ...["href", "src", "action", "formaction", "xlink:href"].filter((name) =>
         /^\\s*(javascript|data|vbscript):/i.test(one.getAttribute(name) ?? "")

@@ -49,7 +49,10 @@ _CONFIGURED = ("name", "description", "labels", "data", "hyperparameters", "entr
 
 
 def make_hostile(home: Path, poisons: Sequence[str] = (POISON,), shift: int = 0) -> None:
-    """Make a home with a bit of everything, then poison its store; `shift` gives each place another."""
+    """Make a home with a bit of everything, then poison its store.
+
+    With several poisons each place gets one of them, and another one for each `shift`.
+    """
 
     def poison_of(place: str) -> str:
         return poisons[(zlib.crc32(place.encode()) + shift) % len(poisons)]
