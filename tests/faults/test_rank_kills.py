@@ -34,7 +34,7 @@ class Death(NamedTuple):
 
     ranks: tuple[int, ...]
     place: str
-    count: int
+    at: int
 
 
 class Mortal(sharded.ShardedTrial):
@@ -74,9 +74,9 @@ def _train(folder: Path, parallel: str, death: Death | None, stops_at: int = -1)
         Mortal.stops_at = stops_at
     if death is not None and rank in death.ranks:
         if death.place == BATCH:
-            Mortal.dies_at = death.count
+            Mortal.dies_at = death.at
         else:
-            _crash_points._armed, _crash_points._hits_left = death.place, death.count
+            _crash_points._armed, _crash_points._hits_left = death.place, death.at
     trial, _ = sharded.train(
         folder / "storage",
         LENGTH,

@@ -151,16 +151,9 @@ def _doubled(first: bytes, second: bytes) -> bytes:
 
 def _legacy(at: int) -> bytes:
     """torch's oldest format but one: five pickles in a row, one of which runs something."""
-    parts = [
-        pickle.dumps(part, 2)
-        for part in (
-            0x1950A86A20F9469CFC6C,
-            1001,
-            {"protocol_version": 1001, "little_endian": True, "type_sizes": {}},
-            {},
-            [],
-        )
-    ]
+    info = {"protocol_version": 1001, "little_endian": True, "type_sizes": {}}
+    values: list[Any] = [0x1950A86A20F9469CFC6C, 1001, info, {}, []]
+    parts = [pickle.dumps(value, 2) for value in values]
     parts[at] = _RUNNING
     return b"".join(parts)
 

@@ -111,7 +111,12 @@ def page(browser: Any, hostile: Served) -> Iterator[Page]:
         dialogs: list[str] = []
         calls: list[str] = []
         refused: list[str] = []
-        page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+        def dismiss(dialog: Any) -> None:
+            dialogs.append(dialog.message)
+            dialog.dismiss()
+
+        page.on("dialog", dismiss)
         page.on(
             "request",
             lambda r: calls.extend([r.url] if urlsplit(r.url).path == "/x-injected" else []),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,14 +156,14 @@ def test_a_command_counts_more_than_a_limit_that_passed_unwatched(lab: Lab, cloc
 
 def test_a_day_forth_and_back_changes_no_step_no_curve_and_no_line(lab: Lab, clock: Set) -> None:
     """Supervisor, keeper and trial are all of another day; warm helpers have their own clock."""
-    cold = {"environment": {"warm_start": False}}
+    cold: Any = {"environment": {"warm_start": False}}
     experiment_id = lab.create(script(0.1), max_wall_time=_HOUR, max_trial_wall_time=_HOUR, **cold)
 
     def at_step(step: int) -> bool:
         return any(f"step {step}\n" in lab.log(run) for run in lab.runs(experiment_id))
 
     for step, jump in ((2, _DAY), (5, -_DAY), (8, _DAY), (10, 0)):
-        lab.until(lambda step=step: at_step(step))
+        lab.until(functools.partial(at_step, step))
         clock(jump)
     check_as_unbroken(lab, experiment_id)
     assert len(lab.runs(experiment_id)) == 1
@@ -186,9 +188,13 @@ def test_no_save_of_a_living_process_is_taken_for_an_old_one(clock: Set, tmp_pat
     setup = json.dumps({"batches": 40, "batch_seconds": 0.1})
     words = [sys.executable, "-m", "tests.support.victims", str(tmp_path / "run"), setup]
     root = Path(__file__).parents[3]
+
+    def is_trained(batch: int) -> bool:
+        return batch in batches_noted(tmp_path / "run")
+
     with subprocess.Popen(words, cwd=root, stdout=subprocess.DEVNULL) as training:
         for batch, jump in ((4, _DAY), (10, -_DAY), (16, 0)):
-            eventually(lambda b=batch: b in batches_noted(tmp_path / "run"), f"batch {batch}")
+            eventually(functools.partial(is_trained, batch), f"batch {batch}")
             clock(jump)
             words = [sys.executable, "-c", _SWEEPS, str(tmp_path / "run" / "storage")]
             subprocess.run(words, check=True)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import psutil
 import pytest
@@ -27,32 +28,30 @@ signal.signal(signal.SIGTERM, lambda *_: [rank.terminate() for rank in ranks])
 code = max(abs(rank.wait()) for rank in ranks)
 sys.exit(min(code, 1) if code != 137 else code)
 """
-# Keeps step with the chief through a pipe, as ranks do by collectives.
+# Keeps step with the chief through pipes, as ranks do by collectives.
 _OTHER = """
-import os, sys, time
-from determined import core
-while not os.path.exists("steps"): time.sleep(0.01)
-with open("steps") as steps:
+import os, time
+while not os.path.exists("answers"): time.sleep(0.01)
+with open("steps") as steps, open("answers", "w", buffering=1) as answers:
     for line in steps:
-        open("answers", "a").write(line)
+        answers.write(line)
 """
 _CHIEF = script(0.05).replace(
     '        print("step", step, flush=True)\n',
     '        print("step", step, flush=True)\n        together(step)\n',
 )
 _TOGETHER = """
-import os, pathlib, time
-pathlib.Path("answers").unlink(missing_ok=True)
-os.mkfifo("steps") if not os.path.exists("steps") else None
-steps = open("steps", "w")
+import os
+for name in ("steps", "answers"):
+    if not os.path.exists(name): os.mkfifo(name)
+steps, answers = open("steps", "w", buffering=1), open("answers")
 def together(step):
-    steps.write(f"{step}\\n"); steps.flush()
-    while f"{step}\\n" not in (open("answers").readlines() if os.path.exists("answers") else []):
-        time.sleep(0.005)
+    steps.write(f"{step}\\n")
+    if answers.readline() != f"{step}\\n": raise RuntimeError("the other rank is gone")
 """
 
 
-def _create(lab: Lab, **config: object) -> int:
+def _create(lab: Lab, **config: Any) -> int:
     files = {"chief.py": _TOGETHER + _CHIEF, "other.py": _OTHER}
     return lab.create(_LAUNCHER, files=files, **config)
 

@@ -164,7 +164,7 @@ def _available(view: View, wanted: dict[str, Any]) -> list[ColumnShape]:
 def _can_be_asked_for(key: str) -> bool:
     """Whether a column has a name that a request can hold: one that cannot would fail them all."""
     try:
-        return COLUMNS.kind.parse(key) == [key]
+        return bool(COLUMNS.kind.parse(key) == [key])
     except BadValue:
         return False
 
