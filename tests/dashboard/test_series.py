@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -221,3 +222,14 @@ def test_the_budget_is_shared_fairly(pixels: int, curves: int) -> None:
 
 def test_records_of_a_journal_need_no_batches() -> None:
     assert journal.BatchColumns.of([]).count == 0
+
+
+@pytest.mark.parametrize("name", ["loss (train)", "it's!", "a*b", "x:y;z", "\u00e4/~-_."])
+def test_keys_come_back_as_browsers_write_them(name: str) -> None:
+    """A page finds its curves by the key that it asked for: that of `encodeURIComponent`."""
+    from determined.dashboard.api.series import text_of
+
+    written = "".join(
+        c if c in "!'()*~-_." or c.isascii() and c.isalnum() else quote(c) for c in name
+    )
+    assert text_of(CurveKey(1, "training", name)) == f"1:training:{written.replace('/', '%2F')}"

@@ -258,9 +258,14 @@ def _merge(
             merged[key] = _merge(values, path, conflicts)
             continue
         merged[key] = first
-        if any(type(value) is not type(first) or value != first for value in values.values()):
+        if not all(_is_same(value, first) for value in values.values()):
             conflicts[path] = list(values)
     return merged
+
+
+def _is_same(value: Any, first: Any) -> bool:
+    """Say whether two values are the same; a metric may be NaN, which is not equal to itself."""
+    return type(value) is type(first) and (value == first or repr(value) == repr(first))
 
 
 def merge_resources(

@@ -156,6 +156,7 @@ def test_nothing_that_somebody_wrote_runs_on_any_page(page: Page, hostile: Serve
     for address in addresses:
         _visit(page, address)
         _nothing_ran(page, address)
+        assert "Cannot read" not in "".join(page.faults), (address, page.faults)
         shown += any(p in page.evaluate("document.body.innerText") for p in PAYLOADS)
     assert shown >= len(addresses) // 2, "hardly any page shows what was written"
     made_up = [url for url in page.refused if "trials=%3C" not in url]

@@ -185,7 +185,7 @@ SharedFSStorageManager(sys.argv[1]).sweep()
 
 def test_no_save_of_a_living_process_is_taken_for_an_old_one(clock: Set, tmp_path: Path) -> None:
     """A second process a day later sweeps the storage, while the first one trains and saves."""
-    setup = json.dumps({"batches": 40, "batch_seconds": 0.1})
+    setup = json.dumps({"batches": 20, "batch_seconds": 0.1})
     words = [sys.executable, "-m", "tests.support.victims", str(tmp_path / "run"), setup]
     root = Path(__file__).parents[3]
 
@@ -199,8 +199,8 @@ def test_no_save_of_a_living_process_is_taken_for_an_old_one(clock: Set, tmp_pat
             words = [sys.executable, "-c", _SWEEPS, str(tmp_path / "run" / "storage")]
             subprocess.run(words, check=True)
         assert training.wait(100) == 0
-    assert sorted(check_storage(tmp_path / "run")) == list(range(2, 41, 2))
-    assert batches_noted(tmp_path / "run") == list(range(40))
+    assert sorted(check_storage(tmp_path / "run")) == list(range(2, 21, 2))
+    assert batches_noted(tmp_path / "run") == list(range(20))
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kathmandu", "UTC"])

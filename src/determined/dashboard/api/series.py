@@ -12,6 +12,7 @@ from determined.store import Curve, CurveKey
 routes = Routes("series")
 
 _AXES = {"steps": "steps", "wall": "time", "relative": "relative", "epochs": "epochs"}
+_AS_BROWSERS = "!'()*"  # what encodeURIComponent leaves as it is, besides what `quote` does
 _MOST_KEYS = 500
 
 
@@ -50,7 +51,8 @@ def text_of(key: CurveKey) -> str:
     """A key as it is written in requests and answers."""
     from urllib.parse import quote
 
-    text = ":".join((str(key.trial_id), quote(key.group, safe=""), quote(key.name, safe="")))
+    group, name = (quote(part, safe=_AS_BROWSERS) for part in (key.group, key.name))
+    text = ":".join((str(key.trial_id), group, name))
     return f"{text}:batches" if key.per_batch else text
 
 
