@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
+import torch.distributed
 
 from determined import pytorch
 from determined.storage import SharedFSStorageManager, _crash_points
@@ -219,7 +220,9 @@ def main(folder: Path, parallel: str, kills_at: int) -> None:
         launchers = [p.pid for p in psutil.Process().parents() if mark in p.cmdline()]
         Mortal.victim = launchers[-1]
         Mortal.dies_at = kills_at
+    torch.distributed.init_process_group("gloo")  # outlives training: states are gathered after it
     (folder / f"digest-{rank}").write_text(_train(folder, parallel, None))
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
