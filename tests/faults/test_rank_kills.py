@@ -200,7 +200,7 @@ def _launch(folder: Path, parallel: str, kills_at: int = -1) -> int:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("parallel", PLANS if factor() > 1 else ["fsdp"])
+@pytest.mark.parametrize("parallel", PLANS if factor() > 1 else ["ddp"])
 def test_a_launcher_that_is_killed_leaves_no_rank_and_what_it_left_goes_on_exactly(
     tmp_path: Path, parallel: str
 ) -> None:
