@@ -41,7 +41,6 @@ def hold_run(
 ) -> None:
     """Name the run, and keep other processes out of it until `stack` closes; for all ranks."""
     identity = identity_of(context)
-    context._run_facts = identity.facts(trial_class)
     wanted = context._run_id or identity.run_id(trial_class)
     # A run that starts from scratch under a generated name can get another one.
     may_rename = context._run_id is None and plan.latest_checkpoint is None
@@ -63,7 +62,7 @@ def hold_run(
             break
         return run_id
 
-    context._run_id = Ranks(context.distributed).on_first(hold)
+    context._name_run(Ranks(context.distributed).on_first(hold), identity.facts(trial_class))
     logger.info(f"This is run {context._run_id}.")
 
 

@@ -20,7 +20,6 @@ from determined.pytorch._checkpoint.resuming.environment import current_environm
 from determined.pytorch._checkpoint.resuming.fetching import other_draws
 from determined.pytorch._checkpoint.resuming.resume import SavedRun, find_saved_run
 from determined.pytorch._checkpoint.resuming.settings import Settings
-from determined.pytorch._checkpoint.state.modules import AsBuilt
 from determined.pytorch._checkpoint.state.optimizers import optimizer_name
 from determined.pytorch._checkpoint.state.training_state import RunRecord
 from determined.pytorch._checks.steps_by_hand import HandSteps
@@ -106,8 +105,8 @@ def open_run(
     reporter.start(plan, state, place.continues, data.training, checkpoints.is_writing)
     fit.hooks.call("on_training_start")
     _compare_environment(fit, place, data)
-    context._be_watched(fit.observer)
-    stack.callback(context._be_watched, UNOBSERVED)
+    context._set_observer(fit.observer)
+    stack.callback(context._set_observer, UNOBSERVED)
     if context.profiler is not None:
         stack.enter_context(context.profiler)
     # Last, so that nothing above moves the random numbers of the resumed run.
@@ -166,20 +165,17 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
         if saved is not None:
             stack.enter_context(threads_of(saved.environment(context.distributed.rank)))
             start, record = saved.batches_trained(state.trial_id), saved.continued(record)
-            context._trial_seed = record.seed
-        context._steps_completed = start
+        context._start_at(start, record.seed)
         place_curves(context, is_continued=start > 0)
         for callback in fit.callbacks.values():
             callback.on_trial_startup(start, None if saved is None else saved.name)
             stack.callback(callback.on_trial_shutdown)
         data = _build_data(stack, fit, start, saved)
-        if context._as_built is None:  # by the first fit
-            context._as_built = AsBuilt(context.models)
+        context._remember_models_as_built()
         if saved is not None:
             state, rng = saved.restore(fit, data.epoch_length)
             changes = saved.settle_settings(fit, record, state)
-        # A validation may come before the first batch; it is about the last one trained.
-        context._current_batch_idx = state.batches_trained - 1 if state.batches_trained else None
+        context._set_batches_trained(state.batches_trained)
     started_from = None if saved is None else pathlib.Path(saved.name).name
     if record.best_checkpoint == started_from:
         record.best_checkpoint = None  # it has a second use now, so nothing takes its place
@@ -243,7 +239,7 @@ def _build_data(stack: contextlib.ExitStack, fit: Fit, start: int, saved: SavedR
     training = _open_training_data(training_loader, fit, start, saved)
     stack.callback(training.close)
     epoch_length = context.distributed.broadcast(training.epoch_length or sys.maxsize)
-    context._epoch_len = epoch_length
+    context._set_epoch_length(epoch_length)
     if epoch_length == sys.maxsize and not fit.plan.test_mode:
         _check_no_epochs(fit.plan)
     return _Data(training, validation_loader, validation_parts, validates, epoch_length)

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import unserializable_hook
 
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._context.wrapping import parameters_of
+from determined.pytorch._context.gradients import parameters_of
 
 logger = logging.getLogger("determined.pytorch")
 

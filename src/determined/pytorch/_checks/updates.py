@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from determined.errors import InvalidExperimentException
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._context.wrapping import parameters_of
+from determined.pytorch._context.gradients import parameters_of
 from determined.pytorch._ranks.ddp import inner_module, is_bypassed
 from determined.pytorch._ranks.fsdp import is_dtensor
 from determined.pytorch._schedule import counted
@@ -91,14 +91,14 @@ class UpdateCheck:
         self._seen: dict[int, str] = {}  # parameters whose gradients were only zero or not finite
         self._useful: set[int] = set()  # parameters with a gradient to learn from
         self._small = {id(p): p.detach().clone() for p in self._parameters() if _is_small(p)}
-        context._on_step = self._see_step
+        context._notify_of_steps(self._see_step)
 
     def look(self, batches_trained: int) -> None:
         """Warn of what has not changed, once; before that is known, do nothing."""
         context = self._context
         if context._on_step is None or batches_trained == self._start:
             return
-        context._on_step = None
+        context._notify_of_steps(None)
         self.look_at = _NEVER
         window = context._aggregation_frequency
         no_window_ended = batches_trained // window == self._start // window
@@ -112,7 +112,7 @@ class UpdateCheck:
 
     def close(self) -> None:
         """Let go of the context."""
-        self._context._on_step = None
+        self._context._notify_of_steps(None)
 
     def _see_step(self, optimizer: Optimizer) -> None:
         self._steps[id(optimizer)] += 1
