@@ -60,8 +60,6 @@ _LARGER = {
     "determined.experimental._client": "one module per class of the client",
     "determined.cli.experiment": "TODAY",
     "determined.platform.supervisor": "TODAY",
-    "determined.pytorch": "TODAY",
-    "determined.pytorch._data": "TODAY",
 }
 
 

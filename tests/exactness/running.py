@@ -22,7 +22,7 @@ import torch
 from determined import pytorch
 from determined.pytorch._checkpoint.resuming import environment
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._overrides import Overrides, overriding
+from determined.pytorch._instrumentation.overrides import Overrides, overriding
 from determined.pytorch._trial import PyTorchTrial
 from determined.pytorch.verify_resume._interruptions import Place, Places
 from determined.storage import _crash_points

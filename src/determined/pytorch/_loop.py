@@ -21,17 +21,18 @@ from determined.pytorch._display.profile import ProfileObserver, TimeProfile
 from determined.pytorch._evaluate import (
     Evaluation,
     Interrupted,
+    begin_training,
     check_limit,
+    end_training,
     try_validation,
     uses_evaluate_batch,
 )
+from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer
 from determined.pytorch._metrics.batch_metrics import average_over_ranks, averages
-from determined.pytorch._modes import begin_training, end_training
-from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._opening import open_run
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.together import ending_together
-from determined.pytorch._reports import Reporter
+from determined.pytorch._reporter import Reporter
 from determined.pytorch._run import Fit
 from determined.pytorch._schedule import _ShouldExit, _TrainBoundaryType
 from determined.pytorch._trial import PyTorchTrial

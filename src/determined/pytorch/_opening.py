@@ -35,17 +35,18 @@ from determined.pytorch._data.batches import DataLoader, _dataset_repro_warning
 from determined.pytorch._data.iterable import StreamLoader
 from determined.pytorch._data.loader import Loader
 from determined.pytorch._data.seed import mix, set_rng_state
-from determined.pytorch._data.training_data import TrainingData, open_training_data
+from determined.pytorch._data.training.opening import open_training_data
+from determined.pytorch._data.training.training_data import TrainingData
 from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._display.hints import add_hints
 from determined.pytorch._evaluate import uses_evaluate_batch
+from determined.pytorch._identity.naming import continue_tensorboard_files, lock_run
+from determined.pytorch._instrumentation.observer import UNOBSERVED
 from determined.pytorch._metrics.segment import Segment
-from determined.pytorch._naming import hold_run, place_curves
-from determined.pytorch._observer import UNOBSERVED
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.stopping import StopWatch
 from determined.pytorch._ranks.together import agree, start_watchdog
-from determined.pytorch._reports import Reporter
+from determined.pytorch._reporter import Reporter
 from determined.pytorch._run import Fit, Run
 from determined.pytorch._schedule import Epoch, Schedule, _TrialState
 from determined.pytorch._trial import PyTorchTrial
@@ -148,7 +149,7 @@ def _take_run(stack: contextlib.ExitStack, fit: Fit) -> Watchdog:
     stack.enter_context(core.preempt.catch_signals())
     core.preempt.should_preempt()  # refuses to work outside of `pytorch.init()`
     core.train._set_best_tracking(plan.metric, plan.smaller_is_better)
-    hold_run(stack, context, type(fit.trial), plan)
+    lock_run(stack, context, type(fit.trial), plan)
     return watchdog
 
 
@@ -166,7 +167,7 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
             stack.enter_context(threads_of(saved.environment(context.distributed.rank)))
             start, record = saved.batches_trained(state.trial_id), saved.continued(record)
         context._start_at(start, record.seed)
-        place_curves(context, is_continued=start > 0)
+        continue_tensorboard_files(context, is_continued=start > 0)
         for callback in fit.callbacks.values():
             callback.on_trial_startup(start, None if saved is None else saved.name)
             stack.callback(callback.on_trial_shutdown)
@@ -211,7 +212,7 @@ def _description(fit: Fit, place: _Place) -> RunDescription:
 
 def _new_record(fit: Fit) -> RunRecord:
     context, plan = fit.context, fit.plan
-    assert context._run_id is not None, "hold_run() comes first"
+    assert context._run_id is not None, "lock_run() comes first"
     return RunRecord(
         run_id=context._run_id,
         seed=context.get_trial_seed(),

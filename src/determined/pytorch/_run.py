@@ -11,10 +11,10 @@ from determined.pytorch._callback import Hooks, PyTorchCallback
 from determined.pytorch._checkpoint.state.training_state import RunRecord
 from determined.pytorch._checks.updates import Checks
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.training_batches import TrainingData
+from determined.pytorch._data.training.training_data import TrainingData
 from determined.pytorch._data.validation_parts import ValidationParts
+from determined.pytorch._instrumentation.observer import Observer
 from determined.pytorch._metrics.segment import Segment
-from determined.pytorch._observer import Observer
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.stopping import StopWatch
 from determined.pytorch._schedule import Schedule, _TrainBoundaryType, _TrialState

@@ -29,14 +29,14 @@ from determined.pytorch._checks.trial import check_takes_part
 from determined.pytorch._context.context import PyTorchTrialContext, RunOptions
 from determined.pytorch._data.seed import seed_everything
 from determined.pytorch._display.profile import ProfileOptions
-from determined.pytorch._identity import file_name
+from determined.pytorch._identity.identity import file_name
+from determined.pytorch._identity.naming import identity_of
+from determined.pytorch._instrumentation.overrides import current_overrides
 from determined.pytorch._loop import TrainLoop
-from determined.pytorch._naming import identity_of
-from determined.pytorch._overrides import current_overrides
 from determined.pytorch._plan import FitPlan, plan_fit, plan_validation
 from determined.pytorch._ranks.process_group import start_ranks
 from determined.pytorch._ranks.together import naming_the_culprit
-from determined.pytorch._reports import checkpoint_address
+from determined.pytorch._reporter import checkpoint_address
 from determined.pytorch._schedule import Batch, TrainUnit, is_whole_number
 from determined.pytorch._trial import PyTorchTrial
 

@@ -33,7 +33,7 @@ from determined.pytorch._checkpoint.state.training_state import (
 )
 from determined.pytorch._ranks.comm_hooks import forgetful_hooks
 from determined.pytorch._ranks.fsdp import is_sharded
-from determined.pytorch._reports import Reporter
+from determined.pytorch._reporter import Reporter
 from determined.pytorch._run import Fit, Run
 from determined.pytorch._schedule import _ShouldExit
 from determined.util import is_numerical_scalar

@@ -42,8 +42,8 @@ from determined.pytorch._context.gradients import (
 from determined.pytorch._context.lr_scheduler import LRScheduler
 from determined.pytorch._context.summary_writer import open_summary_writer
 from determined.pytorch._data.batches import TorchData, to_device
+from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer
 from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
-from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._ranks.ddp import (
     check_options,
     compress_gradients,

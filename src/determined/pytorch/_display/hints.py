@@ -14,7 +14,7 @@ import torch
 from determined._code.trial_code import is_installed
 from determined.errors import DistributedError
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.fetch import add_note
+from determined.pytorch._data.errors import add_note
 from determined.pytorch._ranks.ddp import inner_module
 
 _OURS = str(pathlib.Path(__file__).resolve().parents[1])

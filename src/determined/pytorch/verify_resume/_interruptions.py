@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._observer import Observer, Part
+from determined.pytorch._instrumentation.observer import Observer, Part
 
 P = ParamSpec("P")
 R = TypeVar("R")

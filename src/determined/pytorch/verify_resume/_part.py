@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._overrides import Overrides, overriding
+from determined.pytorch._instrumentation.overrides import Overrides, overriding
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._schedule import Batch
 from determined.pytorch._trial import PyTorchTrial

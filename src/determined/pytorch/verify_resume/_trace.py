@@ -8,8 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.order import as_list
-from determined.pytorch._observer import Observer, Part
+from determined.pytorch._data.fetch import as_list
+from determined.pytorch._instrumentation.observer import Observer, Part
 from determined.pytorch._trial import PyTorchTrial
 from determined.pytorch.verify_resume._digests import (
     digest,

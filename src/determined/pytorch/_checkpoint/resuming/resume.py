@@ -57,7 +57,7 @@ from determined.pytorch._checkpoint.state.training_state import (
 )
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import mix, seeded_rng_state
-from determined.pytorch._naming import former_checkpoint, tell_of_others
+from determined.pytorch._identity.naming import former_checkpoint, warn_of_other_runs
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.comm_hooks import restore_hook_states
 from determined.pytorch._ranks.ddp import continue_window
@@ -252,7 +252,7 @@ def _find(
                 f'fit(latest_checkpoint="{newer}").'
             )
         if context.distributed.rank == 0:
-            tell_of_others(context)
+            warn_of_other_runs(context)
         return None
 
 
