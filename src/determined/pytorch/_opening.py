@@ -15,14 +15,14 @@ from determined.core.backends.backend import RunDescription
 from determined.core.hangs.watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.files.trust import trusting_configured
-from determined.pytorch._checkpoint.resuming.departures import depart
+from determined.pytorch._checkpoint.resuming.departures import record_departures
 from determined.pytorch._checkpoint.resuming.environment import current_environment, threads_of
 from determined.pytorch._checkpoint.resuming.fetching import other_draws
 from determined.pytorch._checkpoint.resuming.resume import SavedRun, find_saved_run
 from determined.pytorch._checkpoint.resuming.settings import Settings
 from determined.pytorch._checkpoint.state.optimizers import optimizer_name
 from determined.pytorch._checkpoint.state.training_state import RunRecord
-from determined.pytorch._checks.steps_by_hand import HandSteps
+from determined.pytorch._checks.manual_steps import ManualStepCheck
 from determined.pytorch._checks.trial import check_evaluates, warn_of_no_validation
 from determined.pytorch._checks.updates import (
     Checks,
@@ -44,7 +44,7 @@ from determined.pytorch._identity.naming import continue_tensorboard_files, lock
 from determined.pytorch._instrumentation.observer import UNOBSERVED
 from determined.pytorch._metrics.segment import Segment
 from determined.pytorch._plan import FitPlan
-from determined.pytorch._ranks.stopping import StopWatch
+from determined.pytorch._ranks.stopping import StopRequests
 from determined.pytorch._ranks.together import agree, start_watchdog
 from determined.pytorch._reporter import Reporter
 from determined.pytorch._run import Fit, Run
@@ -65,7 +65,7 @@ class _Data:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
+class _StartingPoint:
     """Where a run starts: at its beginning, or where a checkpoint left it."""
 
     state: _TrialState
@@ -99,7 +99,7 @@ def open_run(
     train._describe_run(_description(fit, place))
     # Even if the script continues after a failure, its training has failed.
     stack.push(lambda kind, error, tb: None if error is None else train._note_failure(error))
-    stop = StopWatch(context, state.batches_trained)
+    stop = StopRequests(context, state.batches_trained)
     warn_of_windows(context, plan.batches(data.epoch_length))
     if record.best is not None:
         train._set_best_tracking(plan.metric, plan.smaller_is_better, record.best)
@@ -115,8 +115,8 @@ def open_run(
         set_rng_state(place.rng_state)
     updates = UpdateCheck(context, state.batches_trained)
     stack.callback(updates.close)
-    first = FirstUpdateCheck(context, state.batches_trained, checkpoints.rehearse)
-    stack.callback(HandSteps(context, fit.trial).close)
+    first = FirstUpdateCheck(context, state.batches_trained, checkpoints.dry_run)
+    stack.callback(ManualStepCheck(context, fit.trial).close)
     segment = Segment(context)
     if (saved_segment := place.segment) is not None:
         segment.load_state_dict(saved_segment)
@@ -153,7 +153,7 @@ def _take_run(stack: contextlib.ExitStack, fit: Fit) -> Watchdog:
     return watchdog
 
 
-def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
+def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_StartingPoint, _Data]:
     """Start callbacks, build the loaders and restore the checkpoint, in this order."""
     context = fit.context
     stack.enter_context(trusting_configured(context._exp_conf))
@@ -180,22 +180,22 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
     started_from = None if saved is None else pathlib.Path(saved.name).name
     if record.best_checkpoint == started_from:
         record.best_checkpoint = None  # it has a second use now, so nothing takes its place
-    return _Place(state, record, rng, started_from, saved, changes), data
+    return _StartingPoint(state, record, rng, started_from, saved, changes), data
 
 
-def _compare_environment(fit: Fit, place: _Place, data: _Data) -> None:
+def _compare_environment(fit: Fit, place: _StartingPoint, data: _Data) -> None:
     """Say what differs from where the run was saved, when user code has set all it sets."""
     saved, context, found = place.saved, fit.context, list[str]()
     if saved is not None and saved.continues and not fit.plan.is_finished(place.state):
         found = [*place.changes, *saved.departures(context)]
         found += other_draws(saved.rank.get(DATA), data.training)
-        found = depart(context, place.record, place.state.batches_trained, found)
+        found = record_departures(context, place.record, place.state.batches_trained, found)
     if context.distributed.rank == 0:
         environment = current_environment(context.device, context.distributed.size, context.models)
         context._core.train._report_environment(environment, found)
 
 
-def _description(fit: Fit, place: _Place) -> RunDescription:
+def _description(fit: Fit, place: _StartingPoint) -> RunDescription:
     """What the record of a run says of it, where no platform knows."""
     context, plan = fit.context, fit.plan
     return RunDescription(

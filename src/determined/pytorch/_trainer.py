@@ -35,7 +35,7 @@ from determined.pytorch._instrumentation.overrides import current_overrides
 from determined.pytorch._loop import TrainLoop
 from determined.pytorch._plan import FitPlan, plan_fit, plan_validation
 from determined.pytorch._ranks.process_group import start_ranks
-from determined.pytorch._ranks.together import naming_the_culprit
+from determined.pytorch._ranks.together import naming_the_failed_rank
 from determined.pytorch._reporter import checkpoint_address
 from determined.pytorch._schedule import Batch, TrainUnit, is_whole_number
 from determined.pytorch._trial import PyTorchTrial
@@ -163,7 +163,7 @@ def init(
                 **dataclasses.asdict(title),
             )
         )
-        stack.enter_context(naming_the_culprit(core_context.distributed))
+        stack.enter_context(naming_the_failed_rank(core_context.distributed))
         core_context.checkpoint._check_storage()
         if seed is None:
             seed = core_context.distributed.broadcast(torch.initial_seed() % 2**31)

@@ -160,7 +160,7 @@ class SeededBatches(Dataset[Any]):
     def user_dataset(self) -> Any:
         return self.fetch.dataset
 
-    def place(self, worker: int, num_workers: int) -> tuple[int, int]:
+    def shown_worker(self, worker: int, num_workers: int) -> tuple[int, int]:
         """Return (id, count) to show to the dataset: any worker may get any batch."""
         return worker, num_workers
 
@@ -189,7 +189,7 @@ class RememberedBatches(SeededBatches):
         self._states = PartStates(dataset=fetch.dataset, collate_fn=fetch.collate_fn)
         self._has_states: bool | None = None
 
-    def place(self, worker: int, num_workers: int) -> tuple[int, int]:
+    def shown_worker(self, worker: int, num_workers: int) -> tuple[int, int]:
         """Take the turn that this worker had before the resume."""
         worker = (worker + self._first_worker) % num_workers
         self._to_load = self._saved[worker] if worker < len(self._saved) else None

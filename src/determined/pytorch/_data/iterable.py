@@ -90,9 +90,9 @@ class Stream(IterableDataset[Shipped]):
         self._seed = seed
         self._keeps_state = has_state(loader.dataset)
         self._generators = PartStates(only_generators=True, dataset=loader.dataset)
-        self.place(0, 1)
+        self.shown_worker(0, 1)
 
-    def place(self, worker: int, num_workers: int) -> tuple[int, int]:
+    def shown_worker(self, worker: int, num_workers: int) -> tuple[int, int]:
         """Say which of the workers this copy serves; return (id, count) to show to the dataset."""
         plan = self._plan
         if plan.shards_itself:

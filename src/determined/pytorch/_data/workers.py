@@ -20,7 +20,7 @@ def start_worker(user_init: Callable[[int], None] | None, worker_id: int) -> Non
     info = get_worker_info()
     assert info is not None
     ours: Any = info.dataset
-    shown_id, shown_count = ours.place(info.id, info.num_workers)
+    shown_id, shown_count = ours.shown_worker(info.id, info.num_workers)
     # The class is frozen for users; what it shows is ours to set, as we replaced the dataset.
     object.__setattr__(info, "dataset", ours.user_dataset)
     object.__setattr__(info, "id", shown_id)

@@ -43,7 +43,10 @@ from determined.pytorch._checkpoint.resuming.settings import (
     say_other_settings,
 )
 from determined.pytorch._checkpoint.state.modules import restore_changes
-from determined.pytorch._checkpoint.state.own_state import describe_own, with_own_state
+from determined.pytorch._checkpoint.state.rank_local_state import (
+    describe_rank_local,
+    with_rank_local_state,
+)
 from determined.pytorch._checkpoint.state.training_state import (
     RunRecord,
     batches_trained_in,
@@ -144,7 +147,7 @@ class SavedRun:
         checkpoint = read_state(self.path, context._allow_pickle)
         checkpoint = join(self.path, checkpoint, context.models, context._allow_pickle)
         if self.continues:
-            checkpoint = with_own_state(checkpoint, self.rank)
+            checkpoint = with_rank_local_state(checkpoint, self.rank)
         checkpoint = make_objects(
             checkpoint,
             state_file(self.path),
@@ -302,7 +305,7 @@ def _read_rank(path: pathlib.Path, context: PyTorchTrialContext, in_window: bool
             state.pop(name, None)
         if in_window:
             state[GRADIENTS] = mean_gradients(ranks)
-        if rank == 0 and (what := describe_own(ranks)):
+        if rank == 0 and (what := describe_rank_local(ranks)):
             logger.warning(
                 f"{', '.join(what)} differed between the {saved_size} ranks of the run; with "
                 f"{size}, all continue with the chief's."

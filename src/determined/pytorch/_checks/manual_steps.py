@@ -22,7 +22,7 @@ logger = logging.getLogger("determined.pytorch")
 _BACKWARD_PASSES = 10
 
 
-class HandSteps:
+class ManualStepCheck:
     """Sees the first steps that bypass the context, and warns of those that would go wrong.
 
     A parameter counts as cleared if one of the backward passes since the last step found it so: a
