@@ -24,7 +24,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from determined import pytorch
 from determined.pytorch._data.batches import DataLoader, to_device
-from determined.pytorch._data.training_data import open_training_data
+from determined.pytorch._data.training.opening import open_training_data
 
 BATCH_SIZE = 64
 CPU = torch.device("cpu")

@@ -19,7 +19,7 @@ _LINES = (
     "_contracts.log_index _contracts.retention",
     "_code.ignore_rules _code.source_files _code.trial_code",
     "errors _info _version gpu _code",
-    "_legacy.distributed_backend _legacy.experiment_config _legacy.hparams _legacy.trial_facts",
+    "_legacy.distributed_backend _legacy.entrypoint _legacy.experiment_config _legacy.hparams",
     "common.check common._logging common.api config",
     "platform.search",
     "_contracts common.util",
@@ -60,8 +60,6 @@ _LARGER = {
     "determined.experimental._client": "one module per class of the client",
     "determined.cli.experiment": "TODAY",
     "determined.platform.supervisor": "TODAY",
-    "determined.pytorch": "TODAY",
-    "determined.pytorch._data": "TODAY",
 }
 
 

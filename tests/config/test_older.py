@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from determined._legacy.entrypoint import is_trial_class
 from determined.config import (
     Completion,
-    is_trial_class,
     load,
     load_file,
     masked,

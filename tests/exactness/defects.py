@@ -16,7 +16,7 @@ from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.saving.save_on_error import SaveOnError
 from determined.pytorch._checkpoint.state import copying, optimizers, snapshot
 from determined.pytorch._checkpoint.state.modules import AsBuilt
-from determined.pytorch._data.training_data import MapData
+from determined.pytorch._data.training.map_style import MapStyleData
 from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._loop import TrainLoop
 from determined.pytorch._metrics.segment import Segment
@@ -93,7 +93,7 @@ def _forget_open_segments() -> None:
 
 
 def _forget_datasets() -> None:
-    _change(MapData, "_remember", lambda self, saved: None)
+    _change(MapStyleData, "_remember", lambda self, saved: None)
 
 
 def _remember_validations() -> None:

@@ -22,9 +22,9 @@ import torch
 from determined import pytorch
 from determined.pytorch._checkpoint.resuming import environment
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._overrides import Overrides, overriding
+from determined.pytorch._instrumentation.overrides import Overrides, overriding
 from determined.pytorch._trial import PyTorchTrial
-from determined.pytorch.verify_resume._interruptions import Place, Places
+from determined.pytorch.verify_resume._interruptions import StopPoint, StopPoints
 from determined.storage import _crash_points
 from tests.exactness.comparing import Ending, differences, ending_of
 from tests.exactness.parts.extras import Pair, Tally
@@ -40,7 +40,7 @@ SCALE = 1000
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Fault(OnlyChanges):
-    """What happens, how far into the run (in thousandths of its places), and to which rank.
+    """What happens, how far into the run (in thousandths of its points), and to which rank.
 
     `threads`: how many there are by default where the run continues.
     """
@@ -50,7 +50,7 @@ class Fault(OnlyChanges):
     rank: int = 0
     threads: int | None = None
 
-    def place_in(self, passed: list[Place]) -> Place:
+    def stop_point_in(self, passed: list[StopPoint]) -> StopPoint:
         return passed[self.at * len(passed) // (SCALE + 1)]
 
 
@@ -81,24 +81,24 @@ class Start:
 
     is_over: bool
     ending: Ending
-    passed: list[Place]
+    passed: list[StopPoint]
 
 
 class _Watched(Overrides):
-    def __init__(self, at: Place | None, fault: Fault | None) -> None:
+    def __init__(self, at: StopPoint | None, fault: Fault | None) -> None:
         self._at = at
         self._fault = fault
         self.has_acted = False
 
-    def observer(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> Places:
+    def observer(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> StopPoints:
         def interrupt() -> None:
             self.has_acted = True
             assert self._fault is not None
             _act(self._fault.kind, context)
 
         at = self._at if context.distributed.rank == (self._fault or Fault()).rank else None
-        self.places = Places(context, at, interrupt)
-        return self.places
+        self.points = StopPoints(context, at, interrupt)
+        return self.points
 
 
 def _act(kind: str, context: PyTorchTrialContext) -> None:
@@ -116,7 +116,7 @@ def _act(kind: str, context: PyTorchTrialContext) -> None:
 
 
 def start(
-    recipe: Recipe, folder: Path, number: int, fault: Fault | None, at: Place | None
+    recipe: Recipe, folder: Path, number: int, fault: Fault | None, at: StopPoint | None
 ) -> Start:
     """Train from the newest checkpoint, until the end or until the fault."""
     watched = _Watched(at, fault)
@@ -130,7 +130,7 @@ def start(
     with _listening(said, number), overriding(watched), contextlib.suppress(*expected):
         ending = _fit(recipe, folder, rank, watched)
     is_over = bool(ending) and not watched.has_acted
-    return Start(is_over, ending, watched.places.passed)
+    return Start(is_over, ending, watched.points.passed)
 
 
 def _fit(recipe: Recipe, folder: Path, rank: str, watched: _Watched) -> Ending:
@@ -146,7 +146,7 @@ def _fit(recipe: Recipe, folder: Path, rank: str, watched: _Watched) -> Ending:
         trusted_classes=(Pair, Tally, Scaled),
     ) as context:
         diary = Diary(folder / f"diary-{rank}")
-        trial = RecipeTrial(context, recipe, diary.note, lambda stage: watched.places.reach(stage))
+        trial = RecipeTrial(context, recipe, diary.note, lambda stage: watched.points.reach(stage))
         _note_rows(context, diary)
         pytorch.Trainer(trial, context).fit(
             max_length=pytorch.Batch(recipe.batches),
@@ -206,7 +206,7 @@ class Outcome:
     """What a run came to, on each rank, and what it said on the way."""
 
     endings: list[Ending]
-    passed: list[Place]
+    passed: list[StopPoint]
     rows: dict[str, str]
     said: list[str]
     faults: list[str]
@@ -224,7 +224,7 @@ def _folder() -> Iterator[Path]:
 
 
 def run(
-    recipe: Recipe, faults: tuple[Fault, ...] = (), passed: list[Place] | None = None
+    recipe: Recipe, faults: tuple[Fault, ...] = (), passed: list[StopPoint] | None = None
 ) -> Outcome:
     """Train to the end, with a fault in each start but the last."""
     forks = recipe.ranks > 1 or any(f.kind.startswith("kill") or f.threads for f in faults)
@@ -235,7 +235,7 @@ def run(
             fault = faults[number] if number < len(faults) else None
             at = None
             if fault is not None and fault.kind != "kill in a save" and remaining:
-                at = fault.place_in(remaining)
+                at = fault.stop_point_in(remaining)
                 remaining = remaining[remaining.index(at) :]
             happened.append(f"{fault.kind} {at or ''}" if fault else "")
             threads = faults[number - 1].threads if 0 < number <= len(faults) else None
@@ -257,7 +257,7 @@ def _start_ranks(
     folder: Path,
     number: int,
     fault: Fault | None,
-    at: Place | None,
+    at: StopPoint | None,
     threads: int | None,
     forks: bool,
 ) -> list[Start | None]:
@@ -276,7 +276,7 @@ def _start_rank(
     folder: Path,
     number: int,
     fault: Fault | None,
-    at: Place | None,
+    at: StopPoint | None,
     threads: int | None,
     rank: int,
     port: int,

@@ -17,7 +17,12 @@ import pytest
 
 from determined import pytorch
 from determined.errors import RunInUse
-from determined.pytorch._identity import Identity, former_run_id, formerly, this_run
+from determined.pytorch._identity.identity import (
+    Identity,
+    identity_in_0_2,
+    identity_of_program,
+    run_id_before_0_2,
+)
 from determined.storage import SharedFSStorageManager
 from determined.storage._runs import list_runs
 from determined.storage.local.run_lock import alone_in_run, live_holder
@@ -249,7 +254,7 @@ def _former(seed: int, patch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     script = str(Path("train.py").resolve())
     patch.setattr(sys, "argv", [script, *arguments])
     patch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
-    name = former_run_id(Identity(script), None, LineTrial)
+    name = run_id_before_0_2(Identity(script), None, LineTrial)
     _train(run_id=name, seed=seed)
 
 
@@ -282,9 +287,9 @@ def _named_by_0_2(patch: pytest.MonkeyPatch, arguments: list[str], hparams: dict
     script = str(Path("train.py").resolve())
     patch.setattr(sys, "argv", [script, *arguments])
     patch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
-    name = formerly(this_run(5, hparams)).run_id(LineTrial)
+    name = identity_in_0_2(identity_of_program(5, hparams)).run_id(LineTrial)
     with patch.context() as then:
-        then.setattr("determined.pytorch._identity._NAMING", None)
+        then.setattr("determined.pytorch._identity.identity._NAMING", None)
         _train(run_id=name, hparams=hparams)
 
 

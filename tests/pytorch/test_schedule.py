@@ -54,21 +54,21 @@ def test_looking_only_when_told_misses_nothing(
     units: dict[_TrainBoundaryType, TrainUnit], epoch_length: int, start: int
 ) -> None:
     schedule = Schedule(units, epoch_length, every_batch=False)
-    look_at = schedule.next_look(start)
+    check_at = schedule.next_check(start)
     for batch_idx in range(start, start + 40):
         expected = _asked_after_every_batch(units, epoch_length, batch_idx)
         assert [kind.value for kind in schedule.due(batch_idx + 1)] == expected
-        if batch_idx + 1 == look_at:
-            look_at = schedule.next_look(batch_idx + 1)
+        if batch_idx + 1 == check_at:
+            check_at = schedule.next_check(batch_idx + 1)
         else:
             assert expected == []
-            assert batch_idx + 1 < look_at
+            assert batch_idx + 1 < check_at
 
 
 def test_test_mode_reaches_the_end_on_each_batch() -> None:
     units: dict[_TrainBoundaryType, TrainUnit] = {_TrainBoundaryType.TRAIN: Batch(100)}
     schedule = Schedule(units, 10, every_batch=True)
-    assert schedule.next_look(0) == 1
+    assert schedule.next_check(0) == 1
     assert schedule.due(1) == [_TrainBoundaryType.TRAIN]
 
 

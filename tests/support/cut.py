@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from determined.pytorch._data.seed import rng_state, seed_everything, set_rng_state
-from determined.pytorch._data.training_data import TrainingData, open_training_data
+from determined.pytorch._data.training.opening import open_training_data
+from determined.pytorch._data.training.training_data import TrainingData
 
 Build = Callable[[], Any]
 
@@ -28,11 +29,11 @@ def opened(
     return open_training_data(loader, seed=seed, rank=rank, size=size, start=start, saved=saved)
 
 
-def plain(batch: Any) -> Any:
+def as_lists(batch: Any) -> Any:
     """Return a batch in a form that compares exactly."""
     if isinstance(batch, torch.Tensor):
         return batch.tolist()
-    return [plain(item) for item in batch] if isinstance(batch, (list, tuple)) else batch
+    return [as_lists(item) for item in batch] if isinstance(batch, (list, tuple)) else batch
 
 
 def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def trained(
             torch.rand(attempt)
             set_rng_state(generators)
         while len(seen) < end:
-            seen.append(plain(next(data)))
+            seen.append(as_lists(next(data)))
             torch.rand(2), np.random.rand(), random.random()  # the model's own draws
             if after_batch is not None:
                 after_batch(loader, seen)

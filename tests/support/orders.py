@@ -94,7 +94,7 @@ class StatefulSampler(EpochSampler):
         self.epoch = state["epoch"]
 
 
-class EndlessBatches:
+class InfiniteBatches:
     """Never ends and grows: batch k is [k % n] * (k % 3 + 1)."""
 
     def __init__(self, length: int) -> None:
@@ -170,7 +170,7 @@ def kinds(n: int, batch_size: int) -> dict[str, dict[str, Any]]:
         "list": {**batched, "sampler": [n - 1, 0, 0]},
         "reproducible": {**batched, "sampler": samplers.ReproducibleShuffleSampler(range(n), 5)},  # type: ignore[arg-type]
         "batches": {"batch_sampler": [[0, n - 1], [n // 2]]},
-        "endless batches": {"batch_sampler": EndlessBatches(n)},
+        "infinite batches": {"batch_sampler": InfiniteBatches(n)},
     }
 
 

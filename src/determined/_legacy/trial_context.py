@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import abc
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from determined._legacy.experiment_config import ExperimentConfig
 from determined._legacy.hparams import sample_hparams
-from determined._legacy.trial_facts import TrialQuestions
 from determined.gpu import get_gpu_uuids
 
 if TYPE_CHECKING:
     from determined.core._context import Context
     from determined.core._distributed import DistributedContext
+
+logger = logging.getLogger("determined.pytorch")
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,14 @@ class EnvContext:
         return bool(self.container_gpus)
 
 
-class TrialContext(TrialQuestions):
+class TrialContext:
     """Base of trial contexts: read access to what the trial was started with."""
 
     def __init__(self, core_context: Context, env: EnvContext) -> None:
         self._core = core_context
         self.env = env
         self.distributed: DistributedContext = core_context.distributed
+        self._stop_requested = False
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TrialContext:
@@ -81,6 +84,41 @@ class TrialContext(TrialQuestions):
     def get_hparams(self) -> dict[str, Any]:
         """All hyperparameters, sampled."""
         return self.env.hparams
+
+    def get_hparam(self, name: str) -> Any:
+        """One hyperparameter; raises ValueError if there is none with this name."""
+        hparams = self.get_hparams()
+        if name not in hparams:
+            raise ValueError(
+                f"There is no hyperparameter {name!r}; the hyperparameters are "
+                f"{sorted(map(str, hparams))}."
+            )
+        if name == "global_batch_size":
+            logger.warning(
+                "Use context.get_per_slot_batch_size() or get_global_batch_size() rather than the "
+                "hyperparameter global_batch_size: they account for the number of slots."
+            )
+        return hparams[name]
+
+    def get_data_config(self) -> dict[str, Any]:
+        """The free-form `data` section of the experiment configuration."""
+        return self.get_experiment_config().get("data") or {}
+
+    def get_stop_requested(self) -> bool:
+        """Whether `set_stop_requested(True)` was called on this rank."""
+        return self._stop_requested
+
+    def set_stop_requested(self, stop_requested: bool) -> None:
+        """Request a stop, with a checkpoint, at the next boundary or within 100 batches.
+
+        One rank asking is enough.
+        """
+        assert isinstance(stop_requested, bool), (
+            f"`stop_requested` must be True or False, got {stop_requested!r}."
+        )
+        if stop_requested:
+            logger.info("The trial requested a stop; training ends at the next boundary.")
+        self._stop_requested = stop_requested
 
     def get_tensorboard_path(self) -> Path:
         """The directory of this rank's event files."""

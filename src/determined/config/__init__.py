@@ -16,7 +16,7 @@ from determined.config._views import (
     typed_hyperparameters,
 )
 from determined.config.messages.problems import Place, Problem
-from determined.config.reading.old_forms import is_trial_class, uses_harness
+from determined.config.reading.old_forms import uses_harness
 
 __all__ = [
     "MASK",
@@ -25,7 +25,6 @@ __all__ = [
     "Place",
     "Problem",
     "environment_variables",
-    "is_trial_class",
     "load",
     "load_file",
     "masked",

@@ -14,7 +14,6 @@ import contextlib
 import faulthandler
 import logging
 import os
-import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from determined._contracts.log_format import LOG_FORMAT
 from determined._info import ClusterInfo, get_cluster_info, trial_of
+from determined._legacy.entrypoint import is_trial_class
 from determined._legacy.experiment_config import ExperimentConfig
 from determined.core import Unit
 from determined.core._searcher import parse_length
@@ -30,7 +30,6 @@ from determined.load import trial_class_from_entrypoint
 if TYPE_CHECKING:
     from determined.pytorch import TrainUnit
 
-_TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
 _STACKS_EVERY_SECONDS = 30
 
 
@@ -39,7 +38,7 @@ def main(entrypoint: str) -> int:
     info = _trial_info()
     config = ExperimentConfig(info.trial._config)
     _configure_logging(config.debug_enabled())
-    if _TRIAL_CLASS.fullmatch(str(config.get("entrypoint", ""))):
+    if is_trial_class(config.get("entrypoint")):
         warnings.warn(
             "An entrypoint `module:Class` is deprecated: write a script that calls "
             "determined.pytorch.init and Trainer.fit.",

@@ -6,6 +6,7 @@ Users write a `PyTorchTrial` and hand it to a `Trainer`. Read `_loop.py` first: 
 from determined._os.garbage_collector import paused_collector
 
 with paused_collector():  # an import makes no garbage, and torch has many objects to look through
+    from determined._legacy.pytorch_paths import keep_older_paths
     from determined.pytorch import samplers
     from determined.pytorch._callback import PyTorchCallback
     from determined.pytorch._checkpoint.load import (
@@ -38,8 +39,7 @@ with paused_collector():  # an import makes no garbage, and torch has many objec
         _SimpleReducer,
     )
     from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
-    from determined.pytorch._older_paths import keep_older_paths
-    from determined.pytorch._reports import _log_tb_metrics
+    from determined.pytorch._reporter import _log_tb_metrics
     from determined.pytorch._schedule import (
         Batch,
         Epoch,

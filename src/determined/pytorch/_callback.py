@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from determined.pytorch._observer import UNOBSERVED, Observer
+from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer
 from determined.util import is_overridden
 
 logger = logging.getLogger("determined.pytorch")

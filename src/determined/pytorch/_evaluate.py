@@ -1,4 +1,4 @@
-"""One validation pass: the user's evaluate method over the validation loader."""
+"""One validation pass: the evaluate method over the loader, models in evaluation mode."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 from determined.pytorch._callback import Hooks
 from determined.pytorch._checks.signatures import evaluate_call
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.fetch import naming_failed_batches
+from determined.pytorch._data.errors import naming_failed_batches
 from determined.pytorch._data.seed import rng_state, set_rng_state
 from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._metrics.batch_metrics import (
@@ -22,7 +23,6 @@ from determined.pytorch._metrics.batch_metrics import (
     _prepare_metrics_reducers,
     _reduce_metrics,
 )
-from determined.pytorch._modes import in_evaluation
 from determined.pytorch._ranks.ddp import validating
 from determined.pytorch._ranks.fsdp import is_sharded, reshard
 from determined.pytorch._ranks.lockstep import in_step, kept_as_they_are
@@ -203,3 +203,38 @@ def _without_trace(context: PyTorchTrialContext, loader: Any) -> Iterator[None]:
     with kept_as_they_are(reducers), ValidationParts(loader):
         yield
     set_rng_state(random_state)
+
+
+# Training and evaluation modes.
+
+
+def begin_training(models: Iterable[nn.Module]) -> None:
+    """Put models into training mode, as pretrained ones come in evaluation mode.
+
+    Frozen ones, none of whose parameters requires a gradient, keep the mode that the trial chose:
+    a reference model has no dropout.
+    """
+    for model in models:
+        parameters = list(model.parameters())
+        if not parameters or any(p.requires_grad for p in parameters):
+            model.train()
+
+
+def end_training(models: Iterable[nn.Module]) -> None:
+    """Leave models in evaluation mode, ready to be used."""
+    for model in models:
+        model.eval()
+
+
+@contextlib.contextmanager
+def in_evaluation(models: Iterable[nn.Module]) -> Iterator[None]:
+    """Have models in evaluation mode inside the block, and each part in its own mode after it."""
+    models = list(models)
+    modes = {module: module.training for model in models for module in model.modules()}
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, is_training in modes.items():
+            module.training = is_training

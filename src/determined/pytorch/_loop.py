@@ -21,17 +21,18 @@ from determined.pytorch._display.profile import ProfileObserver, TimeProfile
 from determined.pytorch._evaluate import (
     Evaluation,
     Interrupted,
+    begin_training,
     check_limit,
+    end_training,
     try_validation,
     uses_evaluate_batch,
 )
+from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer
 from determined.pytorch._metrics.batch_metrics import average_over_ranks, averages
-from determined.pytorch._modes import begin_training, end_training
-from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._opening import open_run
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.together import ending_together
-from determined.pytorch._reports import Reporter
+from determined.pytorch._reporter import Reporter
 from determined.pytorch._run import Fit
 from determined.pytorch._schedule import _ShouldExit, _TrainBoundaryType
 from determined.pytorch._trial import PyTorchTrial
@@ -92,7 +93,7 @@ class TrainLoop:
                             self._check_stop(preemption_only=True)
                         self._observer.watch("metrics", self._report_training)()
                         self._handle(run.due)
-                    run.updates.look(run.state.batches_trained)
+                    run.updates.check(run.state.batches_trained)
                     if not run.is_validated:
                         self._validate()
                     checkpoints.save_unless_current()
@@ -117,7 +118,7 @@ class TrainLoop:
         moves_batches = context.experimental._auto_to_device
         self._reporter.status("training")
         run.segment.begin()
-        look_at = run.next_look
+        check_at = run.next_check
         counts_passes = epoch_length == sys.maxsize
         epoch_idx, batch_in_epoch = divmod(state.batches_trained, epoch_length)
         while True:
@@ -146,12 +147,12 @@ class TrainLoop:
             if batch_in_epoch == epoch_length:
                 hooks.call("on_training_epoch_end", epoch_idx)
                 epoch_idx, batch_in_epoch = epoch_idx + 1, 0
-            if batch_idx + 1 >= look_at:
-                if batch_idx + 1 >= run.updates.look_at:
-                    run.updates.look(batch_idx + 1)
+            if batch_idx + 1 >= check_at:
+                if batch_idx + 1 >= run.updates.check_at:
+                    run.updates.check(batch_idx + 1)
                 if run.due:
                     return
-                look_at = run.next_look
+                check_at = run.next_check
             if stop_seen(batch_idx + 1):
                 return
 
@@ -336,6 +337,6 @@ class TrainLoop:
     def _check_stop(self, preemption_only: bool = False) -> None:
         """Leave the loop if all ranks agree that someone wants it. Every rank must call it."""
         stop = self._run.stop
-        stop.look(self._run.state.batches_trained)
+        stop.check(self._run.state.batches_trained)
         if stop.is_preempted or (stop.is_stop_requested and not preemption_only):
             raise _ShouldExit

@@ -15,15 +15,14 @@ from determined.core.backends.backend import RunDescription
 from determined.core.hangs.watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.files.trust import trusting_configured
-from determined.pytorch._checkpoint.resuming.departures import depart
+from determined.pytorch._checkpoint.resuming.departures import record_departures
 from determined.pytorch._checkpoint.resuming.environment import current_environment, threads_of
 from determined.pytorch._checkpoint.resuming.fetching import other_draws
 from determined.pytorch._checkpoint.resuming.resume import SavedRun, find_saved_run
 from determined.pytorch._checkpoint.resuming.settings import Settings
-from determined.pytorch._checkpoint.state.modules import AsBuilt
 from determined.pytorch._checkpoint.state.optimizers import optimizer_name
 from determined.pytorch._checkpoint.state.training_state import RunRecord
-from determined.pytorch._checks.steps_by_hand import HandSteps
+from determined.pytorch._checks.manual_steps import ManualStepCheck
 from determined.pytorch._checks.trial import check_evaluates, warn_of_no_validation
 from determined.pytorch._checks.updates import (
     Checks,
@@ -36,17 +35,18 @@ from determined.pytorch._data.batches import DataLoader, _dataset_repro_warning
 from determined.pytorch._data.iterable import StreamLoader
 from determined.pytorch._data.loader import Loader
 from determined.pytorch._data.seed import mix, set_rng_state
-from determined.pytorch._data.training_data import TrainingData, open_training_data
+from determined.pytorch._data.training.opening import open_training_data
+from determined.pytorch._data.training.training_data import TrainingData
 from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._display.hints import add_hints
 from determined.pytorch._evaluate import uses_evaluate_batch
+from determined.pytorch._identity.naming import continue_tensorboard_files, lock_run
+from determined.pytorch._instrumentation.observer import UNOBSERVED
 from determined.pytorch._metrics.segment import Segment
-from determined.pytorch._naming import hold_run, place_curves
-from determined.pytorch._observer import UNOBSERVED
 from determined.pytorch._plan import FitPlan
-from determined.pytorch._ranks.stopping import StopWatch
+from determined.pytorch._ranks.stopping import StopRequests
 from determined.pytorch._ranks.together import agree, start_watchdog
-from determined.pytorch._reports import Reporter
+from determined.pytorch._reporter import Reporter
 from determined.pytorch._run import Fit, Run
 from determined.pytorch._schedule import Epoch, Schedule, _TrialState
 from determined.pytorch._trial import PyTorchTrial
@@ -65,7 +65,7 @@ class _Data:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
+class _StartingPoint:
     """Where a run starts: at its beginning, or where a checkpoint left it."""
 
     state: _TrialState
@@ -99,15 +99,15 @@ def open_run(
     train._describe_run(_description(fit, place))
     # Even if the script continues after a failure, its training has failed.
     stack.push(lambda kind, error, tb: None if error is None else train._note_failure(error))
-    stop = StopWatch(context, state.batches_trained)
+    stop = StopRequests(context, state.batches_trained)
     warn_of_windows(context, plan.batches(data.epoch_length))
     if record.best is not None:
         train._set_best_tracking(plan.metric, plan.smaller_is_better, record.best)
     reporter.start(plan, state, place.continues, data.training, checkpoints.is_writing)
     fit.hooks.call("on_training_start")
     _compare_environment(fit, place, data)
-    context._be_watched(fit.observer)
-    stack.callback(context._be_watched, UNOBSERVED)
+    context._set_observer(fit.observer)
+    stack.callback(context._set_observer, UNOBSERVED)
     if context.profiler is not None:
         stack.enter_context(context.profiler)
     # Last, so that nothing above moves the random numbers of the resumed run.
@@ -115,8 +115,8 @@ def open_run(
         set_rng_state(place.rng_state)
     updates = UpdateCheck(context, state.batches_trained)
     stack.callback(updates.close)
-    first = FirstUpdateCheck(context, state.batches_trained, checkpoints.rehearse)
-    stack.callback(HandSteps(context, fit.trial).close)
+    first = FirstUpdateCheck(context, state.batches_trained, checkpoints.dry_run)
+    stack.callback(ManualStepCheck(context, fit.trial).close)
     segment = Segment(context)
     if (saved_segment := place.segment) is not None:
         segment.load_state_dict(saved_segment)
@@ -149,11 +149,11 @@ def _take_run(stack: contextlib.ExitStack, fit: Fit) -> Watchdog:
     stack.enter_context(core.preempt.catch_signals())
     core.preempt.should_preempt()  # refuses to work outside of `pytorch.init()`
     core.train._set_best_tracking(plan.metric, plan.smaller_is_better)
-    hold_run(stack, context, type(fit.trial), plan)
+    lock_run(stack, context, type(fit.trial), plan)
     return watchdog
 
 
-def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
+def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_StartingPoint, _Data]:
     """Start callbacks, build the loaders and restore the checkpoint, in this order."""
     context = fit.context
     stack.enter_context(trusting_configured(context._exp_conf))
@@ -166,39 +166,36 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
         if saved is not None:
             stack.enter_context(threads_of(saved.environment(context.distributed.rank)))
             start, record = saved.batches_trained(state.trial_id), saved.continued(record)
-            context._trial_seed = record.seed
-        context._steps_completed = start
-        place_curves(context, is_continued=start > 0)
+        context._start_at(start, record.seed)
+        continue_tensorboard_files(context, is_continued=start > 0)
         for callback in fit.callbacks.values():
             callback.on_trial_startup(start, None if saved is None else saved.name)
             stack.callback(callback.on_trial_shutdown)
         data = _build_data(stack, fit, start, saved)
-        if context._as_built is None:  # by the first fit
-            context._as_built = AsBuilt(context.models)
+        context._remember_models_as_built()
         if saved is not None:
             state, rng = saved.restore(fit, data.epoch_length)
             changes = saved.settle_settings(fit, record, state)
-        # A validation may come before the first batch; it is about the last one trained.
-        context._current_batch_idx = state.batches_trained - 1 if state.batches_trained else None
+        context._set_batches_trained(state.batches_trained)
     started_from = None if saved is None else pathlib.Path(saved.name).name
     if record.best_checkpoint == started_from:
         record.best_checkpoint = None  # it has a second use now, so nothing takes its place
-    return _Place(state, record, rng, started_from, saved, changes), data
+    return _StartingPoint(state, record, rng, started_from, saved, changes), data
 
 
-def _compare_environment(fit: Fit, place: _Place, data: _Data) -> None:
+def _compare_environment(fit: Fit, place: _StartingPoint, data: _Data) -> None:
     """Say what differs from where the run was saved, when user code has set all it sets."""
     saved, context, found = place.saved, fit.context, list[str]()
     if saved is not None and saved.continues and not fit.plan.is_finished(place.state):
         found = [*place.changes, *saved.departures(context)]
         found += other_draws(saved.rank.get(DATA), data.training)
-        found = depart(context, place.record, place.state.batches_trained, found)
+        found = record_departures(context, place.record, place.state.batches_trained, found)
     if context.distributed.rank == 0:
         environment = current_environment(context.device, context.distributed.size, context.models)
         context._core.train._report_environment(environment, found)
 
 
-def _description(fit: Fit, place: _Place) -> RunDescription:
+def _description(fit: Fit, place: _StartingPoint) -> RunDescription:
     """What the record of a run says of it, where no platform knows."""
     context, plan = fit.context, fit.plan
     return RunDescription(
@@ -215,7 +212,7 @@ def _description(fit: Fit, place: _Place) -> RunDescription:
 
 def _new_record(fit: Fit) -> RunRecord:
     context, plan = fit.context, fit.plan
-    assert context._run_id is not None, "hold_run() comes first"
+    assert context._run_id is not None, "lock_run() comes first"
     return RunRecord(
         run_id=context._run_id,
         seed=context.get_trial_seed(),
@@ -243,7 +240,7 @@ def _build_data(stack: contextlib.ExitStack, fit: Fit, start: int, saved: SavedR
     training = _open_training_data(training_loader, fit, start, saved)
     stack.callback(training.close)
     epoch_length = context.distributed.broadcast(training.epoch_length or sys.maxsize)
-    context._epoch_len = epoch_length
+    context._set_epoch_length(epoch_length)
     if epoch_length == sys.maxsize and not fit.plan.test_mode:
         _check_no_epochs(fit.plan)
     return _Data(training, validation_loader, validation_parts, validates, epoch_length)

@@ -11,12 +11,12 @@ from determined.pytorch._callback import Hooks, PyTorchCallback
 from determined.pytorch._checkpoint.state.training_state import RunRecord
 from determined.pytorch._checks.updates import Checks
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.training_batches import TrainingData
+from determined.pytorch._data.training.training_data import TrainingData
 from determined.pytorch._data.validation_parts import ValidationParts
+from determined.pytorch._instrumentation.observer import Observer
 from determined.pytorch._metrics.segment import Segment
-from determined.pytorch._observer import Observer
 from determined.pytorch._plan import FitPlan
-from determined.pytorch._ranks.stopping import StopWatch
+from determined.pytorch._ranks.stopping import StopRequests
 from determined.pytorch._schedule import Schedule, _TrainBoundaryType, _TrialState
 from determined.pytorch._trial import PyTorchTrial
 
@@ -69,7 +69,7 @@ class Run:
     started_from: str | None
     schedule: Schedule
     watchdog: Watchdog
-    stop: StopWatch
+    stop: StopRequests
     updates: Checks
     segment: Segment
 
@@ -79,9 +79,9 @@ class Run:
         return self.schedule.due(self.state.batches_trained)
 
     @property
-    def next_look(self) -> int:
+    def next_check(self) -> int:
         """The next count of batches at which anything may be due."""
-        return min(self.schedule.next_look(self.state.batches_trained), self.updates.look_at)
+        return min(self.schedule.next_check(self.state.batches_trained), self.updates.check_at)
 
     @property
     def is_finished(self) -> bool:

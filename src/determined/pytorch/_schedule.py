@@ -171,7 +171,7 @@ class Schedule:
                 reached.append(kind)
         return reached
 
-    def next_look(self, batches_trained: int) -> int:
+    def next_check(self, batches_trained: int) -> int:
         """Return the smallest later count at which `due` may answer with anything."""
         if self._every_batch:
             return batches_trained + 1

@@ -26,17 +26,17 @@ from determined.pytorch._checks.arguments import (
 )
 from determined.pytorch._checks.foreign_arguments import naming_our_arguments
 from determined.pytorch._checks.trial import check_takes_part
-from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._context.context import PyTorchTrialContext, RunOptions
 from determined.pytorch._data.seed import seed_everything
 from determined.pytorch._display.profile import ProfileOptions
-from determined.pytorch._identity import file_name
+from determined.pytorch._identity.identity import file_name
+from determined.pytorch._identity.naming import identity_of
+from determined.pytorch._instrumentation.overrides import current_overrides
 from determined.pytorch._loop import TrainLoop
-from determined.pytorch._naming import identity_of
-from determined.pytorch._overrides import current_overrides
 from determined.pytorch._plan import FitPlan, plan_fit, plan_validation
 from determined.pytorch._ranks.process_group import start_ranks
-from determined.pytorch._ranks.together import naming_the_culprit
-from determined.pytorch._reports import checkpoint_address
+from determined.pytorch._ranks.together import naming_the_failed_rank
+from determined.pytorch._reporter import checkpoint_address
 from determined.pytorch._schedule import Batch, TrainUnit, is_whole_number
 from determined.pytorch._trial import PyTorchTrial
 
@@ -163,7 +163,7 @@ def init(
                 **dataclasses.asdict(title),
             )
         )
-        stack.enter_context(naming_the_culprit(core_context.distributed))
+        stack.enter_context(naming_the_failed_rank(core_context.distributed))
         core_context.checkpoint._check_storage()
         if seed is None:
             seed = core_context.distributed.broadcast(torch.initial_seed() % 2**31)
@@ -181,16 +181,17 @@ def init(
             debug_enabled=bool(trial_info is not None and trial_info._debug),
             enable_tensorboard_logging=enable_tensorboard_logging,
             device=device,
+            options=RunOptions(
+                run_id=run_id if info is None or trial_info is None else info.task_id,
+                given_seed=given_seed,
+                storage_section=checkpoint_storage if isinstance(checkpoint_storage, dict) else {},
+                allow_pickle=allow_pickle,
+                exact=exact,
+            ),
         )
-        context._run_id, context._given_seed = run_id, given_seed
-        if info is not None and trial_info is not None:
-            context._run_id = info.task_id
-        else:
+        if trial_info is None:
             run_name = run_id if run_id is not None else identity_of(context).name
             core_context.train._name_tensorboard_run(file_name(run_name), is_continued=True)
-        if isinstance(checkpoint_storage, dict):
-            context._storage_section = checkpoint_storage
-        context._allow_pickle, context._exact = allow_pickle, exact
         yield context
         status = _status_after_stop(core_context)
     if status is not None and not in_ipython():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from determined.core._checkpoint import _build_storage
 from determined.errors import DeterminedError
-from determined.pytorch._identity import file_name
+from determined.pytorch._identity.identity import file_name
 from determined.storage import StorageManager
 from determined.storage._runs import StoredRun, list_runs
 from determined.storage.local.run_lock import live_holder

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from determined.platform.runs.entrypoint import command_for, is_trial_class, script_of
+from determined.platform.runs.entrypoint import command_for, script_of
 from determined.platform.runs.folder import CONFIGURATION_MARK, LogPolicy
 from determined.platform.runs.keeper._policies import Policies
 
@@ -19,6 +19,7 @@ _LAUNCHER = ("/py", "-m", "determined.launch.torch_distributed", "--", "--trial"
         (["python3", "train.py", "--lr", "a b"], ("python3", "train.py", "--lr", "a b")),
         ("python3 train.py --lr 1", ("sh", "-c", "python3 train.py --lr 1")),
         ("model_def:Trial", (*_LAUNCHER, "model_def:Trial")),
+        (" model_def:Trial\n", (*_LAUNCHER, "model_def:Trial")),
         ("pkg.model_def:Outer.Trial", (*_LAUNCHER, "pkg.model_def:Outer.Trial")),
         ("run:it now", ("sh", "-c", "run:it now")),
     ],
@@ -31,12 +32,6 @@ def test_each_form_has_its_command(entrypoint: Any, command: tuple[str, ...]) ->
 def test_anything_else_is_refused(entrypoint: Any) -> None:
     with pytest.raises(ValueError, match="entrypoint: expected a command as a string or a list"):
         command_for(entrypoint, "/py")
-
-
-def test_only_the_old_form_is_a_trial_class() -> None:
-    assert is_trial_class("m:T")
-    assert not is_trial_class("python3 train.py")
-    assert not is_trial_class(["m:T"])
 
 
 def test_no_policy_applies_to_the_line_that_shows_the_configuration() -> None:

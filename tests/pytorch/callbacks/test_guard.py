@@ -125,7 +125,7 @@ def test_run_resumes_exactly_inside_a_window(cut: int) -> None:
     )
 
 
-def test_endless_bad_batches_stop_the_run() -> None:
+def test_bad_batches_without_end_stop_the_run() -> None:
     class AllBad(NormTrial):
         bad = tuple(range(3, 100))
 

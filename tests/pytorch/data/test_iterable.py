@@ -17,7 +17,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from determined.pytorch._data.batches import DataLoader
 from determined.pytorch._data.seed import seed_everything
-from determined.pytorch._data.training_data import TrainingData, open_training_data
+from determined.pytorch._data.training.opening import open_training_data
+from determined.pytorch._data.training.training_data import TrainingData
+from tests.support.cut import as_lists
 
 # Four workers on a machine with fewer cores are what these tests ask for.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -93,12 +95,6 @@ def opened(
     return open_training_data(loader, seed=1, rank=rank, size=size, start=start, saved=saved)
 
 
-def plain(batch: Any) -> Any:
-    if isinstance(batch, torch.Tensor):
-        return batch.tolist()
-    return [plain(item) for item in batch] if isinstance(batch, (list, tuple)) else batch
-
-
 def trained(build: Callable[[], Any], total: int, cuts: list[int], **ranks: int) -> list[Any]:
     seen: list[Any] = []
     saved = None
@@ -106,7 +102,7 @@ def trained(build: Callable[[], Any], total: int, cuts: list[int], **ranks: int)
         seed_everything(len(seen))  # another state in each process
         data = opened(build(), len(seen), saved, **ranks)
         while len(seen) < end:
-            seen.append(plain(next(data)))
+            seen.append(as_lists(next(data)))
             torch.rand(3)
         saved = data.state_dict(len(seen))
         data.close()
@@ -170,7 +166,7 @@ def test_ranks_share_one_stream_and_the_world_size_may_change(kind: type) -> Non
     saved, start = None, 0
     for size in (2, 1, 3):
         ranks = [opened(build(), start, saved, rank=rank, size=size) for rank in range(size)]
-        dealt += [plain(next(data)) for _ in range(4) for data in ranks]
+        dealt += [as_lists(next(data)) for _ in range(4) for data in ranks]
         start += 4
         saved = [data.state_dict(start) for data in ranks][-1]
     assert dealt == alone
@@ -235,7 +231,7 @@ def test_stops_at_the_end_of_a_pass_are_exact(kind: type, length: int) -> None:
         for end in [*cuts, 11]:
             data = opened(DataLoader(kind(length), 3), len(seen), saved)
             while len(seen) < end:
-                batch = plain(next(data))
+                batch = as_lists(next(data))
                 seen.append((batch, data.passes))
             saved = data.state_dict(len(seen))
         return seen
@@ -252,7 +248,7 @@ def test_a_dataset_with_state_reads_one_batch_again_at_most() -> None:
         next(data)
     dataset = Counted(10)
     resumed = opened(DataLoader(dataset, 3), 2, data.state_dict(2))  # one batch is held back
-    assert plain(next(resumed))[0] == [6, 7, 8]
+    assert as_lists(next(resumed))[0] == [6, 7, 8]
     assert dataset.reads == 6
 
 
@@ -280,7 +276,7 @@ def test_changed_batch_and_world_sizes_leave_out_no_record(
         ]
         for _ in range(steps):
             for data in ranks:
-                records += [number % 100 for number in plain(next(data))[0]]
+                records += [number % 100 for number in as_lists(next(data))[0]]
         start += steps
         saved = ranks[-1 if from_last_rank else 0].state_dict(start)
     for begin in range(0, len(records) - length + 1, length):
@@ -290,11 +286,11 @@ def test_changed_batch_and_world_sizes_leave_out_no_record(
 @pytest.mark.multiprocess
 def test_workers_that_shard_themselves_may_get_another_batch_size() -> None:
     data = opened(DataLoader(Sharded(13), 3, num_workers=2))
-    seen = [plain(next(data)) for _ in range(3)]  # two of the first worker, one of the second
+    seen = [as_lists(next(data)) for _ in range(3)]  # two of the first worker, one of the second
     saved = data.state_dict(3)
     data.close()
     resumed = opened(DataLoader(Sharded(13), 2, num_workers=2), 3, saved)
-    seen += [plain(next(resumed)) for _ in range(3)]
+    seen += [as_lists(next(resumed)) for _ in range(3)]
     resumed.close()
     assert [batch[1][0] for batch in seen] == [0, 1, 0, 1, 0, 1]
     assert [batch[0] for batch in seen[1::2]] == [[1, 3, 5], [7, 9], [11]]
@@ -308,7 +304,7 @@ def test_batches_may_be_held_back_up_to_a_limit(held_back: int) -> None:
         next(data)
     start = 30 - held_back
     resumed = opened(DataLoader(Counted(10), 3), start, data.state_dict(start))
-    assert [plain(next(resumed)) for _ in range(10)] == uncut[start : start + 10]
+    assert [as_lists(next(resumed)) for _ in range(10)] == uncut[start : start + 10]
     with pytest.raises(ValueError, match="consumed"):
         data.state_dict(13)
 
@@ -328,7 +324,7 @@ def test_other_batchings_without_a_saved_position(batch_size: int | None) -> Non
 
     uncut = trained(build, 12, [])
     resumed = opened(build(), 7)
-    assert [plain(next(resumed)) for _ in range(5)] == uncut[7:]
+    assert [as_lists(next(resumed)) for _ in range(5)] == uncut[7:]
     assert opened(build()).epoch_length is None
 
 
@@ -395,5 +391,5 @@ def test_a_lost_state_means_reading_from_the_beginning(caplog: pytest.LogCapture
     data = opened(DataLoader(Counted(10), 3))
     next(data)
     resumed = opened(DataLoader(Forgetful(10), 3), 1, data.state_dict(1))
-    assert plain(list(itertools.islice(resumed, 7))) == uncut[1:]
+    assert as_lists(list(itertools.islice(resumed, 7))) == uncut[1:]
     assert "read from the beginning" in caplog.text

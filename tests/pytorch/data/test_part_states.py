@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 
 from determined.pytorch import DataLoader
 from determined.pytorch._data.seed import rng_state
-from tests.support.cut import opened, plain, through_a_file, trained
+from tests.support.cut import as_lists, opened, through_a_file, trained
 from tests.support.orders import (
     KINDS,
     EpochSampler,
@@ -350,7 +350,7 @@ def test_asking_a_loader_for_its_state_leaves_the_generators_alone() -> None:
     for _ in range(3):
         before = rng_state()
         saved = data.state_dict(data._delivered)
-        assert plain(before["cpu_rng_state"]) == plain(rng_state()["cpu_rng_state"])
+        assert as_lists(before["cpu_rng_state"]) == as_lists(rng_state()["cpu_rng_state"])
         assert before["random_rng_state"] == rng_state()["random_rng_state"]
         next(data)
     assert opened(BatchesWithState(), 2, saved).state_dict(2) == saved  # nothing was read since

@@ -16,7 +16,7 @@ from torch.utils.data import RandomSampler
 from determined.pytorch import DataLoader
 from determined.pytorch._data.seed import forked_rng
 from determined.pytorch._data.validation_parts import ValidationParts
-from tests.support.cut import plain
+from tests.support.cut import as_lists
 from tests.support.exact import Case, ExactTrial, train, train_in_parts
 from tests.support.orders import Noisy, RememberingSampler, StatefulStream, Stream
 from tests.support.remembering import Continuing, Counting, Transformed
@@ -65,7 +65,7 @@ def passes(build: Callable[[], Any], count: int) -> list[Any]:
     seen = []
     for _ in range(count):
         with forked_rng(1), parts:
-            seen.append([plain(batch) for batch in loader])
+            seen.append([as_lists(batch) for batch in loader])
     return seen
 
 

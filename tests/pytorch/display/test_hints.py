@@ -92,10 +92,10 @@ class _FailsInAHelper(LineTrial):
 
 def test_every_line_of_the_users_code_is_named_the_innermost_last(tmp_path: Path) -> None:
     said = _failure(_FailsInAHelper, tmp_path)
-    places = [line for line in said.splitlines() if line.startswith("In your code:")]
-    assert len(places) == 2
-    assert "train_batch: return self._loss(batch)" in places[0]
-    assert '_loss: raise RuntimeError("deep down")' in places[1]
+    locations = [line for line in said.splitlines() if line.startswith("In your code:")]
+    assert len(locations) == 2
+    assert "train_batch: return self._loss(batch)" in locations[0]
+    assert '_loss: raise RuntimeError("deep down")' in locations[1]
 
 
 class _Deadly(Dataset[Any]):

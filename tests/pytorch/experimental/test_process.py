@@ -177,7 +177,7 @@ def test_loader_options_are_used_and_left_as_they_were() -> None:
     assert options == given
 
 
-class _Endless(Dataset[int]):
+class _Infinite(Dataset[int]):
     def __getitem__(self, index: int) -> int:
         return index
 
@@ -197,7 +197,7 @@ class _Stream(IterableDataset[int]):
         ({"dataloader_kwargs": {"shuffle": True}}, "must not have `shuffle`"),
         ({"dataloader_kwargs": {"sampler": [0]}}, "must not have `sampler`"),
         ({"dataloader_kwargs": {"batch_sampler": [[0]]}}, "must not have `batch_sampler`"),
-        ({"dataset": _Endless()}, "_Endless has no __len__"),
+        ({"dataset": _Infinite()}, "_Infinite has no __len__"),
         ({"dataset": _Stream()}, "_Stream has no __len__"),
         ({"batch_processor_cls": object}, "must be a subclass of TorchBatchProcessor"),
         ({"batch_processor_cls": 3}, "got 3"),

@@ -92,7 +92,7 @@ if __name__ == "__main__":
     raise AssertionError("what follows training is not part of the proof")
 """
 
-_PLACES = {
+_MARKERS = {
     "ORDER": "shuffle=True",
     "IN_TRAINING": "pass",
     "IN_VALIDATION": "pass",
@@ -103,8 +103,8 @@ _PLACES = {
 
 def _script(directory: Path, **changes: str) -> Path:
     text = _SCRIPT
-    for place, code in {**_PLACES, **changes}.items():
-        text = text.replace(place, code)
+    for marker, code in {**_MARKERS, **changes}.items():
+        text = text.replace(marker, code)
     script = directory / "train.py"
     script.write_text(text)
     return script

@@ -55,8 +55,8 @@ def run_test(
 
 def run_test_here(loaded: Loaded, model_dir: Path | None) -> int:
     """Try a trial class on one batch in this process, where breakpoints work."""
+    from determined._legacy.entrypoint import is_trial_class
     from determined._legacy.local_execution import _local_execution_manager
-    from determined.config import is_trial_class
     from determined.experimental._test_one_batch import test_one_batch
     from determined.load import trial_class_from_entrypoint
 

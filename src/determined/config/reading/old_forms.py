@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any, TypeGuard
 
+from determined._legacy.entrypoint import is_trial_class
 from determined.config.messages.problems import Path, Problem, shown
 
-_TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
 _HALVING = ("async_halving", "adaptive_asha")
 _DEVICES = ("cpu", "cuda", "rocm")
 _UNITS = ("batches", "records", "epochs")
@@ -21,11 +20,6 @@ class Modern:
     config: dict[str, Any]
     moved: dict[Path, Path]
     notes: list[Problem]
-
-
-def is_trial_class(entrypoint: Any) -> bool:
-    """Whether the entrypoint is the old form `module:Class`."""
-    return isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint.strip()) is not None
 
 
 def uses_harness(entrypoint: Any) -> bool:

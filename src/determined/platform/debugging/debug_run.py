@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from determined._legacy.entrypoint import is_trial_class
 from determined._os.json_file import write_json
 from determined.platform.homes.home import Home
 from determined.platform.homes.snapshot import load_snapshot, working_copy
 from determined.platform.machines.slots import free_ports, port_variables
 from determined.platform.queries.downloads import download, storage_of
-from determined.platform.runs.entrypoint import command_for, is_trial_class
+from determined.platform.runs.entrypoint import command_for
 from determined.platform.runs.environment import RecordedEnvironment, load_environment
 from determined.platform.runs.folder import RunFolder
 from determined.platform.runs.keeper._hook import with_startup_hook
@@ -108,7 +109,7 @@ def latest_checkpoint(reader: Reader, trial: Trial) -> Checkpoint | None:
 def _command(experiment: Experiment, recorded: RecordedEnvironment) -> tuple[str, ...]:
     entrypoint = experiment.config["entrypoint"]
     if is_trial_class(entrypoint):  # in one process, where breakpoints can use the terminal
-        return (recorded.interpreter, "-m", "determined.exec.harness", entrypoint)
+        return (recorded.interpreter, "-m", "determined.exec.harness", entrypoint.strip())
     return command_for(entrypoint, recorded.interpreter)
 
 

@@ -6,14 +6,10 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from determined._legacy.entrypoint import is_trial_class
+
 _SHELL = re.compile(r"[;&|$`()<>*?\n]")
 _PYTHON = re.compile(r"(.*/)?python[0-9.]*")
-_TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
-
-
-def is_trial_class(entrypoint: object) -> bool:
-    """Whether it is of the old form `module:Class`."""
-    return isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint) is not None
 
 
 def command_for(entrypoint: str | Sequence[str], interpreter: str) -> tuple[str, ...]:
@@ -21,7 +17,7 @@ def command_for(entrypoint: str | Sequence[str], interpreter: str) -> tuple[str,
     if isinstance(entrypoint, str):
         if is_trial_class(entrypoint):
             launcher = (interpreter, "-m", "determined.launch.torch_distributed")
-            return (*launcher, "--", "--trial", entrypoint)
+            return (*launcher, "--", "--trial", entrypoint.strip())
         return ("sh", "-c", entrypoint)
     is_list = isinstance(entrypoint, list | tuple) and bool(entrypoint)
     if is_list and all(isinstance(word, str) for word in entrypoint):

@@ -16,15 +16,15 @@ from determined.core import EarlyExitReason
 from determined.errors import CheckpointError, InvalidHP
 from determined.pytorch._checkpoint.files.seal import can_seal
 from determined.pytorch._checkpoint.files.trust import Trust
-from determined.pytorch._checkpoint.resuming.departures import depart
+from determined.pytorch._checkpoint.resuming.departures import record_departures
 from determined.pytorch._checkpoint.resuming.environment import current_environment
+from determined.pytorch._checkpoint.saving.dry_run import DryRun
 from determined.pytorch._checkpoint.saving.policy import CheckpointPolicy
-from determined.pytorch._checkpoint.saving.rehearsal import Rehearsal
 from determined.pytorch._checkpoint.saving.retention import Retention, configured_policy
 from determined.pytorch._checkpoint.saving.save_on_error import SaveOnError
 from determined.pytorch._checkpoint.saving.saver import SaveJob, Saver
 from determined.pytorch._checkpoint.state.averages import averages_weights, check_export
-from determined.pytorch._checkpoint.state.own_state import ReplicaCheck, own_state
+from determined.pytorch._checkpoint.state.rank_local_state import ReplicaCheck, rank_local_state
 from determined.pytorch._checkpoint.state.training_state import (
     collect,
     collect_rank,
@@ -33,7 +33,7 @@ from determined.pytorch._checkpoint.state.training_state import (
 )
 from determined.pytorch._ranks.comm_hooks import forgetful_hooks
 from determined.pytorch._ranks.fsdp import is_sharded
-from determined.pytorch._reports import Reporter
+from determined.pytorch._reporter import Reporter
 from determined.pytorch._run import Fit, Run
 from determined.pytorch._schedule import _ShouldExit
 from determined.util import is_numerical_scalar
@@ -63,8 +63,8 @@ class Checkpoints:
         self._newest: str | None = None
         self._is_first = True  # of the saves
         self._code = find_trial_code(type(fit.trial))
-        self._rehearsal = Rehearsal([self._trust_without_seal, self._trust_with_seal])
-        self._has_rehearsed = False
+        self._dry_run = DryRun([self._trust_without_seal, self._trust_with_seal])
+        self._had_dry_run = False
         self._saver = Saver(
             core.checkpoint,
             fit.callbacks,
@@ -95,7 +95,7 @@ class Checkpoints:
             run.started_from,
             is_managed=self._context._core._backend.restarts_trials,
         )
-        self._replicas = ReplicaCheck(self._context, self._say)
+        self._replicas = ReplicaCheck(self._context, self._record_departure)
         self.on_error = SaveOnError(self._fit, run, self._saver, self._save_after_error)
 
     def is_writing(self) -> bool:
@@ -106,16 +106,16 @@ class Checkpoints:
         """Raise if these metrics lack the one that decides what is best."""
         self._policy.has_metric(metrics)
 
-    def rehearse(self) -> None:
+    def dry_run(self) -> None:
         """Try whether what checkpoints will hold can be loaded again.
 
         Every rank calls it: asking for states may take all of them, as it does when one saves.
         """
-        self._has_rehearsed = True
+        self._had_dry_run = True
         states = named_states(collect(self._context, self._fit.callbacks))
         data = self._run.training_data.state_dict(self._run.state.batches_trained)
         if self._context.distributed.rank == 0:
-            self._rehearsal.try_states({**states, "the training data": data})
+            self._dry_run.try_states({**states, "the training data": data})
 
     def _trust_without_seal(self) -> Trust:
         return Trust(anything=self._context._allow_pickle)
@@ -210,8 +210,8 @@ class Checkpoints:
     def _hand_over(self, is_best: bool) -> None:
         """Give the saver the state of all ranks, or have each of them write its part."""
         distributed, hooks = self._context.distributed, self._fit.hooks
-        if not self._has_rehearsed:
-            self.rehearse()
+        if not self._had_dry_run:
+            self.dry_run()
         state = self._before_validation or self._state()
         storage_id = None
         if any(map(is_sharded, self._context.models)):
@@ -238,8 +238,8 @@ class Checkpoints:
         tensors = collect(context, self._fit.callbacks)
         if context.distributed.size > 1:
             self._say_what_is_not_saved()
-            self._replicas.look()
-            mine |= own_state(context, tensors)
+            self._replicas.check()
+            mine |= rank_local_state(context, tensors)
         is_split = any(map(is_sharded, context.models))
         ranks = [mine] if is_split else context.distributed.gather(mine)
         if ranks is None:
@@ -272,8 +272,10 @@ class Checkpoints:
                 "methods."
             )
 
-    def _say(self, departure: str) -> None:
-        depart(self._context, self._run.record, self._run.state.batches_trained, [departure])
+    def _record_departure(self, departure: str) -> None:
+        record_departures(
+            self._context, self._run.record, self._run.state.batches_trained, [departure]
+        )
 
     def _metadata(self) -> dict[str, Any]:
         record = self._run.record

@@ -235,7 +235,7 @@ def _load_context(description: dict[str, Any]) -> CheckpointLoadContext:
         config = {**copy.deepcopy(_DEFAULTS), **stored}
     context = CheckpointLoadContext(hparams=hparams, exp_conf=config)
     seed = ((config or {}).get("reproducibility") or {}).get("experiment_seed")
-    context._trial_seed = seed or 0
+    context._start_at(0, seed or 0)
     return context
 
 

@@ -14,10 +14,10 @@ from determined.pytorch._schedule import is_whole_number
 
 
 def check_kind(
-    name: str, value: Any, kinds: type | tuple[type, ...], expected: str, optional: bool = True
+    name: str, value: Any, types: type | tuple[type, ...], expected: str, optional: bool = True
 ) -> None:
     """Raise unless the value is of these types, or None where that is allowed."""
-    if not (optional and value is None) and not isinstance(value, kinds):
+    if not (optional and value is None) and not isinstance(value, types):
         raise TypeError(f"`{name}` must be {expected}, got {value!r}.")
 
 

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from determined.errors import InvalidExperimentException
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._context.wrapping import parameters_of
+from determined.pytorch._context.gradients import parameters_of
 from determined.pytorch._ranks.ddp import inner_module, is_bypassed
 from determined.pytorch._ranks.fsdp import is_dtensor
 from determined.pytorch._schedule import counted
@@ -34,11 +34,11 @@ _NEVER = 2**63
 
 
 class Check(Protocol):
-    """Looks at a run in its first batches; `look_at` is the count of batches for its next look."""
+    """Looks at a run in its first batches; `check_at` is the count of batches for its next look."""
 
-    look_at: int
+    check_at: int
 
-    def look(self, batches_trained: int) -> None: ...
+    def check(self, batches_trained: int) -> None: ...
 
 
 class Checks:
@@ -48,16 +48,16 @@ class Checks:
         self._checks = checks
 
     @property
-    def look_at(self) -> int:
+    def check_at(self) -> int:
         """The next count of batches at which one of them looks."""
-        return min(check.look_at for check in self._checks)
+        return min(check.check_at for check in self._checks)
 
-    def look(self, batches_trained: int) -> None:
+    def check(self, batches_trained: int) -> None:
         """Have those look that are due, or all if none is: then training has ended."""
-        has_ended = batches_trained < self.look_at
+        has_ended = batches_trained < self.check_at
         for check in self._checks:
-            if has_ended or batches_trained >= check.look_at:
-                check.look(batches_trained)
+            if has_ended or batches_trained >= check.check_at:
+                check.check(batches_trained)
 
 
 class FirstUpdateCheck:
@@ -68,11 +68,11 @@ class FirstUpdateCheck:
         self._then = then
         self._start = start
         self._next = [-(-(start + count) // window) * window for count in (1, _BATCHES)]
-        self.look_at = self._next.pop(0)
+        self.check_at = self._next.pop(0)
 
-    def look(self, batches_trained: int) -> None:
+    def check(self, batches_trained: int) -> None:
         """Do it, unless nothing was trained."""
-        self.look_at = self._next.pop(0) if self._next else _NEVER
+        self.check_at = self._next.pop(0) if self._next else _NEVER
         if batches_trained > self._start:
             self._then()
 
@@ -86,20 +86,20 @@ class UpdateCheck:
         self._versions = {id(p): p._version for p in self._parameters()}
         self._reached: set[int] = set()  # parameters that a step found with a gradient
         window = context._aggregation_frequency
-        self.look_at = -(-(batches_trained + max(_BATCHES, window)) // window) * window
+        self.check_at = -(-(batches_trained + max(_BATCHES, window)) // window) * window
         self._steps: collections.Counter[int] = collections.Counter()  # of optimizers, by id
         self._seen: dict[int, str] = {}  # parameters whose gradients were only zero or not finite
         self._useful: set[int] = set()  # parameters with a gradient to learn from
         self._small = {id(p): p.detach().clone() for p in self._parameters() if _is_small(p)}
-        context._on_step = self._see_step
+        context._notify_of_steps(self._see_step)
 
-    def look(self, batches_trained: int) -> None:
+    def check(self, batches_trained: int) -> None:
         """Warn of what has not changed, once; before that is known, do nothing."""
         context = self._context
         if context._on_step is None or batches_trained == self._start:
             return
-        context._on_step = None
-        self.look_at = _NEVER
+        context._notify_of_steps(None)
+        self.check_at = _NEVER
         window = context._aggregation_frequency
         no_window_ended = batches_trained // window == self._start // window
         if no_window_ended or context._use_apex or context.distributed.rank != 0:
@@ -112,7 +112,7 @@ class UpdateCheck:
 
     def close(self) -> None:
         """Let go of the context."""
-        self._context._on_step = None
+        self._context._notify_of_steps(None)
 
     def _see_step(self, optimizer: Optimizer) -> None:
         self._steps[id(optimizer)] += 1

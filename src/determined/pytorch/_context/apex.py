@@ -21,8 +21,11 @@ logger = logging.getLogger("determined.pytorch")
 
 def configure(
     context: PyTorchTrialContext, models: Any, optimizers: Any, options: dict[str, Any]
-) -> tuple[Any, Any]:
-    """Check the call in the order of the original, then set mixed precision up."""
+) -> tuple[Any, Any, bool]:
+    """Set mixed precision up; the last value returned tells whether apex runs it.
+
+    What cannot work is refused in the order of the original.
+    """
     if context._scaler is not None and context._scaler.is_enabled():
         raise InvalidExperimentException(
             "apex cannot be combined with a wrapped scaler or use_amp."
@@ -43,8 +46,9 @@ def configure(
     if context.device.type != "cuda":
         raise InvalidExperimentException("apex needs a CUDA device; use_amp works on every device.")
     if many_ranks or not _importable():
-        return _through_torch(context, models, optimizers, options["opt_level"])
-    return _through_apex(context, models, optimizers, options)
+        _through_torch(context, models, options["opt_level"])
+        return models, optimizers, False
+    return *_through_apex(models, optimizers, options), True
 
 
 def _importable() -> bool:
@@ -55,9 +59,7 @@ def _importable() -> bool:
     return True
 
 
-def _through_torch(
-    context: PyTorchTrialContext, models: Any, optimizers: Any, opt_level: str
-) -> tuple[Any, Any]:
+def _through_torch(context: PyTorchTrialContext, models: Any, opt_level: str) -> None:
     if opt_level not in ("O0", "O1"):
         raise InvalidExperimentException(
             f"opt_level {opt_level!r} needs apex on a single rank. Use opt_level='O1', or call "
@@ -69,41 +71,34 @@ def _through_torch(
     if opt_level == "O1":
         for model in models if isinstance(models, (list, tuple)) else [models]:
             autocast_forward(inner_module(model), context.device.type, torch.float16)
-        context._scaler = torch.amp.GradScaler(context.device.type)
-        context.experimental._auto_amp = True
-    return models, optimizers
+        context._scale_losses_with(torch.amp.GradScaler(context.device.type))
 
 
-def _through_apex(
-    context: PyTorchTrialContext, models: Any, optimizers: Any, options: dict[str, Any]
-) -> tuple[Any, Any]:
+def _through_apex(models: Any, optimizers: Any, options: dict[str, Any]) -> tuple[Any, Any]:
     import apex.amp
 
-    models, optimizers = apex.amp.initialize(models=models, optimizers=optimizers, **options)
-    if not isinstance(models, list):
-        context.models = [models]
-    if not isinstance(optimizers, list):
-        context.optimizers = [optimizers]
-    context._use_apex = True
-    return models, optimizers
+    return apex.amp.initialize(models=models, optimizers=optimizers, **options)  # type: ignore[no-any-return]  # untyped package
+
+
+def check_once_per_batch(last_batch_idx: int | None, batch_idx: int | None) -> None:
+    """Refuse a second backward pass in a batch, which apex cannot scale."""
+    if last_batch_idx == batch_idx:
+        raise InvalidExperimentException(
+            "With apex, call context.backward once per batch; use_amp has no such limit."
+        )
 
 
 def backward(
-    context: PyTorchTrialContext,
+    optimizers: list[Optimizer],
     loss: torch.Tensor,
     gradient: torch.Tensor | None,
     retain_graph: bool,
     create_graph: bool,
 ) -> None:
-    """Compute scaled gradients; apex allows it once per batch."""
+    """Compute scaled gradients."""
     import apex.amp
 
-    if context._last_backward_batch_idx == context._current_batch_idx:
-        raise InvalidExperimentException(
-            "With apex, call context.backward once per batch; use_amp has no such limit."
-        )
-    context._last_backward_batch_idx = context._current_batch_idx
-    with apex.amp.scale_loss(loss, context.optimizers, loss_id=0) as scaled:
+    with apex.amp.scale_loss(loss, optimizers, loss_id=0) as scaled:
         scaled.backward(gradient=gradient, retain_graph=retain_graph, create_graph=create_graph)
 
 

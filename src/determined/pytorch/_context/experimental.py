@@ -10,7 +10,7 @@ import torch
 from determined.pytorch._checks.arguments import check_kind
 
 if TYPE_CHECKING:
-    from determined.pytorch._context.wrapping import WrappedParts
+    from determined.pytorch._context.context import PyTorchTrialContext
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -18,7 +18,7 @@ logger = logging.getLogger("determined.pytorch")
 class PyTorchExperimentalContext:
     """Settings that may still change; call them in the trial's `__init__`."""
 
-    def __init__(self, parent: WrappedParts) -> None:
+    def __init__(self, parent: PyTorchTrialContext) -> None:
         self._parent = parent
         self._auto_amp = False
         self._autocast: tuple[str, torch.dtype] | None = None

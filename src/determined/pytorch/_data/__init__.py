@@ -1,7 +1,8 @@
 """Batches: which samples they hold, how they are fetched, and the position in the training data.
 
-Not here: what training or validation does with them. Read `order.py` first: the order of samples
-is a function of seed, epoch and position. `batches.py` has what users import.
+Not here: what training or validation does with them. Read `order/` first: the order of samples is a
+function of seed, epoch and position. `training/` has the batches of a rank, `batches.py` what users
+import.
 """
 
 from determined.pytorch._data.batches import (

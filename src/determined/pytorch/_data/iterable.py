@@ -1,4 +1,4 @@
-"""Iterable datasets: one endless stream of batches that is the same for any number of readers.
+"""Iterable datasets: one stream of batches without end, the same for any number of readers.
 
 By default every rank and worker reads the whole stream and keeps its own batches, so the dataset
 is shown a single worker (`get_worker_info()` says 0 of 1). A dataset with the attribute
@@ -22,16 +22,11 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, get_worker_info
 
-from determined.pytorch._data.fetch import (
-    add_note,
-    as_is,
-    draw_base_seed,
-    end_workers,
-    start_worker,
-)
-from determined.pytorch._data.order import empty_error
+from determined.pytorch._data.errors import add_note, empty_error
+from determined.pytorch._data.fetch import as_is, draw_base_seed
 from determined.pytorch._data.part_states import PartStates, has_state
 from determined.pytorch._data.seed import forked_rng, mix, seed_cpu
+from determined.pytorch._data.workers import end_workers, start_worker
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -81,7 +76,7 @@ class StreamPlan:
     size: int = 1
     shards_itself: bool = False
     first_worker: int = 0  # whose turn it is, if the dataset shards itself
-    is_endless: bool = True
+    repeats: bool = True
 
 
 class Stream(IterableDataset[Shipped]):
@@ -95,9 +90,9 @@ class Stream(IterableDataset[Shipped]):
         self._seed = seed
         self._keeps_state = has_state(loader.dataset)
         self._generators = PartStates(only_generators=True, dataset=loader.dataset)
-        self.place(0, 1)
+        self.shown_worker(0, 1)
 
-    def place(self, worker: int, num_workers: int) -> tuple[int, int]:
+    def shown_worker(self, worker: int, num_workers: int) -> tuple[int, int]:
         """Say which of the workers this copy serves; return (id, count) to show to the dataset."""
         plan = self._plan
         if plan.shards_itself:
@@ -133,7 +128,7 @@ class Stream(IterableDataset[Shipped]):
                 number += 1
                 if shipped is not None:
                     yield shipped
-            if not self._plan.is_endless:
+            if not self._plan.repeats:
                 return
             if number == first and state is None:
                 raise self._empty_error()
@@ -238,7 +233,7 @@ class StreamLoader(TorchDataLoader[Any]):
         )
         self._config = loader
         self._shard = rank, size
-        self._plan = plan_from(loader, rank, size, skip, is_endless=repeat)
+        self._plan = plan_from(loader, rank, size, skip, repeats=repeat)
         self._running: Callable[[], Iterator[Shipped] | None] = lambda: None
 
     def __iter__(self) -> Any:
@@ -258,9 +253,7 @@ class StreamLoader(TorchDataLoader[Any]):
         return len(range(rank, super().__len__(), size))
 
 
-def plan_from(
-    loader: Any, rank: int, size: int, start: int, *, is_endless: bool = True
-) -> StreamPlan:
+def plan_from(loader: Any, rank: int, size: int, start: int, *, repeats: bool = True) -> StreamPlan:
     """Plan to read from the very beginning and hand out from this rank's batch `start` on."""
     itself = shards_itself(loader.dataset)
     num_entries = max(1, loader.num_workers) if itself else 1
@@ -272,7 +265,7 @@ def plan_from(
         size,
         shards_itself=itself,
         first_worker=start % num_entries,
-        is_endless=is_endless,
+        repeats=repeats,
     )
 
 

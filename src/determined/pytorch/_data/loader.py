@@ -10,16 +10,10 @@ from typing import Any, cast
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 
-from determined.pytorch._data.fetch import (
-    BatchFetcher,
-    SeededBatches,
-    as_is,
-    draw_base_seed,
-    end_workers,
-    start_worker,
-)
-from determined.pytorch._data.order import generators_of
+from determined.pytorch._data.fetch import BatchFetcher, SeededBatches, as_is, draw_base_seed
+from determined.pytorch._data.order.nested_samplers import generators_of
 from determined.pytorch._data.seed import forked_rng, mix
+from determined.pytorch._data.workers import end_workers, start_worker
 
 
 class Loader(TorchDataLoader[Any]):

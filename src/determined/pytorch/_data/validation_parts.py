@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined.pytorch._data.fetch import end_pass
 from determined.pytorch._data.loader import Loader
 from determined.pytorch._data.part_states import PartStates, has_state
+from determined.pytorch._data.workers import end_pass
 
 
 class ValidationParts:

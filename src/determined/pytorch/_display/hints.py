@@ -14,7 +14,7 @@ import torch
 from determined._code.trial_code import is_installed
 from determined.errors import DistributedError
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.fetch import add_note
+from determined.pytorch._data.errors import add_note
 from determined.pytorch._ranks.ddp import inner_module
 
 _OURS = str(pathlib.Path(__file__).resolve().parents[1])
@@ -57,7 +57,7 @@ def _messages(error: BaseException | None) -> str:
 
 def _look_through(traceback: TracebackType | None) -> tuple[list[str], Any]:
     """Return the lines that are neither ours nor of a package, and the batch at hand."""
-    places: list[str] = []
+    locations: list[str] = []
     batch = None
     while traceback is not None:
         frame, number = traceback.tb_frame, traceback.tb_lineno
@@ -66,9 +66,9 @@ def _look_through(traceback: TracebackType | None) -> tuple[list[str], Any]:
             batch = frame.f_locals.get("batch", batch)
         elif not (file.startswith("<") or is_installed(pathlib.Path(file))):
             source = linecache.getline(file, number).strip()
-            places.append(f"In your code: {file}:{number}, {name}: {source}")
+            locations.append(f"In your code: {file}:{number}, {name}: {source}")
         traceback = traceback.tb_next
-    return places[-_MAX_LINES:], batch
+    return locations[-_MAX_LINES:], batch
 
 
 def _hint(message: str, context: PyTorchTrialContext, batch: Any) -> str:

@@ -16,7 +16,7 @@ import torch
 from determined.core._profiler import ProfilerContext
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._observer import UNOBSERVED, Observer, Part
+from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer, Part
 
 P = ParamSpec("P")
 R = TypeVar("R")

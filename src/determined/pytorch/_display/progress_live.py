@@ -51,7 +51,7 @@ class LiveDisplay:
             self._console.show_cursor(True)  # a killed process must not leave a terminal without
         self._redirection.start()
         self._is_closed = False
-        self._done = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -63,7 +63,7 @@ class LiveDisplay:
             return
         self._is_closed = True
         _current.discard(self)
-        self._done.set()
+        self._stopped.set()
         self._thread.join(5)
         if not self._thread.is_alive():  # else it is stuck in a terminal that takes no output
             self._drawn = self._frame(), ()
@@ -89,7 +89,7 @@ class LiveDisplay:
 
     def _run(self) -> None:
         pause = _SHORTEST_PAUSE_SECONDS
-        while not self._done.wait(pause):
+        while not self._stopped.wait(pause):
             start = time.thread_time()
             picture = self._picture()
             try:

@@ -95,17 +95,17 @@ def _share_buffers(model: nn.Module) -> None:
     So a checkpoint, which holds the chief's, holds what any rank would go on with. Buffers that are
     not in checkpoints are taken for constants.
     """
-    places = [
+    buffers_of_modules = [
         (module._buffers, name)
         for module in model.modules()
         for name in module._buffers.keys() - module._non_persistent_buffers_set
     ]
-    if not places:
+    if not buffers_of_modules:
         return
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # untyped in torch
     def share(model: nn.Module, inputs: object) -> None:
-        buffers = [holder[name] for holder, name in places]
+        buffers = [holder[name] for holder, name in buffers_of_modules]
         broadcast_from_chief([buffer for buffer in buffers if buffer is not None])
 
     model.register_forward_pre_hook(share)

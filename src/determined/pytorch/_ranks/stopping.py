@@ -11,7 +11,7 @@ _MAX_BATCHES = 100
 _WINDOWS_TO_SETTLE = 2
 
 
-class StopWatch:
+class StopRequests:
     """Looks for preemption and for the trial's own stop requests."""
 
     def __init__(self, context: PyTorchTrialContext, batches_trained: int) -> None:
@@ -20,7 +20,7 @@ class StopWatch:
         self._line = context.distributed._finish_line
         self.is_preempted = False
         self.is_stop_requested = False
-        self._look_again = batches_trained + _MAX_BATCHES
+        self._check_again_at = batches_trained + _MAX_BATCHES
         if self._line is not None:
             settling = _WINDOWS_TO_SETTLE * context._aggregation_frequency
             self._line.begin(batches_trained, batches_trained + settling)
@@ -34,24 +34,24 @@ class StopWatch:
         line = self._line
         if line is None:
             return is_preempted or (
-                batches_trained >= self._look_again and self._looked_alone(batches_trained)
+                batches_trained >= self._check_again_at and self._looked_alone(batches_trained)
             )
         line.position = batches_trained
         if is_preempted or self._context.get_stop_requested():
             line.propose()
         return line.is_proposed and line.is_reached(batches_trained)
 
-    def look(self, batches_trained: int) -> None:
+    def check(self, batches_trained: int) -> None:
         """Agree with the other ranks on whether anyone wants to stop. Every rank must call it."""
         mine = (self._preempt.preempt_requested_locally(), self._context.get_stop_requested())
         answers = self._context.distributed.allgather(mine)
         if any(preempted for preempted, _ in answers):
             self.is_preempted = self._preempt.should_preempt()
         self.is_stop_requested = any(stop for _, stop in answers)
-        self._look_again = batches_trained + _MAX_BATCHES
+        self._check_again_at = batches_trained + _MAX_BATCHES
         if self._line is not None:
             self._line.renew()
 
     def _looked_alone(self, batches_trained: int) -> bool:
-        self.look(batches_trained)
+        self.check(batches_trained)
         return self.is_preempted or self.is_stop_requested

@@ -22,7 +22,7 @@ _TRANSPORT = re.compile(
     r"gloo|NCCL|pair closure|Connection (closed|reset) by|Broken pipe|TCPStore|ProcessGroup"
 )
 _NEWS_SECONDS = 3.0
-# So long a rank may take to notice that another one has failed.
+# How long a rank may take to notice that another one has failed.
 _GRACE_SECONDS = 10.0
 
 
@@ -52,7 +52,7 @@ def agree(distributed: DistributedContext, step: str, details: Mapping[str, str]
 
 
 @contextlib.contextmanager
-def naming_the_culprit(distributed: DistributedContext) -> Iterator[None]:
+def naming_the_failed_rank(distributed: DistributedContext) -> Iterator[None]:
     """Tell the other ranks of an exception; raise theirs if this one only follows from it."""
     try:
         yield
@@ -70,7 +70,7 @@ def naming_the_culprit(distributed: DistributedContext) -> Iterator[None]:
 def ending_together(
     distributed: DistributedContext, is_saving: Callable[[], bool]
 ) -> Iterator[None]:
-    """Like `naming_the_culprit`, and end this process if it does not notice another's failure.
+    """Like `naming_the_failed_rank`, and end this process if it does not notice another's failure.
 
     It may wait in a collective of torch that nobody will ever complete. A checkpoint that is being
     saved is finished first.
@@ -86,7 +86,7 @@ def ending_together(
         daemon=True,
     ).start()
     try:
-        with naming_the_culprit(distributed):
+        with naming_the_failed_rank(distributed):
             yield
     finally:
         noticed.set()

@@ -16,7 +16,7 @@ from determined.pytorch._checkpoint.state.averages import KIND
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._ranks.fsdp import local_part
 from determined.pytorch.callbacks._gradients import are_finite
-from determined.pytorch.callbacks._tensor_devices import Place, places_of
+from determined.pytorch.callbacks._module_tensors import ModuleTensor, tensors_of
 
 
 class ExponentialMovingAverage(PyTorchCallback):
@@ -57,7 +57,7 @@ class ExponentialMovingAverage(PyTorchCallback):
         self._models = models
         self._updates = 0
         self._loaded: list[Mapping[str, torch.Tensor]] | None = None
-        self._places: list[Place] = []
+        self._entries: list[ModuleTensor] = []
         self._average: list[torch.Tensor] = []
         self._training_weights: list[torch.Tensor] | None = None
 
@@ -72,12 +72,12 @@ class ExponentialMovingAverage(PyTorchCallback):
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
         """Forget an earlier `fit`."""
-        self._places = []
+        self._entries = []
 
     def on_training_start(self) -> None:
         """Begin with the weights as they are, or continue the average of the checkpoint."""
         models = self._context.models if self._models is None else self._models
-        self._places = [place for place in places_of(models) if _is_averaged(place)]
+        self._entries = [entry for entry in tensors_of(models) if _is_averaged(entry)]
         self._average = [_copy(tensor) for tensor in self._weights()]
         if self._loaded is not None:
             self._restore(self._loaded)
@@ -103,8 +103,8 @@ class ExponentialMovingAverage(PyTorchCallback):
         """Validate with the average."""
         if self._context.distributed.size > 1:
             # Each rank sees other batches, so its buffers have another history; the chief's count.
-            for place, average in zip(self._places, self._average, strict=True):
-                if place.is_buffer:
+            for entry, average in zip(self._entries, self._average, strict=True):
+                if entry.is_buffer:
                     dist.broadcast(average, src=0)
         self._swap_in()
 
@@ -141,20 +141,20 @@ class ExponentialMovingAverage(PyTorchCallback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the average back: when training starts, or at once if it runs."""
         self._updates = state_dict["updates"]
-        if self._places:
+        if self._entries:
             self._restore(state_dict["models"])
         else:
             self._loaded = state_dict["models"]
 
     def _weights(self) -> list[torch.Tensor]:
-        return [place.tensor for place in self._places]
+        return [entry.tensor for entry in self._entries]
 
     def _by_model(self) -> list[dict[str, torch.Tensor]]:
         models: list[dict[str, torch.Tensor]] = []
-        for place, average in zip(self._places, self._average, strict=True):
-            while len(models) <= place.model_index:
+        for entry, average in zip(self._entries, self._average, strict=True):
+            while len(models) <= entry.model_index:
                 models.append({})
-            models[place.model_index][place.key] = average
+            models[entry.model_index][entry.key] = average
         return models
 
     def _restore(self, saved: list[Mapping[str, torch.Tensor]]) -> None:
@@ -187,11 +187,11 @@ def _local(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return [local_part(tensor) for tensor in tensors]
 
 
-def _is_averaged(place: Place) -> bool:
-    if not place.is_saved or not place.tensor.is_floating_point():
+def _is_averaged(entry: ModuleTensor) -> bool:
+    if not entry.is_saved or not entry.tensor.is_floating_point():
         return False
     # A buffer that is infinite by design, such as an attention mask, has no average.
-    return not place.is_buffer or are_finite([place.tensor])
+    return not entry.is_buffer or are_finite([entry.tensor])
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._schedule import _ShouldExit, is_whole_number
 from determined.pytorch.callbacks._batch_files import BatchFiles
 from determined.pytorch.callbacks._gradients import are_finite, gradients_of, norm_of
-from determined.pytorch.callbacks._tensor_devices import BufferCopy, Place, places_of
+from determined.pytorch.callbacks._module_tensors import BufferCopy, ModuleTensor, tensors_of
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -92,7 +92,7 @@ class LossGuard(PyTorchCallback):
         self._max_rollbacks = max_rollbacks
         self._callbacks = {str(index): callback for index, callback in enumerate(callbacks)}
         self._batches = BatchFiles(save_batch_to, context.distributed.rank)
-        self._watched: list[Place] = []
+        self._watched: list[ModuleTensor] = []
         self._buffers = BufferCopy([])
         self._memory = Snapshot()
         self._good: dict[str, Any] | None = None
@@ -110,10 +110,10 @@ class LossGuard(PyTorchCallback):
 
     def on_training_start(self) -> None:
         """Begin to watch the optimizers."""
-        optimizers, places = self._context.optimizers, list(places_of(self._context.models))
+        optimizers, entries = self._context.optimizers, list(tensors_of(self._context.models))
         # Some are infinite by design, such as attention masks.
-        self._watched = [place for place in places if are_finite([place.tensor])]
-        self._buffers = BufferCopy([place for place in places if place.is_buffer])
+        self._watched = [entry for entry in entries if are_finite([entry.tensor])]
+        self._buffers = BufferCopy([entry for entry in entries if entry.is_buffer])
         self._is_stopping = False
         self._norms = self._norms or [RunningMean() for _ in optimizers]
         for optimizer, norms in zip(optimizers, self._norms, strict=True):
@@ -178,9 +178,9 @@ class LossGuard(PyTorchCallback):
         """
         if not self._are_finite():
             raise FloatingPointError(f"No checkpoint was written: {_NOT_FINITE}")
-        for place, tensor in self._buffers.kept() if self._is_in_window else ():
-            if place.is_saved:
-                checkpoint[MODELS][place.model_index][place.key] = tensor
+        for entry, tensor in self._buffers.kept() if self._is_in_window else ():
+            if entry.is_saved:
+                checkpoint[MODELS][entry.model_index][entry.key] = tensor
 
     def on_trial_shutdown(self) -> None:
         """Leave the optimizers as they were."""
@@ -254,12 +254,12 @@ class LossGuard(PyTorchCallback):
         return problem or ("another rank rejected its gradients." if flag.item() else None)
 
     def _are_finite(self, buffers_only: bool = False) -> bool:
-        watched = {id(place) for place in self._watched}
+        watched = {id(entry) for entry in self._watched}
         # What a batch did to buffers inside a window is undone at its end, if need be.
         now = self._buffers.kept() if self._is_in_window else self._buffers.current()
-        tensors = [tensor for place, tensor in now if id(place) in watched]
+        tensors = [tensor for entry, tensor in now if id(entry) in watched]
         if not buffers_only:
-            tensors += [place.tensor for place in self._watched if not place.is_buffer]
+            tensors += [entry.tensor for entry in self._watched if not entry.is_buffer]
             for optimizer in self._context.optimizers:
                 for state in optimizer.state.values():
                     tensors += [v for v in state.values() if isinstance(v, torch.Tensor)]

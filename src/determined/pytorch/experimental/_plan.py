@@ -7,7 +7,7 @@ import logging
 import pathlib
 from typing import Any
 
-from determined.pytorch._identity import digest_of, main_script
+from determined.pytorch._identity.identity import digest_of, main_script
 from determined.pytorch._schedule import is_whole_number
 
 logger = logging.getLogger("determined.pytorch")

@@ -1,4 +1,4 @@
-"""The parts of a proof: one run without stops, one with them, and the first difference."""
+"""The runs that are compared: one without stops, one with them, and the first difference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from determined.core.backends.tracking import TRACKING_VARIABLE
-from determined.pytorch.verify_resume._interruptions import Place, plan_stops
+from determined.pytorch.verify_resume._interruptions import StopPoint, plan_stops
 from determined.pytorch.verify_resume._messages import first_unequal, listed
 from determined.pytorch.verify_resume._part import Part
 from determined.pytorch.verify_resume._trace import Event
@@ -61,7 +61,7 @@ def verify_resume(
         script: The file that one would start with `python`.
         arguments: Its command line arguments.
         batches: How many batches to train.
-        cut: Stop once, after so many batches. By default the run is stopped at a place of each kind
+        cut: Stop once, after so many batches. By default the run is stopped at a point of each kind
             that it has: between batches, in a batch, in a hook, in a validation, at a save.
         timeout_seconds: Limit for each of the processes.
     """
@@ -93,7 +93,7 @@ def compare(run: Run, batches: int, cut: int | None = None) -> Report:
     """Let `run` carry out the parts, and compare their traces."""
     with tempfile.TemporaryDirectory(prefix="determined-verify-") as directory:
 
-        def trace(name: str, stop: Place | None, checkpoint: str | None) -> Record:
+        def trace(name: str, stop: StopPoint | None, checkpoint: str | None) -> Record:
             path = pathlib.Path(directory, f"{name}.json")
             storage = str(path.with_suffix(".storage"))
             run(Part(name, str(path), storage, batches, stop, checkpoint))
@@ -102,9 +102,9 @@ def compare(run: Run, batches: int, cut: int | None = None) -> Report:
 
         whole = trace("uncut", None, None)
         if cut is None:
-            stops = plan_stops([Place(**place) for place in whole["places"]])
+            stops = plan_stops([StopPoint(**point) for point in whole["points"]])
         else:
-            stops = [Place(cut - 1, "after train_batch")]
+            stops = [StopPoint(cut - 1, "after train_batch")]
         parts: list[Record] = []
         for number, stop in enumerate([*stops, None]):
             checkpoint = parts[-1]["checkpoint"] if parts else None
@@ -113,7 +113,7 @@ def compare(run: Run, batches: int, cut: int | None = None) -> Report:
     return Report(batches, stops[0].batch + 1, difference, tuple(map(str, stops)))
 
 
-def _difference(whole: Record, parts: Sequence[Record], stops: Sequence[Place]) -> str | None:
+def _difference(whole: Record, parts: Sequence[Record], stops: Sequence[StopPoint]) -> str | None:
     """Compare the parts, one after another, with where they belong in the whole."""
     position = 0
     for number, part in enumerate(parts):

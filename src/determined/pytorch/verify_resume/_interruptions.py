@@ -1,7 +1,7 @@
-"""The places where a run can be interrupted, and which of them to choose.
+"""The points where a run can be interrupted, and which of them to choose.
 
-A run that is not interrupted records the places that it passes; an interrupted one acts at one of
-them. A place is named by the batch, so that every start of the run means the same by it.
+A run that is not interrupted records the points that it passes; an interrupted one acts at one of
+them. A point is named by the batch, so that every start of the run means the same by it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._observer import Observer, Part
+from determined.pytorch._instrumentation.observer import Observer, Part
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,7 +35,7 @@ KINDS = (BETWEEN, IN_BATCH, IN_HOOK, IN_VALIDATION, IN_SAVE)
 
 
 @dataclasses.dataclass(frozen=True, order=True)
-class Place:
+class StopPoint:
     """Just before or after a stage: the `nth` time since batch `batch` began (-1: before any)."""
 
     batch: int
@@ -44,7 +44,7 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """What the place is in, in words."""
+        """What the point is in, in words."""
         stage = self.stage.removeprefix(_AFTER)
         if "validation" in stage or stage == "evaluate_batch":
             return IN_VALIDATION
@@ -60,29 +60,29 @@ class Place:
         return f"{self.kind} ({where}{often}, batch {self.batch})"
 
 
-class Places(Observer):
-    """Sees every place that a run passes, and interrupts it at one."""
+class StopPoints(Observer):
+    """Sees every point that a run passes, and interrupts it at one."""
 
     def __init__(
-        self, context: PyTorchTrialContext, at: Place | None, interrupt: Callable[[], None]
+        self, context: PyTorchTrialContext, at: StopPoint | None, interrupt: Callable[[], None]
     ) -> None:
         self._context = context
         self._at = at
         self._interrupt = interrupt
         self._batch: int | None = None
         self._times: Counter[str] = Counter()
-        self.passed: list[Place] = []
+        self.passed: list[StopPoint] = []
 
     def reach(self, stage: str) -> None:
-        """Note a place, and interrupt the run if it is the one."""
+        """Note a point, and interrupt the run if it is the one."""
         index = self._context._current_batch_idx
         batch = -1 if index is None else index
         if batch != self._batch:
             self._batch, self._times = batch, Counter()
         self._times[stage] += 1
-        place = Place(batch, stage, self._times[stage])
-        self.passed.append(place)
-        if place == self._at:
+        point = StopPoint(batch, stage, self._times[stage])
+        self.passed.append(point)
+        if point == self._at:
             self._interrupt()
 
     def watch(self, part: Part, call: Callable[P, R]) -> Callable[P, R]:
@@ -99,13 +99,13 @@ class Places(Observer):
         return passing
 
 
-def plan_stops(passed: Sequence[Place], kinds: Sequence[str] = KINDS) -> list[Place]:
-    """Choose a place of each kind that the run has, spread over it, each in a later batch."""
-    plan: list[Place] = []
+def plan_stops(passed: Sequence[StopPoint], kinds: Sequence[str] = KINDS) -> list[StopPoint]:
+    """Choose a point of each kind that the run has, spread over it, each in a later batch."""
+    plan: list[StopPoint] = []
     for index, kind in enumerate(kinds):
         wanted = (index + 1) / (len(kinds) + 1) * len(passed)
         last = plan[-1].batch if plan else -1
-        found = [i for i, place in enumerate(passed) if place.kind == kind and place.batch > last]
+        found = [i for i, point in enumerate(passed) if point.kind == kind and point.batch > last]
         if found:
             plan.append(passed[min(found, key=lambda i: abs(i - wanted))])
     return plan

@@ -25,7 +25,7 @@ def first_unequal(expected: list[Event], found: list[Event]) -> str | None:
     for one, other in zip(expected, found, strict=False):
         if (one["stage"], one["batch"]) != (other["stage"], other["batch"]):
             return (
-                f"the run was {_place(other)} where it should have been {_place(one)}: callbacks "
+                f"the run was {_where(other)} where it should have been {_where(one)}: callbacks "
                 "or periods depend on something other than the number of batches"
             )
         if one["samples"] != other["samples"]:
@@ -34,7 +34,7 @@ def first_unequal(expected: list[Event], found: list[Event]) -> str | None:
         if names or one["digests"].keys() != other["digests"].keys():
             names = names or sorted(one["digests"].keys() ^ other["digests"].keys())
             verb = "differs" if len(names) == 1 else "differ"
-            return f"{_place(one)}, {listed(names)} {verb}{_hint(one, names[0])}"
+            return f"{_where(one)}, {listed(names)} {verb}{_hint(one, names[0])}"
     if len(expected) != len(found):
         return f"{len(found)} steps were seen where {len(expected)} were expected"
     return None
@@ -57,9 +57,9 @@ def _other_samples(one: Event, other: Event) -> str:
     )
 
 
-def _place(event: Event) -> str:
+def _where(event: Event) -> str:
     stage, batch = event["stage"], event["batch"]
-    places = {
+    wordings = {
         "before": f"just before batch {batch} was fetched",
         "before validation": f"just before the validation after batch {batch}",
         "fetching": f"in fetching batch {batch}",
@@ -67,7 +67,7 @@ def _place(event: Event) -> str:
         "validation": f"in the validation after batch {batch}",
         "end": "at the end of training",
     }
-    return places.get(stage) or f"in the callbacks' {stage}, batch {batch}"
+    return wordings.get(stage) or f"in the callbacks' {stage}, batch {batch}"
 
 
 def _hint(event: Event, name: str) -> str:

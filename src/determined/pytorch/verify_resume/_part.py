@@ -1,4 +1,4 @@
-"""One part of the proof: a user's script, with `init` and `fit` bent to it."""
+"""One part of the comparison: a user's script, with the arguments of `init` and `fit` replaced."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sys
 from typing import Any
 
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._overrides import Overrides, overriding
+from determined.pytorch._instrumentation.overrides import Overrides, overriding
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._schedule import Batch
 from determined.pytorch._trial import PyTorchTrial
-from determined.pytorch.verify_resume._interruptions import Place
+from determined.pytorch.verify_resume._interruptions import StopPoint
 from determined.pytorch.verify_resume._trace import Trace
 
 _SEED = 0
@@ -28,7 +28,7 @@ class Part:
     trace: str
     storage: str
     batches: int
-    stop: Place | None = None
+    stop: StopPoint | None = None
     checkpoint: str | None = None
 
     def to_json(self) -> str:
@@ -40,11 +40,11 @@ class Part:
         """Read what `to_json` wrote."""
         values = json.loads(text)
         stop = values.pop("stop")
-        return cls(**values, stop=None if stop is None else Place(**stop))
+        return cls(**values, stop=None if stop is None else StopPoint(**stop))
 
 
-class _Bent(Overrides):
-    """Bends a script to one part of the proof."""
+class _PartOverrides(Overrides):
+    """Has a script train one part of the comparison."""
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -69,11 +69,11 @@ class _Bent(Overrides):
         return self._trace
 
     def after_fit(self, latest_checkpoint: str | None) -> None:
-        """Write the trace. What the script does after training is not part of the proof."""
+        """Write the trace. What the script does after training is not compared."""
         trace = self._trace
         record = {
             "events": trace.events,
-            "places": [dataclasses.asdict(place) for place in trace.places.passed],
+            "points": [dataclasses.asdict(point) for point in trace.points.passed],
             "checkpoint": latest_checkpoint,
             "attributes": trace.attributes,
         }
@@ -82,8 +82,8 @@ class _Bent(Overrides):
 
 
 def run_part(part: Part, script: str, arguments: list[str]) -> None:
-    """Run the script with `init` and `fit` bent to one part of the proof; writes the trace."""
+    """Run the script as one part of the comparison; writes the trace."""
     sys.argv = [script, *arguments]
     sys.path[0] = str(pathlib.Path(script).resolve().parent)
-    with overriding(_Bent(part)):
+    with overriding(_PartOverrides(part)):
         runpy.run_path(script, run_name="__main__")

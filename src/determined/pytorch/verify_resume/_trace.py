@@ -8,8 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._data.order import as_list
-from determined.pytorch._observer import Observer, Part
+from determined.pytorch._data.fetch import as_list
+from determined.pytorch._instrumentation.observer import Observer, Part
 from determined.pytorch._trial import PyTorchTrial
 from determined.pytorch.verify_resume._digests import (
     digest,
@@ -19,7 +19,7 @@ from determined.pytorch.verify_resume._digests import (
     state_of,
     unsaved_attributes,
 )
-from determined.pytorch.verify_resume._interruptions import Place, Places
+from determined.pytorch.verify_resume._interruptions import StopPoint, StopPoints
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,14 +31,14 @@ class Trace(Observer):
     """The events of a run, each named after the stage that has just ended."""
 
     def __init__(
-        self, trial: PyTorchTrial, context: PyTorchTrialContext, stop: Place | None
+        self, trial: PyTorchTrial, context: PyTorchTrialContext, stop: StopPoint | None
     ) -> None:
         self._trial = trial
         self._context = context
         self._given: dict[str, PyTorchCallback] = {}
         self._has_small_state = is_small(context)
         self._indices: deque[list[Any]] = deque()  # of batches to come, where an order has them
-        self.places = Places(context, stop, lambda: context._core._backend.request_preemption())
+        self.points = StopPoints(context, stop, lambda: context._core._backend.request_preemption())
         self.events: list[Event] = []
         self.attributes: dict[str, dict[str, str]] = {}  # of the trial, by batch
 
@@ -51,7 +51,7 @@ class Trace(Observer):
     def watch(self, part: Part, call: Callable[P, R]) -> Callable[P, R]:
         if isinstance(getattr(call, "__self__", None), (_First, _Last)):
             return call  # nobody can be interrupted in what is not there without us
-        call = self.places.watch(part, call)
+        call = self.points.watch(part, call)
         if part == "data":
             return self._fetching(call)
         return self._validating(call) if part == "validation" else call

@@ -220,7 +220,9 @@ def test_a_bad_tracker_gives_the_loop_no_more_to_do(
 ) -> None:
     good = _calls_of_the_loop(Listing)
     worse = _calls_of_the_loop(bad, close_seconds=0.1)
-    assert good["determined.pytorch.callbacks._trackers.background_sender.Courier.put"] == 11
+    assert (
+        good["determined.pytorch.callbacks._trackers.background_sender.BackgroundSender.put"] == 11
+    )
     of_trainer = {
         name: calls
         for name, calls in good.items()

@@ -12,7 +12,7 @@ from determined.pytorch._context.context import PyTorchTrialContext
 logger = logging.getLogger("determined.pytorch")
 
 
-def depart(
+def record_departures(
     context: PyTorchTrialContext, record: RunRecord, batches_trained: int, found: Sequence[str]
 ) -> list[str]:
     """Say what this rank found, and the others; with `init(exact=True)` raise instead.

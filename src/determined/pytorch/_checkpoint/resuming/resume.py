@@ -43,7 +43,10 @@ from determined.pytorch._checkpoint.resuming.settings import (
     say_other_settings,
 )
 from determined.pytorch._checkpoint.state.modules import restore_changes
-from determined.pytorch._checkpoint.state.own_state import describe_own, with_own_state
+from determined.pytorch._checkpoint.state.rank_local_state import (
+    describe_rank_local,
+    with_rank_local_state,
+)
 from determined.pytorch._checkpoint.state.training_state import (
     RunRecord,
     batches_trained_in,
@@ -57,7 +60,7 @@ from determined.pytorch._checkpoint.state.training_state import (
 )
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import mix, seeded_rng_state
-from determined.pytorch._naming import former_checkpoint, tell_of_others
+from determined.pytorch._identity.naming import former_checkpoint, warn_of_other_runs
 from determined.pytorch._numpy_states import checked
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.comm_hooks import restore_hook_states
@@ -145,7 +148,7 @@ class SavedRun:
         checkpoint = read_state(self.path, context._allow_pickle)
         checkpoint = join(self.path, checkpoint, context.models, context._allow_pickle)
         if self.continues:
-            checkpoint = with_own_state(checkpoint, self.rank)
+            checkpoint = with_rank_local_state(checkpoint, self.rank)
         checkpoint = make_objects(
             checkpoint,
             state_file(self.path),
@@ -253,7 +256,7 @@ def _find(
                 f'fit(latest_checkpoint="{newer}").'
             )
         if context.distributed.rank == 0:
-            tell_of_others(context)
+            warn_of_other_runs(context)
         return None
 
 
@@ -303,7 +306,7 @@ def _read_rank(path: pathlib.Path, context: PyTorchTrialContext, in_window: bool
             state.pop(name, None)
         if in_window:
             state[GRADIENTS] = mean_gradients(ranks)
-        if rank == 0 and (what := describe_own(ranks)):
+        if rank == 0 and (what := describe_rank_local(ranks)):
             logger.warning(
                 f"{', '.join(what)} differed between the {saved_size} ranks of the run; with "
                 f"{size}, all continue with the chief's."

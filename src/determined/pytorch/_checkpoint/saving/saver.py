@@ -40,7 +40,7 @@ from determined.pytorch._checkpoint.files.trust import Trust
 from determined.pytorch._checkpoint.state.averages import EXPORT, averaged_models
 from determined.pytorch._checkpoint.state.snapshot import Snapshot
 from determined.pytorch._checkpoint.state.training_state import RunRecord, write_side_files
-from determined.pytorch._observer import UNOBSERVED, Observer
+from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer
 from determined.pytorch._schedule import _TrialState
 from determined.storage import FileDigest, HashingFile
 from determined.storage._durable import checkpoint_errors

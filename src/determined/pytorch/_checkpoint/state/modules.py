@@ -49,7 +49,7 @@ def restore_changes(models: Sequence[nn.Module], saved: Sequence[Mapping[str, An
 
 def set_buffers(module: nn.Module, values: Mapping[str, torch.Tensor | None]) -> None:
     """Give buffers these values; one that has another shape or type now is replaced."""
-    for name, holder, key in _places(module):
+    for name, holder, key in _buffers_in(module):
         if name not in values:
             continue
         buffer, value = holder[key], values[name]
@@ -62,7 +62,7 @@ def set_buffers(module: nn.Module, values: Mapping[str, torch.Tensor | None]) ->
 
 def make_room(module: nn.Module, saved: Mapping[str, Any]) -> None:
     """Replace buffers that training made, or made anew in another shape or kind of number."""
-    for name, holder, key in _places(module, bare=False):
+    for name, holder, key in _buffers_in(module, bare=False):
         value, buffer = saved.get(name), holder[key]
         if isinstance(value, torch.Tensor) and (
             buffer is None or _is_of_another_kind(buffer, value)
@@ -91,11 +91,13 @@ def _facts(module: nn.Module) -> dict[str, dict[str, Any]]:
     return {
         _FLAGS: {bare_name(name): p.requires_grad for name, p in module.named_parameters()},
         _MODES: {bare_name(name): part.training for name, part in module.named_modules()},
-        _BUFFERS: {name: holder[key] for name, holder, key in _places(module, unsaved_only=True)},
+        _BUFFERS: {
+            name: holder[key] for name, holder, key in _buffers_in(module, unsaved_only=True)
+        },
     }
 
 
-def _places(
+def _buffers_in(
     module: nn.Module, unsaved_only: bool = False, bare: bool = True
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     for prefix, part in module.named_modules():

@@ -16,7 +16,7 @@ _MAX_FAILURES_IN_A_ROW = 3
 
 
 class Receiver(Protocol[T_contra]):
-    """Where things go. All methods run in the courier's thread."""
+    """Where things go. All methods run in the sender's thread."""
 
     def open(self) -> None:
         """Get ready."""
@@ -28,7 +28,7 @@ class Receiver(Protocol[T_contra]):
         """Finish."""
 
 
-class Courier(Generic[T]):
+class BackgroundSender(Generic[T]):
     """A bounded queue and the thread that empties it.
 
     `put` never waits: what does not fit is dropped. A receiver that cannot be opened, or fails

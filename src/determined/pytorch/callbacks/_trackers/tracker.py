@@ -13,7 +13,7 @@ from typing import Any
 
 from determined.pytorch._callback import PyTorchCallback
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch.callbacks._trackers.background_sender import Courier
+from determined.pytorch.callbacks._trackers.background_sender import BackgroundSender
 from determined.util import is_numerical_scalar
 
 
@@ -69,7 +69,7 @@ class MetricsTracker(PyTorchCallback, abc.ABC):
         self._context = context
         self._queue_size = queue_size
         self._close_seconds = close_seconds
-        self._courier: Courier[Report] | None = None
+        self._sender: BackgroundSender[Report] | None = None
         self._steps_completed = 0
         self._error_outside: BaseException | None = None
         self.run_key = uuid.uuid4().hex
@@ -88,7 +88,7 @@ class MetricsTracker(PyTorchCallback, abc.ABC):
     @property
     def num_lost(self) -> int:
         """How many reports were not recorded; until training ends, some may still be."""
-        return 0 if self._courier is None else self._courier.num_lost
+        return 0 if self._sender is None else self._sender.num_lost
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
         """Note where the run starts."""
@@ -98,7 +98,7 @@ class MetricsTracker(PyTorchCallback, abc.ABC):
     def on_training_start(self) -> None:
         """Start the thread."""
         if self._context.distributed.rank == 0:
-            self._courier = Courier(type(self).__name__, self, self._queue_size)
+            self._sender = BackgroundSender(type(self).__name__, self, self._queue_size)
 
     def on_training_workload_end(
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
@@ -113,9 +113,9 @@ class MetricsTracker(PyTorchCallback, abc.ABC):
 
     def on_trial_shutdown(self) -> None:
         """Wait a while for what is left."""
-        if self._courier is not None:
+        if self._sender is not None:
             failed = sys.exc_info()[1] not in (None, self._error_outside)
-            self._courier.finish(failed, self._close_seconds)
+            self._sender.finish(failed, self._close_seconds)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the name of the run."""
@@ -127,9 +127,9 @@ class MetricsTracker(PyTorchCallback, abc.ABC):
             self.run_key = state_dict["run_key"]
 
     def _put(self, group: str, metrics: Mapping[str, Any]) -> None:
-        if self._courier is not None:
+        if self._sender is not None:
             numbers = {k: float(v) for k, v in metrics.items() if is_numerical_scalar(v)}
-            self._courier.put(Report(group, self._steps_completed, numbers, time.time()))
+            self._sender.put(Report(group, self._steps_completed, numbers, time.time()))
 
     def _hparams(self) -> dict[str, Any]:
         return self._context._hparams or {}

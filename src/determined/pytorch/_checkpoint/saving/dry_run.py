@@ -19,7 +19,7 @@ from determined.pytorch._checkpoint.state.copying import Path, copy_state
 logger = logging.getLogger("determined.pytorch")
 
 
-class Rehearsal:
+class DryRun:
     """Writes and reads states in memory, tensors without their content; each problem is said once.
 
     Raises:
@@ -29,13 +29,13 @@ class Rehearsal:
     def __init__(self, trusts: Sequence[Callable[[], Trust]]) -> None:
         """Take what will be trusted, from the least to the most."""
         self._trusts = trusts
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def try_states(self, states: Mapping[str, Any]) -> None:
         """Try states by what they are of; warn of those that could not be loaded."""
         for what, state in states.items():
-            if (problem := self._problem(what, state)) and problem not in self._told:
-                self._told.add(problem)
+            if (problem := self._problem(what, state)) and problem not in self._warned:
+                self._warned.add(problem)
                 logger.warning(problem)
 
     def _problem(self, what: str, state: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Where the tensors of a model live.
+"""The parameters and buffers of models, looked up by name.
 
 Modules may put another tensor into a buffer, so tensors are looked up each time, not remembered.
 """
@@ -16,7 +16,7 @@ from determined.pytorch._ranks.ddp import inner_module
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class ModuleTensor:
     """A parameter or a buffer of a module.
 
     `key` is its name in the `state_dict` of the model, if it `is_saved` there.
@@ -36,7 +36,7 @@ class Place:
         return tensor
 
 
-def places_of(models: Iterable[nn.Module]) -> Iterator[Place]:
+def tensors_of(models: Iterable[nn.Module]) -> Iterator[ModuleTensor]:
     """Find every parameter and buffer."""
     for index, model in enumerate(models):
         for prefix, module in inner_module(model).named_modules():
@@ -44,7 +44,7 @@ def places_of(models: Iterable[nn.Module]) -> Iterator[Place]:
                 for name, tensor in holder.items():
                     if tensor is None:
                         continue
-                    yield Place(
+                    yield ModuleTensor(
                         model_index=index,
                         key=f"{prefix}.{name}" if prefix else name,
                         is_buffer=holder is module._buffers,
@@ -57,18 +57,18 @@ def places_of(models: Iterable[nn.Module]) -> Iterator[Place]:
 class BufferCopy:
     """A copy of some tensors, to put back when a batch has spoilt them."""
 
-    def __init__(self, places: list[Place]) -> None:
-        self._places = places
+    def __init__(self, entries: list[ModuleTensor]) -> None:
+        self._entries = entries
         self._kept: list[torch.Tensor] = []
 
     @property
     def is_made(self) -> bool:
         """Whether there is anything to put back."""
-        return len(self._kept) == len(self._places)
+        return len(self._kept) == len(self._entries)
 
     def tensors(self) -> list[torch.Tensor]:
         """Return the tensors as they are now."""
-        return [place.tensor for place in self._places]
+        return [entry.tensor for entry in self._entries]
 
     @torch.no_grad()
     def make(self) -> None:
@@ -78,13 +78,13 @@ class BufferCopy:
         elif self._kept:
             torch._foreach_copy_(self._kept, self.tensors())
 
-    def kept(self) -> Iterable[tuple[Place, torch.Tensor]]:
+    def kept(self) -> Iterable[tuple[ModuleTensor, torch.Tensor]]:
         """Return the copies, if there are any."""
-        return zip(self._places, self._kept, strict=False)
+        return zip(self._entries, self._kept, strict=False)
 
-    def current(self) -> Iterable[tuple[Place, torch.Tensor]]:
-        """Return the tensors as they are now, with their places."""
-        return zip(self._places, self.tensors(), strict=True)
+    def current(self) -> Iterable[tuple[ModuleTensor, torch.Tensor]]:
+        """Return the tensors as they are now, with what they are."""
+        return zip(self._entries, self.tensors(), strict=True)
 
     @torch.no_grad()
     def put_back(self, tensors: list[torch.Tensor] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Training batches of any object that can be iterated."""
+"""Training batches of any object that can be iterated, such as a loader of the user's own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import logging
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from determined.pytorch._data.fetch import end_pass, sized
-from determined.pytorch._data.order import empty_error
+from determined.pytorch._data.errors import empty_error, sized
 from determined.pytorch._data.part_states import PartStates, has_state
 from determined.pytorch._data.seed import PrivateRNG, forked_rng, mix
-from determined.pytorch._data.training_batches import Origin, TrainingData
+from determined.pytorch._data.training.training_data import Origin, TrainingData
+from determined.pytorch._data.workers import end_pass
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -19,7 +19,7 @@ _END: Any = object()
 _OWN_POSITION = ("loader", "random", "generators")
 
 
-class OtherData(TrainingData):
+class CustomLoaderData(TrainingData):
     """Batches of any object that can be iterated, as it gives them; started again at its end.
 
     A pass draws from generators of its own, seeded for its number: so a torch loader shuffles alike

@@ -13,7 +13,7 @@ import torch
 
 from determined import pytorch
 from determined.pytorch import Batch, DataLoader, PyTorchCallback
-from determined.pytorch._modes import begin_training, in_evaluation
+from determined.pytorch._evaluate import begin_training, in_evaluation
 from tests.support.trials import LineTrial, line, train
 
 

@@ -1,4 +1,7 @@
-"""What the chief reports about a run: metrics, TensorBoard, progress. Other ranks are silent."""
+"""The way out of every metric: to the platform, to TensorBoard, to the terminal.
+
+The loop calls it on every rank; only the chief reports.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import numpy as np
 
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._context.learning_rates import learning_rates
-from determined.pytorch._data.training_batches import TrainingData
+from determined.pytorch._data.training.training_data import TrainingData
 from determined.pytorch._display.profile import TimeProfile, machine_line
 from determined.pytorch._display.progress import Progress
 from determined.pytorch._metrics.batch_metrics import Column, Rows

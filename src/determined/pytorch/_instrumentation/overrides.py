@@ -16,7 +16,7 @@ from typing import Any
 
 from determined._info import TEST_MODE_VARIABLE
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._observer import UNOBSERVED, Observer
+from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._trial import PyTorchTrial
 

@@ -115,7 +115,7 @@ def test_a_users_generator_gives_torchs_own_first_epoch(is_known: bool) -> None:
     assert second != theirs
 
 
-@pytest.mark.parametrize("kind", ["shuffle", "numpy", "weighted", "endless batches"])
+@pytest.mark.parametrize("kind", ["shuffle", "numpy", "weighted", "infinite batches"])
 def test_ranks_share_one_global_order(kind: str) -> None:
     def build() -> DataLoader:
         return DataLoader(Noisy(10), **arguments_of(kind, 10, 3))
@@ -150,13 +150,13 @@ def test_a_changed_world_size_continues_the_global_order(
     assert dealt == [batch[0].tolist() for batch in alone]
 
 
-WITHOUT_RECORDS = "drop last", "batches", "endless batches"
+WITHOUT_RECORDS = "drop last", "batches", "infinite batches"
 
 
 @settings(max_examples=100, deadline=None)
 @given(
     kind=st.sampled_from(
-        [k for k in KINDS if k not in ("drop last", "batches", "endless batches")]
+        [k for k in KINDS if k not in ("drop last", "batches", "infinite batches")]
     ),
     n=st.integers(1, 30),
     parts=st.lists(st.tuples(st.integers(1, 7), st.integers(1, 3)), min_size=2, max_size=4),
@@ -457,7 +457,7 @@ class Resumable(list[Any]):
         self.position = state["position"]
 
 
-class Endless:
+class Infinite:
     def __iter__(self) -> Iterator[int]:
         return itertools.count()
 
@@ -474,7 +474,7 @@ class TestOtherLoaders:
             "torch": lambda: torch.utils.data.DataLoader(
                 TensorDataset(torch.arange(10)), 3, shuffle=True
             ),
-            "generator": Endless,
+            "generator": Infinite,
             "resumable": lambda: Resumable([1, 2, 3, 4, 5]),
         }
         uncut = trained(builds[kind], 20)
@@ -484,7 +484,7 @@ class TestOtherLoaders:
         data = opened([1, 2, 3])
         assert list(itertools.islice(data, 7)) == [1, 2, 3, 1, 2, 3, 1]
         assert data.epoch_length == 3
-        assert opened(Endless()).epoch_length is None
+        assert opened(Infinite()).epoch_length is None
 
     def test_a_position_counted_in_batches_is_taken_modulo_the_epoch(
         self, caplog: pytest.LogCaptureFixture

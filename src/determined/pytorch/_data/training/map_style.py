@@ -1,8 +1,4 @@
-"""Endless training batches of one rank, opened at a position and able to say where they are.
-
-`_order` says which samples make a batch, `_fetch` gets them, `_iterable` reads streams. A position
-is global: any rank's saved state opens any world size.
-"""
+"""Training batches of a map-style dataset, whose samples have indices."""
 
 from __future__ import annotations
 
@@ -14,78 +10,30 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
 
 from determined.pytorch._data.batches import DataLoader
+from determined.pytorch._data.errors import describe, empty_error, sized
 from determined.pytorch._data.fetch import (
+    MAX_HELD_BACK,
     BatchFetcher,
     Indices,
     RememberedBatches,
     WithStates,
     as_is,
-    describe,
-    draw_base_seed,
-    sized,
-    start_worker,
-)
-from determined.pytorch._data.order import (
-    Order,
-    SamplerOrder,
-    UserGenerators,
     as_list,
-    empty_error,
-    index_order,
 )
-from determined.pytorch._data.other_data import OtherData
+from determined.pytorch._data.order.index_order import Order, index_order
+from determined.pytorch._data.order.nested_samplers import UserGenerators
+from determined.pytorch._data.order.sampler_order import SamplerOrder
 from determined.pytorch._data.part_states import PartStates
 from determined.pytorch._data.seed import mix
-from determined.pytorch._data.stream_data import StreamData
-from determined.pytorch._data.training_batches import Origin, TrainingData
-from determined.pytorch._observer import UNOBSERVED, Observer
-
-__all__ = ["TrainingData", "open_training_data"]
+from determined.pytorch._data.training.training_data import Origin, TrainingData
+from determined.pytorch._data.workers import start_worker
 
 logger = logging.getLogger("determined.pytorch")
 
-_HISTORY = 16  # batches that a consumer may hold back when it asks for the state
 
-
-def open_training_data(
-    loader: Any,
-    *,
-    seed: int,
-    rank: int,
-    size: int,
-    start: int,
-    saved: dict[str, Any] | None,
-    observer: Observer = UNOBSERVED,
-) -> TrainingData:
-    """Open a loader for training at this rank's batch `start`.
-
-    Args:
-        loader: A package `DataLoader`, or any object that can be iterated.
-        seed: The trial's seed: the same on all ranks.
-        rank: This rank.
-        size: Number of ranks.
-        start: Batches that each rank has trained.
-        saved: What `state_dict(start)` returned, on any rank and at any world size. An iterable
-            dataset that shards itself needs its own rank's.
-        observer: Sees which samples make a batch.
-    """
-    origin = Origin(seed, rank, size, start, saved, observer)
-    if not isinstance(loader, DataLoader):
-        return OtherData(loader, origin)
-    if not loader.extras.get("in_order", True):
-        logger.warning("`in_order=False` has no effect on training: resuming needs a fixed order.")
-    if loader.generator is None:
-        # Torch's loader does so at each `iter()`: models see the same draws as in a plain loop.
-        draw_base_seed(None)
-    if isinstance(loader.dataset, IterableDataset):
-        return StreamData(loader, origin)
-    return MapData(loader, origin)
-
-
-class MapData(TrainingData):
+class MapStyleData(TrainingData):
     """Batches of a dataset with indices."""
 
     def __init__(self, loader: DataLoader, origin: Origin) -> None:
@@ -109,7 +57,7 @@ class MapData(TrainingData):
         if type(batch) is not WithStates:
             return batch
         self._recent.append((self._delivered - 1, batch.states))
-        if len(self._recent) > _HISTORY:
+        if len(self._recent) > MAX_HELD_BACK:
             batch_idx, states = self._recent.popleft()
             self._remembered[batch_idx % len(self._remembered)] = states
         return batch.batch

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from determined import pytorch
-from determined.pytorch._observer import Observer, Part
-from determined.pytorch._overrides import Overrides, overriding
+from determined.pytorch._instrumentation.observer import Observer, Part
+from determined.pytorch._instrumentation.overrides import Overrides, overriding
 from determined.pytorch._plan import FitPlan
 from tests.support.trials import LineTrial, checkpoints, train
 

@@ -80,13 +80,13 @@ class Identity:
             if isinstance(value, (str, int, float))
         ]
         seed = [] if self.seed is None else [f"seed-{self.seed}"]
-        words = (plain(word) for word in [stem, *given, *seed])
+        words = (safe_in_names(word) for word in [stem, *given, *seed])
         readable = "-".join(word for word in words if word)[:_LONGEST_NAME].rstrip("-.")
         return f"{readable}-{self._digest()}"
 
     def run_id(self, trial_class: type) -> str:
         """The name of the run of one trial class."""
-        return f"{self.name}-{plain(trial_class.__qualname__)}"
+        return f"{self.name}-{safe_in_names(trial_class.__qualname__)}"
 
     def facts(self, trial_class: type) -> dict[str, Any]:
         """What a checkpoint keeps of it, to tell runs apart later."""
@@ -105,24 +105,26 @@ class Identity:
         return hashlib.sha256(text).hexdigest()[:8]
 
 
-def this_run(seed: int | None, hparams: Mapping[str, Any] | None) -> Identity:
+def identity_of_program(seed: int | None, hparams: Mapping[str, Any] | None) -> Identity:
     """Return the identity of the program that runs now."""
     main = main_script()
     # A notebook has no file, and its arguments are those of the kernel: others at each start.
     has_arguments = main is not None or sys.argv[:1] == ["-c"]
     return Identity(
         script=main or "interactive",
-        arguments=tuple(counting(sys.argv[1:])) if has_arguments else (),
+        arguments=tuple(distinguishing_arguments(sys.argv[1:])) if has_arguments else (),
         seed=seed,
         hparams=dict(hparams or {}),
     )
 
 
-def formerly(run: Identity) -> Identity:
+def identity_in_0_2(run: Identity) -> Identity:
     """Return the identity that release 0.2 gave this program."""
     kept = {k: v for k, v in run.hparams.items() if _option(k) not in _FORMERLY_WITH_VALUE}
     has_arguments = main_script() is not None or sys.argv[:1] == ["-c"]
-    arguments = counting(sys.argv[1:], _FORMERLY_WITH_VALUE, _FORMERLY_WITHOUT_VALUE)
+    arguments = distinguishing_arguments(
+        sys.argv[1:], _FORMERLY_WITH_VALUE, _FORMERLY_WITHOUT_VALUE
+    )
     return dataclasses.replace(
         run, arguments=tuple(arguments) if has_arguments else (), hparams=kept
     )
@@ -140,7 +142,7 @@ def digest_of(parts: Sequence[str]) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def counting(
+def distinguishing_arguments(
     arguments: Sequence[str],
     with_value: Set[str] = WITH_VALUE,
     without_value: Set[str] = WITHOUT_VALUE,
@@ -159,12 +161,14 @@ def counting(
     return kept
 
 
-def former_run_id(identity: Identity, hparams: Mapping[str, Any] | None, trial_class: type) -> str:
+def run_id_before_0_2(
+    identity: Identity, hparams: Mapping[str, Any] | None, trial_class: type
+) -> str:
     """Return what releases before 0.2 called this run: they ignored the seed and the arguments."""
     return digest_of([identity.script, trial_class.__qualname__, repr(hparams)])
 
 
-def is_named_now(metadata: Mapping[str, Any]) -> bool:
+def is_named_by_current_rules(metadata: Mapping[str, Any]) -> bool:
     """Whether the checkpoint with this metadata was named by the rules above."""
     facts = metadata.get("run")
     return isinstance(facts, Mapping) and facts.get("naming") == _NAMING
@@ -189,17 +193,17 @@ def differences(run: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def plain(text: str) -> str:
+def safe_in_names(text: str) -> str:
     """Keep what is safe in the name of a file."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", text.replace("<locals>.", "")).strip("-.")
 
 
 def file_name(run_id: str) -> str:
     """Return a name for files of a run; equal for equal runs only."""
-    if run_id and plain(run_id) == run_id and len(run_id) <= 150:
+    if run_id and safe_in_names(run_id) == run_id and len(run_id) <= 150:
         return run_id
     digest = hashlib.sha256(run_id.encode(errors="surrogateescape")).hexdigest()[:8]
-    return f"{plain(run_id)[:100]}-{digest}".lstrip("-.")
+    return f"{safe_in_names(run_id)[:100]}-{digest}".lstrip("-.")
 
 
 def _option(name: object) -> str:

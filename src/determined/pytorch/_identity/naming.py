@@ -12,15 +12,15 @@ from determined._contracts.checkpoint_layout import LOAD_DATA, RUN
 from determined.core.ranks.agreement import Ranks
 from determined.errors import InvalidCheckpointException, RunInUse
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._identity import (
+from determined.pytorch._identity.identity import (
     Identity,
     differences,
     file_name,
-    former_run_id,
-    formerly,
-    is_named_now,
+    identity_in_0_2,
+    identity_of_program,
+    is_named_by_current_rules,
+    run_id_before_0_2,
     same_hparams,
-    this_run,
 )
 from determined.pytorch._plan import FitPlan
 from determined.storage import StoredCheckpoint
@@ -33,7 +33,7 @@ logger = logging.getLogger("determined.pytorch")
 _MOST_NAMED = 3
 
 
-def hold_run(
+def lock_run(
     stack: contextlib.ExitStack,
     context: PyTorchTrialContext,
     trial_class: type,
@@ -41,7 +41,6 @@ def hold_run(
 ) -> None:
     """Name the run, and keep other processes out of it until `stack` closes; for all ranks."""
     identity = identity_of(context)
-    context._run_facts = identity.facts(trial_class)
     wanted = context._run_id or identity.run_id(trial_class)
     # A run that starts from scratch under a generated name can get another one.
     may_rename = context._run_id is None and plan.latest_checkpoint is None
@@ -63,18 +62,18 @@ def hold_run(
             break
         return run_id
 
-    context._run_id = Ranks(context.distributed).on_first(hold)
+    context._name_run(Ranks(context.distributed).on_first(hold), identity.facts(trial_class))
     logger.info(f"This is run {context._run_id}.")
 
 
 def identity_of(context: PyTorchTrialContext) -> Identity:
     """Return the identity of the program, with the seed and hyperparameters of the context."""
-    return this_run(context._given_seed, context._hparams)
+    return identity_of_program(context._given_seed, context._hparams)
 
 
-def place_curves(context: PyTorchTrialContext, is_continued: bool) -> None:
+def continue_tensorboard_files(context: PyTorchTrialContext, is_continued: bool) -> None:
     """Continue the run's TensorBoard files in their folder, for all ranks."""
-    assert context._run_id is not None, "hold_run() comes first"
+    assert context._run_id is not None, "lock_run() comes first"
     context._core.train._name_tensorboard_run(file_name(context._run_id), is_continued)
 
 
@@ -91,13 +90,13 @@ def former_checkpoint(context: PyTorchTrialContext, trial_class: type) -> str | 
         identity, storage = identity_of(context), context._core.checkpoint._storage
         if context._run_id != identity.run_id(trial_class):
             return None  # a name that the user chose
-        in_0_2 = formerly(identity).run_id(trial_class)
+        in_0_2 = identity_in_0_2(identity).run_id(trial_class)
         for name, is_same in (
             (in_0_2, _is_same_in_0_2),
-            (former_run_id(identity, context._hparams, trial_class), _is_same_before_0_2),
+            (run_id_before_0_2(identity, context._hparams, trial_class), _is_same_before_0_2),
         ):
             newest = storage.latest(name)
-            if newest is None or (name == in_0_2 and is_named_now(newest.metadata)):
+            if newest is None or (name == in_0_2 and is_named_by_current_rules(newest.metadata)):
                 continue
             if is_same(context, identity, newest):
                 logger.warning(
@@ -120,7 +119,7 @@ def _is_same_in_0_2(
 ) -> bool:
     """Whether nothing that 0.2 ignored tells the two apart: only hyperparameters are on record."""
     hparams = _read_json(context, saved, LOAD_DATA).get("hparams")
-    return formerly(identity).arguments == identity.arguments and same_hparams(
+    return identity_in_0_2(identity).arguments == identity.arguments and same_hparams(
         context._hparams, hparams
     )
 
@@ -142,7 +141,7 @@ def _read_json(
         return {}
 
 
-def tell_of_others(context: PyTorchTrialContext) -> None:
+def warn_of_other_runs(context: PyTorchTrialContext) -> None:
     """Name the other runs of this script that the storage has, and how to continue one; chief."""
     storage, facts = context._core.checkpoint._storage, context._run_facts
     others = [run for run in list_runs(storage) if run.facts.get("script") == facts["script"]]

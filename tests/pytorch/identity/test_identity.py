@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from determined.pytorch._identity import (
+from determined.pytorch._identity.identity import (
     DISPLAYS,
     LAUNCH,
     LENGTHS,
     WITHOUT_VALUE,
     Identity,
-    counting,
     differences,
+    distinguishing_arguments,
     file_name,
-    former_run_id,
-    formerly,
-    this_run,
+    identity_in_0_2,
+    identity_of_program,
+    run_id_before_0_2,
 )
 
 
@@ -48,11 +48,11 @@ class Net:
     ],
 )
 def test_lengths_and_displays_do_not_count(arguments: str, kept: str) -> None:
-    assert counting(arguments.split()) == kept.split()
+    assert distinguishing_arguments(arguments.split()) == kept.split()
 
 
 def test_the_docs_show_the_table_of_what_does_not_count() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "checkpoints.md").read_text()
     table = page.partition("| options that do not count | value |")[2].partition("\n\n")[0]
     rows = [re.findall(r"`(\w+)`", row) for row in table.splitlines()[2:]]
     assert [set(row) for row in rows] == [
@@ -65,8 +65,8 @@ def test_the_docs_show_the_table_of_what_does_not_count() -> None:
 
 def test_hyperparameters_always_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["train.py"])
-    names = {this_run(1, {"length": n, "epochs": 3}).name for n in (64, 128)}
-    assert len(names | {this_run(1, {"length": 64, "epochs": 5}).name}) == 3
+    names = {identity_of_program(1, {"length": n, "epochs": 3}).name for n in (64, 128)}
+    assert len(names | {identity_of_program(1, {"length": 64, "epochs": 5}).name}) == 3
 
 
 def test_runs_differ_by_seed_arguments_hyperparameters_script_and_class() -> None:
@@ -112,13 +112,13 @@ def test_names_of_files_are_safe_and_distinct() -> None:
 
 
 def test_the_former_name_is_that_of_earlier_releases() -> None:
-    assert former_run_id(Identity("/t.py"), None, Net) == "0307db5e02677280"
+    assert run_id_before_0_2(Identity("/t.py"), None, Net) == "0307db5e02677280"
 
 
 def test_the_name_of_release_0_2_left_more_out(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--lr", "1", "--length", "64", "--steps", "5", "-v", "--workers=3"]
     monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
     monkeypatch.setattr(sys.modules["__main__"], "__file__", "/t/train.py", raising=False)
-    now = this_run(3, {"length": 5, "width": 2})
+    now = identity_of_program(3, {"length": 5, "width": 2})
     assert now.arguments == tuple(arguments)
-    assert formerly(now) == Identity("/t/train.py", ("--lr", "1"), 3, {"width": 2})
+    assert identity_in_0_2(now) == Identity("/t/train.py", ("--lr", "1"), 3, {"width": 2})

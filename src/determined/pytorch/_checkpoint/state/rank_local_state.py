@@ -30,45 +30,45 @@ from determined.pytorch._ranks.fsdp import is_sharded
 logger = logging.getLogger("determined.pytorch")
 
 # Where a state stands in a checkpoint, such as ("callbacks", "counter").
-Place = tuple[Any, ...]
+StatePath = tuple[Any, ...]
 
 _EXTRA_STATE = "_extra_state"  # how torch ends the name of what `get_extra_state` returns
 
 
-def own_state(context: PyTorchTrialContext, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+def rank_local_state(context: PyTorchTrialContext, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of a checkpoint this rank has otherwise than the chief, for the rank's file.
 
     Every rank must call it, with what it would save itself.
     """
     found = dict(_comparable(context, checkpoint))
-    marks = {place: fingerprint(state) for place, state in found.items()}
-    chiefs: dict[Place, str] = context.distributed.broadcast(marks)
-    own = {place: s for place, s in found.items() if marks[place] != chiefs.get(place)}
-    split = [place for place, state in own.items() if holds_split_tensors(state)]
-    for place in split:
+    marks = {path: fingerprint(state) for path, state in found.items()}
+    chiefs: dict[StatePath, str] = context.distributed.broadcast(marks)
+    own = {path: s for path, s in found.items() if marks[path] != chiefs.get(path)}
+    split = [path for path, state in own.items() if holds_split_tensors(state)]
+    for path in split:
         logger.warning(
-            f"{_words(place)} differs between ranks and holds split tensors: a resumed run "
+            f"{_words(path)} differs between ranks and holds split tensors: a resumed run "
             "continues with the chief's on all ranks."
         )
     return {OWN: {p: s for p, s in own.items() if p not in split}} if own.keys() - split else {}
 
 
-def with_own_state(checkpoint: dict[str, Any], rank: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint with what a rank had for itself in the place of the chief's."""
+def with_rank_local_state(checkpoint: dict[str, Any], rank: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint with what a rank had for itself instead of the chief's."""
     result = dict(checkpoint)
-    for place, state in rank.get(OWN, {}).items():
+    for path, state in rank.get(OWN, {}).items():
         try:
-            _put(result, place, state)
+            _put(result, path, state)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as e:
             raise InvalidCheckpointException(
-                f"A rank has a state of its own at {str(place)[:80]}, where the chief has none."
+                f"A rank has a state of its own at {str(path)[:80]}, where the chief has none."
             ) from e
     return result
 
 
-def _put(container: Any, place: Place, state: Any) -> None:
-    """Replace what stands at a place; containers on the way are copied, not changed."""
-    name, *rest = place
+def _put(container: Any, path: StatePath, state: Any) -> None:
+    """Replace what stands at a path; containers on the way are copied, not changed."""
+    name, *rest = path
     if rest:
         inner = container[name]
         container[name] = list(inner) if isinstance(inner, list) else dict(inner)
@@ -79,7 +79,7 @@ def _put(container: Any, place: Place, state: Any) -> None:
 
 def _comparable(
     context: PyTorchTrialContext, checkpoint: Mapping[str, Any]
-) -> Iterator[tuple[Place, Any]]:
+) -> Iterator[tuple[StatePath, Any]]:
     for name, state in checkpoint[CALLBACKS].items():
         yield (CALLBACKS, name), state
     for index, state in enumerate(checkpoint[SCHEDULERS]):
@@ -94,8 +94,8 @@ def _comparable(
                 yield (MODELS, index, name), state
 
 
-def _words(place: Place) -> str:
-    kind, *rest = place
+def _words(path: StatePath) -> str:
+    kind, *rest = path
     if kind == CALLBACKS:
         return f"The state of the callback {rest[0]!r}"
     if kind == MODELS:
@@ -103,11 +103,11 @@ def _words(place: Place) -> str:
     return "The state of the scaler" if kind == SCALER else f"The state of scheduler {rest[0]}"
 
 
-def describe_own(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+def describe_rank_local(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say what ranks had for themselves."""
-    places = dict.fromkeys(place for rank in ranks for place in rank.get(OWN, {}))
+    paths = dict.fromkeys(path for rank in ranks for path in rank.get(OWN, {}))
     hooks = ["The state of communication hooks"] if any(HOOKS in rank for rank in ranks) else []
-    return [*map(_words, places), *hooks]
+    return [*map(_words, paths), *hooks]
 
 
 class ReplicaCheck:
@@ -121,7 +121,7 @@ class ReplicaCheck:
         self._say = say
         self._is_said = False
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise if ranks have different weights. Every rank must call it."""
         distributed = self._context.distributed
         if distributed.size == 1 or self._is_said:

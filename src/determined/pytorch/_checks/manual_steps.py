@@ -15,14 +15,14 @@ from torch.optim import Optimizer
 from torch.utils.hooks import unserializable_hook
 
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._context.wrapping import parameters_of
+from determined.pytorch._context.gradients import parameters_of
 
 logger = logging.getLogger("determined.pytorch")
 
 _BACKWARD_PASSES = 10
 
 
-class HandSteps:
+class ManualStepCheck:
     """Sees the first steps that bypass the context, and warns of those that would go wrong.
 
     A parameter counts as cleared if one of the backward passes since the last step found it so: a

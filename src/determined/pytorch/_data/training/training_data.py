@@ -1,4 +1,4 @@
-"""What all training data has in common: it never ends, knows its position, explains errors."""
+"""What all training data has in common: it never ends, knows its position, names failed batches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from determined.pytorch._data.fetch import end_workers, name_the_batch, sized
-from determined.pytorch._observer import UNOBSERVED, Observer
+from determined.pytorch._data.errors import name_the_batch, sized
+from determined.pytorch._data.workers import end_workers
+from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer
 
 logger = logging.getLogger("determined.pytorch")
 

@@ -1,4 +1,4 @@
-"""Training batches of an iterable dataset."""
+"""Training batches of an iterable-style dataset, which has no indices."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from determined.pytorch._data.batches import DataLoader
-from determined.pytorch._data.fetch import describe, sized
+from determined.pytorch._data.errors import describe, empty_error, sized
+from determined.pytorch._data.fetch import MAX_HELD_BACK
 from determined.pytorch._data.iterable import Anchor, StreamPlan, plan_from, read_stream
-from determined.pytorch._data.order import empty_error
 from determined.pytorch._data.part_states import has_state
-from determined.pytorch._data.training_batches import Origin, TrainingData
+from determined.pytorch._data.training.training_data import Origin, TrainingData
 
 logger = logging.getLogger("determined.pytorch")
 
-_HISTORY = 16  # batches that a consumer may hold back when it asks for the state
 
-
-class StreamData(TrainingData):
+class IterableStyleData(TrainingData):
     """Batches of an iterable dataset."""
 
     def __init__(self, loader: DataLoader, origin: Origin) -> None:
@@ -43,14 +41,14 @@ class StreamData(TrainingData):
         self._recent.append((self._delivered - 1, Anchor(*anchor)))
         if self.epoch_length is None:
             self.passes = anchor[0]
-        if len(self._recent) > _HISTORY:
+        if len(self._recent) > MAX_HELD_BACK:
             self._settle(self._anchors, *self._recent.popleft())
         return batch
 
     def state_dict(self, consumed: int) -> dict[str, Any]:
-        if consumed < self._delivered - _HISTORY:
+        if consumed < self._delivered - MAX_HELD_BACK:
             raise ValueError(
-                f"`consumed` must be one of the last {_HISTORY} positions of a stream, up to "
+                f"`consumed` must be one of the last {MAX_HELD_BACK} positions of a stream, up to "
                 f"{self._delivered}, got {consumed}."
             )
         anchors = list(self._anchors)
