@@ -158,7 +158,7 @@ def test_a_backup_is_a_whole_store(home: Home, tmp_path: Path) -> None:
     backup(home.path, tmp_path / "copy" / "store.db")
     home.say(home.new_run(trial, 1), report(2, a=1.0))
     copy = Reader(tmp_path / "copy")
-    assert [r.steps_completed for r in copy.iter_metrics(trial.id)] == [1]
+    assert [r.steps_completed for r in copy.metrics.reports(trial.id)] == [1]
     copy.close()
     assert check(tmp_path / "copy") == []
     with pytest.raises(StoreError, match="exists already"):

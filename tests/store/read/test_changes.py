@@ -117,7 +117,7 @@ def test_new_points_are_those_reported_each_once(
         def read() -> int:
             after = position
             while True:
-                points, last = home.reader.new_points([mean, batch], after, limit)
+                points, last = home.reader.metrics.new_points([mean, batch], after, limit)
                 for key, new in points.items():
                     found[key] += zip(new.steps, new.values, strict=True)
                 if last == after:

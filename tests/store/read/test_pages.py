@@ -120,12 +120,12 @@ def test_checkpoints_are_rated_by_the_validation_at_their_step(home: Home) -> No
 def test_live_updates_carry_new_reports_only(home: Home) -> None:
     run = home.new_run(home.new_trial())
     home.say(run, report(1, a=1.0))
-    before, version = home.reader.last_report_id(), home.reader.data_version()
+    before, version = home.reader.metrics.last_report_id(), home.reader.data_version()
     home.say(run, report(2, a=1.0))
     assert home.reader.data_version() != version
-    found = home.reader.reports_since([run.trial_id], before)
+    found = home.reader.metrics.reports_since([run.trial_id], before)
     assert [r.steps_completed for r in found] == [2]
-    assert home.reader.metric_names(home.experiment_id) == [("training", "a")]
+    assert home.reader.metrics.names(home.experiment_id) == [("training", "a")]
 
 
 def test_models_and_their_versions(home: Home) -> None:
@@ -143,13 +143,13 @@ def test_models_and_their_versions(home: Home) -> None:
         with pytest.raises(StoreError, match="still has"):
             tx.registry.delete_project(1)
     assert (first.number, second.number) == (1, 2)
-    newest, oldest = home.reader.model_versions(model.id)
+    newest, oldest = home.reader.registry.versions(model.id)
     assert (newest.name, oldest.checkpoint_uuid) == ("good", "a")
-    assert [v.number for v in home.reader.versions_of_checkpoint("a")] == [1]
-    assert home.reader.model("net") is not None
+    assert [v.number for v in home.reader.registry.versions_of_checkpoint("a")] == [1]
+    assert home.reader.registry.model("net") is not None
     with home.writer.transaction() as tx:
         tx.registry.delete_model(model.id)
-    assert home.reader.models() == []
+    assert home.reader.registry.models() == []
 
 
 def test_request_ids_are_unique_within_an_experiment(home: Home) -> None:

@@ -25,7 +25,7 @@ def batch_report(first: int, values: list[float]) -> journal.Metrics:
 def curve(home: Home, trial_id: int, *, pixels: int = 2000, x: str = "steps",
           low: float | None = None, high: float | None = None) -> Curve:  # fmt: skip
     key = CurveKey(trial_id, "training", "loss", per_batch=True)
-    (found,) = home.reader.curves([key], x, low, high, pixels)
+    (found,) = home.reader.metrics.curves([key], x, low, high, pixels)
     return found
 
 
@@ -103,15 +103,15 @@ def test_another_metric_can_be_x(home: Home) -> None:
     run = home.new_run(trial)
     home.say(run, *(report(s, epochs=s / 10, loss=float(s)) for s in range(0, 101, 10)))
     key = CurveKey(trial.id, "training", "loss")
-    (found,) = home.reader.curves([key], "epochs", low=2, high=4)
+    (found,) = home.reader.metrics.curves([key], "epochs", low=2, high=4)
     assert found.x.tolist() == [2.0, 3.0, 4.0]
     assert found.lasts.tolist() == [20.0, 30.0, 40.0]
-    (nothing,) = home.reader.curves([key], "missing")
+    (nothing,) = home.reader.metrics.curves([key], "missing")
     assert len(nothing.x) == 0
 
 
 def test_an_unknown_curve_is_empty(home: Home) -> None:
-    (found,) = home.reader.curves([CurveKey(7, "training", "loss")])
+    (found,) = home.reader.metrics.curves([CurveKey(7, "training", "loss")])
     assert (len(found.x), found.num_points, found.is_exact) == (0, 0, True)
 
 
@@ -154,7 +154,7 @@ def test_single_points_pile_up_to_chunks(home: Home) -> None:
     run = home.new_run(trial)
     for start in range(0, 9000, 90):
         home.say(run, *(report(step, loss=float(step)) for step in range(start, start + 90)))
-    (found,) = home.reader.curves([CurveKey(trial.id, "training", "loss")], pixels=10_000)
+    (found,) = home.reader.metrics.curves([CurveKey(trial.id, "training", "loss")], pixels=10_000)
     assert found.lasts.tolist() == [float(step) for step in range(9000)]
 
 

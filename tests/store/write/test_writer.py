@@ -40,11 +40,11 @@ def test_a_transaction_happens_as_a_whole(home: Home) -> None:
 
     with pytest.raises(RuntimeError, match="halfway"):
         fail_halfway()
-    assert list(home.reader.iter_metrics(trial.id)) == []
+    assert list(home.reader.metrics.reports(trial.id)) == []
     assert home.trial(trial.id).state == "ACTIVE"
     assert "j" not in home.writer.journals(trial.id, run.run_id)
     home.say(run, report(1, a=2.0))
-    assert home.reader.summary_metrics(trial.id)["avg_metrics"]["a"].sum == 2.0
+    assert home.reader.metrics.summaries(trial.id)["avg_metrics"]["a"].sum == 2.0
 
 
 def test_offsets_are_committed_with_the_rows(home: Home) -> None:
@@ -160,7 +160,7 @@ def test_deleting_an_experiment_takes_everything_along(home: Home) -> None:
         tx.delete_experiment(home.experiment_id)
     assert home.reader.trial(run.trial_id) is None
     assert home.reader.checkpoint("u") is None
-    assert list(home.reader.iter_metrics(run.trial_id)) == []
+    assert list(home.reader.metrics.reports(run.trial_id)) == []
     assert check(home.path) == []
 
 
@@ -252,7 +252,7 @@ def test_readers_of_many_threads_see_commits_only(home: Home) -> None:
         while not done.is_set():
             with home.reader.snapshot():
                 trial = home.trial(run.trial_id)
-                reports = list(home.reader.iter_metrics(run.trial_id, "training"))
+                reports = list(home.reader.metrics.reports(run.trial_id, "training"))
             last = max((r.steps_completed for r in reports), default=0)
             if trial.total_batches != last:
                 failures.append(f"{trial.total_batches} != {last}")
@@ -322,10 +322,10 @@ def test_a_killed_supervisor_goes_on_exactly(tmp_path: Path) -> None:
             if process.stdout.readline() == "done\n":
                 break
     reader = Reader(home)
-    assert [r.steps_completed for r in reader.iter_metrics(1, "validation")] == list(steps)
+    assert [r.steps_completed for r in reader.metrics.reports(1, "validation")] == list(steps)
     assert reader.searcher_state(1) == {"heard": list(steps)}
     assert [s.event["n"] for s in reader.search_steps(1)] == list(steps)
-    summary = reader.summary_metrics(1)["validation_metrics"]["loss"]
+    summary = reader.metrics.summaries(1)["validation_metrics"]["loss"]
     assert (summary.count, summary.min) == (1500, 1.0 / 1500)
     reader.close()
     assert check(home) == []
