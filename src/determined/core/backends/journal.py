@@ -15,15 +15,23 @@ from determined import journal
 from determined.core._enums import EarlyExitReason
 from determined.core.backends.backend import VALIDATION, Mangler, RunDescription, Selector
 from determined.core.backends.best import Best
-from determined.core.backends.control import ControlWatcher
 from determined.errors import JournalError, MetricConflictError
-from determined.journal import BatchColumns, Column, JournalWriter, Record, new_journal_path
+from determined.journal import (
+    CONTROL_FILE,
+    BatchColumns,
+    Column,
+    Control,
+    JournalWriter,
+    Record,
+    new_journal_path,
+)
 from determined.util import is_numerical_scalar
 
 logger = logging.getLogger("determined.core")
 
 _REMEMBERED_REPORTS = 1000
 _MAX_WAITING_RECORDS = 10_000
+_CONTROL_INTERVAL_SECONDS = 0.2
 
 
 class JournalBackend:
@@ -249,6 +257,42 @@ class JournalBackend:
         self._journal.append(self._waiting)
         self._waiting.clear()
         self._has_warned = False
+
+
+class ControlWatcher:
+    """Keeps the newest content of a control file in `control`; reading it costs nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.control = Control()
+        self._path = folder / CONTROL_FILE
+        self._seen: tuple[int, int, int] | None = None
+        self._stopped = threading.Event()
+        self._refresh()
+        self._thread = threading.Thread(target=self._watch, name="determined-control", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_CONTROL_INTERVAL_SECONDS):
+            self._refresh()
+
+    def _refresh(self) -> None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return  # not there yet, or the folder is gone: the last content still holds
+        seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self.control = Control.parse(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            logger.warning("The control file %s cannot be read: %s.", self._path, error)
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
