@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from determined import pytorch
-from determined.errors import RunInUse
+from determined.errors import RunInUseError
 from determined.pytorch._identity import Identity, former_run_id, formerly, this_run
 from determined.storage import SharedFSStorageManager
 from determined.storage._runs import list_runs
@@ -153,7 +153,7 @@ def test_a_second_process_of_a_run_is_told_of_the_first(script: Path) -> None:
     try:
         second = run_in_pipes(file_script(script), DET_PROGRESS="off")
         assert second.exit_code != 0
-        said = line(second.errors, "errors.RunInUse: ").partition(": ")[2]
+        said = line(second.errors, "errors.RunInUseError: ").partition(": ")[2]
         assert f"process {first.pid} on {os.uname().nodename}" in said
         (name,) = re.findall(r"The run (\S+)", said)
         (since,) = re.findall(r"since (\S+)\. ", said)
@@ -203,7 +203,7 @@ with alone_in_run(pathlib.Path({str(tmp_path)!r}), "here", "run"):
         assert holder is not None
         assert holder["pid"] == process.pid
         with (
-            pytest.raises(RunInUse, match=f"process {process.pid}"),
+            pytest.raises(RunInUseError, match=f"process {process.pid}"),
             alone_in_run(tmp_path, "here", "run"),
         ):
             pass

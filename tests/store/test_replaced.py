@@ -17,7 +17,7 @@ def other(home: Home, tmp_path: Path) -> Home:
     """A home whose store knows more, to be put in the place of the first."""
     made = Home(tmp_path / "other")
     run = made.new_run(made.new_trial())
-    made.say(run, report(1, loss=1.0))
+    made.ingest(run, report(1, loss=1.0))
     return made
 
 
@@ -64,7 +64,7 @@ def test_a_snapshot_and_an_answer_stay_with_the_store_that_they_began_with(
     home: Home, other: Home
 ) -> None:
     run = home.new_run(home.new_trial())
-    home.say(run, *(report(step, loss=1.0) for step in range(1, 500)))
+    home.ingest(run, *(report(step, loss=1.0) for step in range(1, 500)))
     reports = home.reader.metrics.reports(run.trial_id, "training")
     first = next(reports)
     with home.reader.snapshot():

@@ -10,7 +10,7 @@ from typing import Any
 
 from determined._contracts.checkpoint_layout import LOAD_DATA, RUN
 from determined.core.ranks.agreement import Ranks
-from determined.errors import InvalidCheckpointException, RunInUse
+from determined.errors import InvalidCheckpointException, RunInUseError
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._identity import (
     Identity,
@@ -55,7 +55,7 @@ def hold_run(
             )
             try:
                 stack.enter_context(lock)
-            except RunInUse as e:
+            except RunInUseError as e:
                 if not may_rename:
                     raise
                 logger.warning(f"{e} This one starts from scratch as {wanted}-{number + 1}.")

@@ -36,7 +36,7 @@ StrPath = str | os.PathLike[str]
 _MAX_LOOKS = 20
 
 
-class CheckpointInUse(CheckpointError):
+class CheckpointInUseError(CheckpointError):
     """The checkpoint is being restored by a live process and cannot be deleted now."""
 
 

@@ -1,1 +1,1 @@
-"""How the ranks of a job find each other, transcript, and take steps together; `group.py` first."""
+"""How the ranks of a job find each other, talk, and take steps together; `group.py` first."""

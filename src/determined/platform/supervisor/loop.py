@@ -42,7 +42,7 @@ from determined.platform.supervisor.live_state import Board, LiveRun
 from determined.platform.supervisor.lost_records import refuse_lost_records
 from determined.platform.supervisor.runs import Runs
 from determined.platform.supervisor.scheduling import Scheduling
-from determined.store import Heard, Standing, Transaction, Writer, is_decisive
+from determined.store import AcceptedRecord, Standing, Transaction, Writer, is_decisive
 
 logger = logging.getLogger("determined.supervisor")
 
@@ -294,7 +294,7 @@ class Supervisor:
     def _hear(
         self,
         decisions: Decisions,
-        heard: list[Heard],
+        heard: list[AcceptedRecord],
         run: LiveRun,
         records: list[journal.Record],
         is_durable: bool,
