@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from determined._legacy.experiment_config import ExperimentConfig
 from determined._legacy.hparams import sample_hparams
-from determined._legacy.trial_facts import TrialQuestions
+from determined._legacy.trial_facts import TrialFacts
 from determined.gpu import get_gpu_uuids
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class EnvContext:
         return bool(self.container_gpus)
 
 
-class TrialContext(TrialQuestions):
+class TrialContext(TrialFacts):
     """Base of trial contexts: read access to what the trial was started with."""
 
     def __init__(self, core_context: Context, env: EnvContext) -> None:

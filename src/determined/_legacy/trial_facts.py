@@ -9,7 +9,7 @@ from typing import Any
 logger = logging.getLogger("determined.pytorch")
 
 
-class TrialQuestions(abc.ABC):
+class TrialFacts(abc.ABC):
     """Getters that are derived from two others, and the request to stop."""
 
     _stop_requested = False

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined._legacy.trial_facts import TrialQuestions
+from determined._legacy.trial_facts import TrialFacts
 from determined.core import Context
 from determined.errors import InternalException
 from determined.pytorch._checks.arguments import check_kind
 from determined.util import calculate_batch_sizes
 
 
-class RunFacts(TrialQuestions):
+class RunFacts(TrialFacts):
     """The getters of `PyTorchTrialContext`, and the few setters that belong to them."""
 
     def __init__(

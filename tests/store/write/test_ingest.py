@@ -163,7 +163,7 @@ def test_nan_is_never_the_best(tmp_path: Path, smaller_is_better: bool) -> None:
         assert (read.latest_validation, read.latest_validation_steps) == (None, 4)
 
 
-def test_a_validation_is_heard_once_with_the_metric(home: Home) -> None:
+def test_a_validation_counts_once_with_the_metric(home: Home) -> None:
     run = home.new_run(home.new_trial())
     accepted = home.ingest(
         run, report(1, "validation", other=1.0), report(1, "validation", loss=1.0)
