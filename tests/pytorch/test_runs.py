@@ -20,7 +20,7 @@ from determined.errors import RunInUseError
 from determined.pytorch._identity import Identity, former_run_id, formerly, this_run
 from determined.storage import SharedFSStorageManager
 from determined.storage._runs import list_runs
-from determined.storage.local.run_lock import alone_in_run, live_holder
+from determined.storage.local.run_lock import live_holder, lock_run
 from tests.support.messages import documented
 from tests.support.terminal import Ended, file_script, run_in_pipes
 from tests.support.trials import LineTrial
@@ -188,8 +188,8 @@ def test_a_lock_is_free_when_its_process_is_killed_though_children_live(tmp_path
     """A pid in a file would mislead: it may be another process's by now."""
     code = f"""
 import multiprocessing, pathlib, time
-from determined.storage.local.run_lock import alone_in_run
-with alone_in_run(pathlib.Path({str(tmp_path)!r}), "here", "run"):
+from determined.storage.local.run_lock import lock_run
+with lock_run(pathlib.Path({str(tmp_path)!r}), "here", "run"):
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
     child.start()
     print(child.pid, flush=True)
@@ -204,12 +204,12 @@ with alone_in_run(pathlib.Path({str(tmp_path)!r}), "here", "run"):
         assert holder["pid"] == process.pid
         with (
             pytest.raises(RunInUseError, match=f"process {process.pid}"),
-            alone_in_run(tmp_path, "here", "run"),
+            lock_run(tmp_path, "here", "run"),
         ):
             pass
         process.kill()
         process.wait()
-        with alone_in_run(tmp_path, "here", "run"):
+        with lock_run(tmp_path, "here", "run"):
             assert live_holder(tmp_path, "here", "run") is not None
         assert live_holder(tmp_path, "here", "run") is None
     finally:
@@ -331,7 +331,7 @@ def test_the_command_lists_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "There are no runs in" in capsys.readouterr().out
     _train(3, run_id="one", checkpoint_storage=storage)
     _train(5, run_id="two", checkpoint_storage=storage)
-    with alone_in_run(Path(storage), storage, "one"):
+    with lock_run(Path(storage), storage, "one"):
         assert main([storage]) == 0
     header, two, one = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["run", "batches", "checkpoints"]

@@ -50,7 +50,7 @@ class TrialContext(TrialFacts):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TrialContext:
-        """Make a context by hand, to try trial code without training.
+        """Make a context directly, to try trial code without training.
 
         Hyperparameter ranges are sampled, and at most one GPU is used.
         """

@@ -32,7 +32,7 @@ from determined.core._searcher import (
 )
 from determined.core._train import TrainContext, default_tensorboard_path
 from determined.core.backends.backend import Backend, LocalBackend, RunDescription
-from determined.core.backends.titles import RunTitle, note_that_the_platform_decides, title_of
+from determined.core.backends.titles import RunTitle, title_of, warn_of_ignored_arguments
 from determined.core.backends.tracking import is_tracked
 from determined.core.hangs.forced_exit import end_with_launcher
 from determined.core.hangs.keeper_watch import end_with_keeper
@@ -195,7 +195,7 @@ def init(
     info = get_cluster_info()
     if trial_of(info) is not None and (distributed is None or distributed.rank == 0):
         given = {**dataclasses.asdict(title), "hparams": hparams, "metric": metric}
-        note_that_the_platform_decides(given)
+        warn_of_ignored_arguments(given)
     if info is not None:
         _check_slots(info, distributed)
         if isinstance(checkpoint_storage, dict) and checkpoint_storage.get("type") == "shared_fs":
@@ -209,7 +209,7 @@ def init(
         preempt_mode,
         tensorboard_mode,
         tensorboard_path,
-        lambda rank: _tracked_or_not(info, rank, checkpoint_storage, title, run),
+        lambda rank: _build_backend(info, rank, checkpoint_storage, title, run),
     )
 
 
@@ -274,7 +274,7 @@ def build_context(
         raise
 
 
-def _tracked_or_not(
+def _build_backend(
     info: ClusterInfo | None,
     rank: int,
     checkpoint_storage: CheckpointStorage | None,

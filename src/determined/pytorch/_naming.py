@@ -26,7 +26,7 @@ from determined.pytorch._plan import FitPlan
 from determined.storage import StoredCheckpoint
 from determined.storage._manifest import load_json
 from determined.storage._runs import StoredRun, list_runs
-from determined.storage.local.run_lock import alone_in_run
+from determined.storage.local.run_lock import lock_run
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -50,7 +50,7 @@ def hold_run(
         checkpoints = context._core.checkpoint
         for number in itertools.count(1):
             run_id = wanted if number == 1 else f"{wanted}-{number}"
-            lock = alone_in_run(
+            lock = lock_run(
                 checkpoints.storage_base, checkpoints._storage.location, file_name(run_id)
             )
             try:

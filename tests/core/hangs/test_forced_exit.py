@@ -1,4 +1,4 @@
-"""Processes that hang in native code end all the same."""
+"""Processes that hang in native code are ended."""
 
 from __future__ import annotations
 

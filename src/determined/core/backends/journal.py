@@ -59,7 +59,7 @@ class JournalBackend:
         self._waiting: deque[Record] = deque(maxlen=_MAX_WAITING_RECORDS)
         self._has_warned = False
         self._has_noticed = False
-        self._has_told_of_metric = False
+        self._has_warned_of_metric = False
         self._reported: dict[str, OrderedDict[int, dict[str, Any]]] = {}
         self._system_metrics: deque[tuple[str, dict[str, Any]]] = deque(maxlen=1000)
         self._best = Best()
@@ -79,7 +79,7 @@ class JournalBackend:
         metrics: dict[str, Any],
         batch_metrics: Sequence[dict[str, Any]] | None = None,
     ) -> None:
-        values = plain_metrics(metrics)
+        values = json_values(metrics)
         _check_epochs(values)
         columns = None if batch_metrics is None else columns_of(batch_metrics)
         self._check_conflicts(group, steps_completed, values)
@@ -93,9 +93,9 @@ class JournalBackend:
     def _warn_of_metric(self, steps: int, metrics: dict[str, Any]) -> None:
         """Say once that a validation lacks the metric that the experiment compares trials by."""
         name = self._best.metric
-        if name is None or name in metrics or self._has_told_of_metric:
+        if name is None or name in metrics or self._has_warned_of_metric:
             return
-        self._has_told_of_metric = True
+        self._has_warned_of_metric = True
         reported = ", ".join(f"`{key}`" for key in metrics) or "none"
         logger.warning(
             f"The validation at step {steps} has no `{name}`, the `searcher.metric` of the "
@@ -186,7 +186,7 @@ class JournalBackend:
         return dict(self._watcher.control.metadata if self._metadata is None else self._metadata)
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
-        self._metadata = plain_metrics(metadata)
+        self._metadata = json_values(metadata)
         if self._rank == 0:
             self._append(journal.Metadata(self._metadata))
         return dict(metadata)
@@ -295,23 +295,23 @@ class ControlWatcher:
             logger.warning("The control file %s cannot be read: %s.", self._path, error)
 
 
-def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def json_values(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Values that JSON can represent; bytes are dropped with a warning, others become text."""
     binary = [name for name, value in metrics.items() if isinstance(value, (bytes, bytearray))]
     if binary:
         logger.warning("Dropped metrics that are bytes: %s.", ", ".join(map(str, binary)))
-    return {str(name): _plain(v) for name, v in metrics.items() if name not in binary}
+    return {str(name): _json_value(v) for name, v in metrics.items() if name not in binary}
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if type(value) in (float, int, str, bool, type(None)):
         return value
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _json_value(value.tolist())
     if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
+        return {str(name): _json_value(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [_json_value(inner) for inner in value]
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
@@ -322,7 +322,7 @@ def columns_of(batch_metrics: Sequence[dict[str, Any]]) -> BatchColumns:
     """Metrics of single batches, as a journal keeps them."""
     given: Mapping[str, Any] | None = getattr(batch_metrics, "columns", None)
     if given is None:
-        return BatchColumns.of([plain_metrics(batch) for batch in batch_metrics])
+        return BatchColumns.of([json_values(batch) for batch in batch_metrics])
     columns = {str(name): _column(values) for name, values in given.items()}
     return BatchColumns(len(batch_metrics), columns)
 
@@ -333,7 +333,9 @@ def _column(values: Any) -> Column:
         numbers: array[float] = array("d")
         numbers.frombytes(values.astype("<f8").tobytes())
         return Column(numbers)
-    return BatchColumns.of([{"": _plain(value)} for value in values]).columns.get("", Column([]))
+    return BatchColumns.of([{"": _json_value(value)} for value in values]).columns.get(
+        "", Column([])
+    )
 
 
 def _check_epochs(metrics: dict[str, Any]) -> None:

@@ -332,7 +332,7 @@ class Supervisor:
                     reader = journal.JournalReader(Path(path), offset)
                     with blaming(BadRun(run.trial_id, run.run_id)):
                         records = list(reader.records(_MOST_BYTES_OF_A_JOURNAL))
-                        if not records and reader.is_spoilt():
+                        if not records and reader.is_damaged():
                             raise _corrupt(reader)
                     if records:
                         said.append((run, path, records, reader.offset))

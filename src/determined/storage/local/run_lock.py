@@ -58,8 +58,8 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 @contextlib.contextmanager
-def alone_in_run(storage_base: Path | None, location: str, name: str) -> Iterator[None]:
-    """Hold a run, whose name is that of a file; raise `RunInUseError` if a live process holds it.
+def lock_run(storage_base: Path | None, location: str, name: str) -> Iterator[None]:
+    """Lock a run, whose name must suit a file; raise `RunInUseError` if a live process holds it.
 
     The lock file is next to the checkpoints, so it works between machines that share a folder. For
     a storage that is not a folder (`storage_base` is None) it works on this machine only.

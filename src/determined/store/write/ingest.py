@@ -298,7 +298,7 @@ class Ingest:
     ) -> None:
         """Do nothing: the checkpoint does not exist yet; it is looked for when the run ends."""
 
-    def told_elsewhere(self, tally: TrialTally, run_id: int, record: journal.Record) -> None:
+    def recorded_elsewhere(self, tally: TrialTally, run_id: int, record: journal.Record) -> None:
         """Do nothing: the reader of an unmanaged run's journal handles its start and end."""
 
     def unknown(self, tally: TrialTally, run_id: int, record: journal.Unknown) -> None:
@@ -364,8 +364,8 @@ _RULES: dict[type[journal.Record], Callable[[Ingest, TrialTally, int, Any], bool
     journal.TaskUsing: Ingest.task_using,
     journal.Heartbeat: Ingest.heartbeat,
     journal.CheckpointAnnounced: Ingest.announced,
-    journal.Introduction: Ingest.told_elsewhere,
-    journal.Ended: Ingest.told_elsewhere,
+    journal.Introduction: Ingest.recorded_elsewhere,
+    journal.Ended: Ingest.recorded_elsewhere,
     journal.Environment: Ingest.environment,
     journal.Unknown: Ingest.unknown,
     journal.Progress: Ingest.progress,
