@@ -15,7 +15,7 @@ _ROOT = Path(determined.__file__).parent
 # From the ground up. A module imports from lines above its own, and from its own package.
 _LINES = (
     "_os",
-    "_contracts.checkpoint_layout _contracts.json_numbers _contracts.log_format "
+    "_contracts.checkpoint_layout _contracts.json_numbers "
     "_contracts.log_index _contracts.retention",
     "_code.ignore_rules _code.source_files _code.trial_code",
     "errors _info _version gpu _code",

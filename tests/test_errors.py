@@ -71,3 +71,9 @@ def test_invalid_hp_has_a_message_and_refuses_anything_else() -> None:
 def test_messages_name_the_culprit() -> None:
     assert "list" in str(errors.InvalidDataTypeException(list, "not a loader"))
     assert "{'a': 1}" in str(errors.InvalidConfigurationException({"a": 1}, "a must be 2"))
+
+
+def test_an_older_name_is_still_found() -> None:
+    assert errors.RunInUse is errors.RunInUseError
+    with pytest.raises(AttributeError, match="RunOutOfUse"):
+        errors.RunOutOfUse  # noqa: B018

@@ -126,7 +126,7 @@ class _Lab:
         def look() -> None:
             for trial in self.service.reader.trials(TrialFilter(experiment_id=experiment_id)).rows:
                 now = time.time()
-                for row in self.service.reader.iter_metrics(trial.id, "validation"):
+                for row in self.service.reader.metrics.reports(trial.id, "validation"):
                     found.setdefault(row.steps_completed, now - row.metrics["sent"])
 
         self._until(experiment_id, look)

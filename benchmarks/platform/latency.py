@@ -87,7 +87,7 @@ def searched_stops(site: Site) -> list[float]:
     for trial in reader.trials(TrialFilter(experiment_id=experiment_id)).rows:
         if (steps := stopped.get(trial.request_id)) is None or steps >= 6000:
             continue
-        told = {r.steps_completed: r.time for r in reader.iter_metrics(trial.id, "validation")}
+        told = {r.steps_completed: r.time for r in reader.metrics.reports(trial.id, "validation")}
         (run,) = reader.runs(trial.id)
         assert run.ended is not None
         found.append(run.ended - told[steps])

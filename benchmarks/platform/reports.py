@@ -45,7 +45,7 @@ def one_run(home: Path, points: int) -> list[Figure]:
     seconds = _into_store(home, points)
     reader = Reader(home)
     key = CurveKey(1, "training", "loss", per_batch=True)
-    reading = _milliseconds(lambda: reader.curves([key] * 50, pixels=_PIXELS))
+    reading = _milliseconds(lambda: reader.metrics.curves([key] * 50, pixels=_PIXELS))
     reader.close()
     dashboard = Dashboard(home)
     try:
@@ -133,7 +133,7 @@ def _look(home: Path, trial_ids: list[int], stop: Any) -> None:
     count = 0
     while not stop.wait(0.1):
         reader.trials(TrialFilter(experiment_id=1), Order("best_validation"), 20)
-        reader.curves([CurveKey(trial_ids[count % len(trial_ids)], "training", "m0")])
+        reader.metrics.curves([CurveKey(trial_ids[count % len(trial_ids)], "training", "m0")])
         count += 1
     reader.close()
 
@@ -170,9 +170,9 @@ def _lag(seconds: float) -> list[Figure]:
         reader = site.service.reader
         site.until(reader.last_report_id)
         (run,) = site.runs(experiment_id)
-        last, over = reader.last_report_id(), time.monotonic() + seconds
+        last, over = reader.metrics.last_report_id(), time.monotonic() + seconds
         while time.monotonic() < over:
-            for report in reader.reports_since([run.trial_id], last):
+            for report in reader.metrics.reports_since([run.trial_id], last):
                 found.append(time.time() - report.time)
                 last = report.id
             time.sleep(0.002)

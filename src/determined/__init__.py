@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from determined import load as load
     from determined import tensorboard as tensorboard
     from determined._code.import_from_path import import_from_path
-    from determined._contracts.log_format import LOG_FORMAT
     from determined._info import (
         ClusterInfo,
         RendezvousInfo,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         TrialContext,
         TrialController,
     )
+    from determined.common._logging import LOG_FORMAT
     from determined.errors import InvalidHP
 
 __all__ = [
@@ -65,7 +65,7 @@ _HOMES = {
     "EnvContext": "_legacy.trial_context",
     "ExperimentConfig": "_legacy.experiment_config",
     "InvalidHP": "errors",
-    "LOG_FORMAT": "_contracts.log_format",
+    "LOG_FORMAT": "common._logging",
     "LegacyTrial": "_legacy.trial_context",
     "RendezvousInfo": "_info",
     "ResourcesInfo": "_info",

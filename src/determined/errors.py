@@ -98,7 +98,7 @@ class CheckpointNotFound(CheckpointError):
         super().__init__(message)
 
 
-class RunInUse(CheckpointError):
+class RunInUseError(CheckpointError):
     """Another process is already training the run with this name."""
 
     def __init__(
@@ -192,3 +192,9 @@ class OutdatedStoreError(StoreVersionError):
 
 class MetricConflictError(DeterminedError):
     """A second, different value was reported for the same metric at the same step."""
+
+
+def __getattr__(name: str) -> type[DeterminedError]:
+    if name == "RunInUse":  # the name of RunInUseError up to version 0.2
+        return RunInUseError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

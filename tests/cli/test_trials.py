@@ -84,7 +84,7 @@ def test_debugging_stops_at_breakpoints_and_changes_nothing(lab: Lab) -> None:
     lab.wait(number)
     lab.until(lambda: is_collected(lab, number))
     before = (lab.experiment(number), lab.trials(number), lab.checkpoints(number))
-    reports = list(lab.service.reader.iter_metrics(1))
+    reports = list(lab.service.reader.metrics.reports(1))
     files = sorted(lab.home.path.rglob("*"))
     with det_on_a_terminal("t", "debug", "1") as terminal:
         terminal.until("Debugging trial 1 from batch 20")
@@ -98,7 +98,7 @@ def test_debugging_stops_at_breakpoints_and_changes_nothing(lab: Lab) -> None:
     answer = run_det("t", "debug", "1", "--from-beginning")
     assert "starts\x1b[0m at 0" in answer.stdout
     assert before == (lab.experiment(number), lab.trials(number), lab.checkpoints(number))
-    assert reports == list(lab.service.reader.iter_metrics(1))
+    assert reports == list(lab.service.reader.metrics.reports(1))
     assert files == sorted(lab.home.path.rglob("*"))
 
 

@@ -21,7 +21,7 @@ from determined.core._distributed import (
     _run_on_rank_0_and_broadcast,
 )
 from determined.core.ranks.group import OutOfStepError
-from determined.core.ranks.rendezvous import Meeting
+from determined.core.ranks.rendezvous import Rendezvous
 from determined.errors import DistributedError
 from tests.support.workers import collect_workers, free_port, run_threads, run_workers
 
@@ -390,8 +390,8 @@ class TestTrouble:
         first = threading.Thread(target=rank, args=(0,))
         first.start()
         ports = (port, 12376, *range(port + 1, port + 16))
-        meeting = Meeting(1, 2, None, (port, port + 16, *ports[2:]), 30.0)
-        while not (found := list(meeting._candidates(0.0))):
+        rendezvous = Rendezvous(1, 2, None, (port, port + 16, *ports[2:]), 30.0)
+        while not (found := list(rendezvous._candidates(0.0))):
             time.sleep(0.01)
         host, real_port, _ = found[0]
         silent = socket.create_connection((host, real_port))
@@ -402,7 +402,7 @@ class TestTrouble:
             first.join(30)
             second.join(30)
         assert results == [[0, 1], [0, 1]]
-        assert list(meeting._candidates(0.0)) == []  # address and secret are taken back
+        assert list(rendezvous._candidates(0.0)) == []  # address and secret are taken back
 
 
 def _wait_for_failure(context: DistributedContext) -> DistributedError:

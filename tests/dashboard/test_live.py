@@ -66,14 +66,14 @@ def written(tmp_path: Path) -> Iterator[tuple[Home, Run, Served]]:
 
 def test_changes_points_and_lines_are_told(written: tuple[Home, Run, Served]) -> None:
     home, run, shown = written
-    home.say(run, report(1, loss=9.0))
+    home.ingest(run, report(1, loss=9.0))
     key = f"{run.trial_id}:training:loss"
     with listening(shown, series=f"{key};{key}:batches") as stream:
         first = stream.next("change")
         assert first["experiments"] == first["trials"] == []
         assert first["supervisor"] == {"alive": False}
-        home.say(run, report(3, batches=[{"loss": 5.0}, {"loss": 6.0}], loss=5.5))
-        home.say(run, report(4, loss=float("nan")), report(4, "validation", loss=1.0))
+        home.ingest(run, report(3, batches=[{"loss": 5.0}, {"loss": 6.0}], loss=5.5))
+        home.ingest(run, report(4, loss=float("nan")), report(4, "validation", loss=1.0))
         change = stream.next("change")
         assert change["trials"] == [run.trial_id]
         assert change["experiments"] == [home.experiment_id]
@@ -89,13 +89,13 @@ def test_a_stream_goes_on_where_it_was_broken_off(written: tuple[Home, Run, Serv
     key = f"{run.trial_id}:training:loss"
     with listening(shown, series=key) as stream:
         stream.next("change")
-        home.say(run, report(1, loss=1.0))
+        home.ingest(run, report(1, loss=1.0))
         assert stream.next("points")["series"][0]["values"] == [1.0]
         mark = stream.last
-    home.say(run, report(2, loss=2.0), journal.Progress(0.5))
+    home.ingest(run, report(2, loss=2.0), journal.Progress(0.5))
     with listening(shown, series=key, since=mark) as stream:
         assert stream.next("change")["trials"] == [run.trial_id]
-        home.say(run, report(3, loss=3.0))
+        home.ingest(run, report(3, loss=3.0))
         values: list[float] = []
         while len(values) < 2:
             values += stream.next("points")["series"][0]["values"]
@@ -107,10 +107,10 @@ def test_a_new_listener_hears_nothing_of_before(written: tuple[Home, Run, Served
     key = f"{run.trial_id}:training:loss"
     with listening(shown, series=key) as stream:
         stream.next("change")
-    home.say(run, report(1, loss=1.0))  # while nobody listens
+    home.ingest(run, report(1, loss=1.0))  # while nobody listens
     with listening(shown, series=key) as stream:
         assert stream.next("change")["trials"] == []
-        home.say(run, report(2, loss=2.0))
+        home.ingest(run, report(2, loss=2.0))
         assert stream.next("points")["series"][0]["values"] == [2.0]
 
 

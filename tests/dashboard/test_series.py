@@ -35,13 +35,13 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         for first in range(0, _POINTS, 1000):
             batches = [{"loss": value} for value in values[first : first + 1000]]
             epoch: dict[str, Any] = {"epochs": (first + 1000) / 10_000}
-            home.say(run, report(first + 1000, "training", batches, loss=float(first), **epoch))
-            home.say(run, report(first + 1000, "validation", error=1 / (first + 1)))
+            home.ingest(run, report(first + 1000, "training", batches, loss=float(first), **epoch))
+            home.ingest(run, report(first + 1000, "validation", error=1 / (first + 1)))
         few = home.new_run(home.new_trial())
         odd: list[dict[str, Any]] = [{"na;me:%": n / 10} for n in range(1, 20)]
-        home.say(few, *(report(n, "odd group:;", **m) for n, m in enumerate(odd, start=1)))
+        home.ingest(few, *(report(n, "odd group:;", **m) for n, m in enumerate(odd, start=1)))
         big = home.new_run(home.new_trial())
-        home.say(big, *(report(n, loss=1.7e9 + n) for n in range(1, 3000)))
+        home.ingest(big, *(report(n, loss=1.7e9 + n) for n in range(1, 3000)))
     with served(Home(path)) as shown:
         yield shown
 
@@ -158,9 +158,9 @@ def test_odd_questions_for_curves_are_refused(long: Served, query: dict[str, Any
 def test_a_restarted_trial_shows_one_history(tmp_path: Path) -> None:
     with a_home(tmp_path / "home") as home:
         trial = home.new_trial()
-        home.say(home.new_run(trial), *(report(n, loss=float(n)) for n in range(1, 11)))
+        home.ingest(home.new_run(trial), *(report(n, loss=float(n)) for n in range(1, 11)))
         again = home.new_run(home.trial(trial.id), steps_completed=5)
-        home.say(again, *(report(n, loss=float(-n)) for n in range(6, 9)))
+        home.ingest(again, *(report(n, loss=float(-n)) for n in range(6, 9)))
     with served(Home(tmp_path / "home")) as shown:
         _, (columns,) = shown.series(keys=f"{trial.id}:training:loss")
     assert columns["y"] == [1.0, 2.0, 3.0, 4.0, 5.0, -6.0, -7.0, -8.0]

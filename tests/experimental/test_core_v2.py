@@ -81,7 +81,7 @@ def run(lab: Lab, config: dict[str, Any], mode: str = "go") -> tuple[int, dict[s
 
 
 def steps(lab: Lab, trial_id: int) -> list[int]:
-    return [r.steps_completed for r in lab.service.reader.iter_metrics(trial_id, "training")]
+    return [r.steps_completed for r in lab.service.reader.metrics.reports(trial_id, "training")]
 
 
 def test_a_script_knows_its_ids_and_is_an_experiment_like_any_other(lab: Lab) -> None:
@@ -152,7 +152,7 @@ def test_without_checkpoints_older_reports_stay_until_they_are_repeated(lab: Lab
         assert (told["run"], told["start"], told["latest"]) == (expected_run, 0, None)
     lab.wait(1)
     assert steps(lab, 1) == list(range(1, 11))
-    hidden = lab.service.reader.iter_metrics(1, "training", archived=True)
+    hidden = lab.service.reader.metrics.reports(1, "training", archived=True)
     assert len(list(hidden)) == 20
 
 
@@ -189,7 +189,7 @@ def test_the_chief_asks_and_all_ranks_are_in_the_log(lab: Lab) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert lab.wait(1).state == "COMPLETED"
-    (report,) = lab.service.reader.iter_metrics(1, "training")
+    (report,) = lab.service.reader.metrics.reports(1, "training")
     assert report.metrics == {"loss": 0.0}
     log = lab.log(lab.runs(1)[0])
     assert "rank 0 has trial 1\n" in log

@@ -114,7 +114,7 @@ def test_any_prefix_is_torn_at_worst(
     read = list(reader.records())
     assert read == records[: len(read)]
     assert reader.diagnose() in (Damage.NONE, Damage.TORN)
-    assert not reader.is_spoilt()
+    assert not reader.is_damaged()
     (folder / "cut").write_bytes(data)
     assert read + list(reader.records()) == records
 
@@ -156,7 +156,7 @@ def test_what_no_journal_wrote_is_corrupt(tmp_path: Path, foreign: bytes) -> Non
     reader = JournalReader(tmp_path / "end")
     assert list(reader.records()) == records
     assert reader.diagnose() is (Damage.TORN if len(foreign) < 4 else Damage.CORRUPT)
-    assert reader.is_spoilt() is (len(foreign) >= 4)
+    assert reader.is_damaged() is (len(foreign) >= 4)
 
 
 def test_zeros_instead_of_the_rest_of_the_head_are_torn(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_kill_at_any_instant_leaves_whole_records(tmp_path: Path, number: int)
         while len(read) < wanted:
             before = len(read)
             read += reader.records()
-            assert len(read) > before or not reader.is_spoilt()
+            assert len(read) > before or not reader.is_damaged()
         process.send_signal(signal.SIGKILL)
     read += reader.records()
     assert [r.steps_completed for r in read if isinstance(r, Metrics)] == list(range(len(read)))

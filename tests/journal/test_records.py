@@ -123,8 +123,8 @@ def test_nonsense_is_a_value_error(payload: bytes) -> None:
         (journal.Metadata([1]), "for `metadata`"),  # type: ignore[arg-type]
         (journal.Checkpoint("u", 1, {"a": "b"}, {}), "for `resources`"),  # type: ignore[dict-item]
         (journal.Heartbeat(time=math.inf), "has inf for `time`"),
-        (journal.Heartbeat(time=-1.0), "a Heartbeat record is of no time: -1.0"),
-        (journal.Heartbeat(time=1e300), "is of no time"),
+        (journal.Heartbeat(time=-1.0), "a Heartbeat record has no valid time: -1.0"),
+        (journal.Heartbeat(time=1e300), "has no valid time"),
         (journal.Heartbeat(time="soon"), "has 'soon' for `time`"),  # type: ignore[arg-type]
         *(
             (cls(name, *rest), "cannot be the name of a checkpoint")

@@ -18,7 +18,7 @@ from determined.launch.torch_distributed import (
     find_first_failure,
     parse_args,
 )
-from determined.launch.wrap_rank import EndRecord
+from determined.launch.wrap_rank import ExitRecord
 
 DEADLINE_SECONDS = 60
 
@@ -103,7 +103,7 @@ class TestCommand:
         assert create_log_redirect_cmd() == ["determined.launch.wrap_rank", "RANK", "--"]
 
 
-_ECHO = "determined.core.ranks.group.PeerFailedError: rank 1 failed: ValueError: bad"
+_PEER_FAILURE = "determined.core.ranks.group.PeerFailedError: rank 1 failed: ValueError: bad"
 
 
 class TestFirstFailure:
@@ -112,35 +112,38 @@ class TestFirstFailure:
         assert find_first_failure(records) is records[1]
 
     def test_a_rank_told_to_stop_comes_second(self) -> None:
-        records = [_record(0, 1.0, exit_code=143, was_told=True), _record(1, 2.0)]
+        records = [_record(0, 1.0, exit_code=143, was_signalled=True), _record(1, 2.0)]
         assert find_first_failure(records) is records[1]
 
     def test_a_rank_ended_by_a_signal_of_others_comes_first(self) -> None:
-        records = [_record(0, 2.0, exit_code=143, was_told=True), _record(1, 1.0, exit_code=143)]
+        records = [
+            _record(0, 2.0, exit_code=143, was_signalled=True),
+            _record(1, 1.0, exit_code=143),
+        ]
         assert find_first_failure(records) is records[1]
-        records = [_record(0, 2.0, words=[_ECHO]), _record(1, 1.0, exit_code=143)]
+        records = [_record(0, 2.0, lines=[_PEER_FAILURE]), _record(1, 1.0, exit_code=143)]
         assert find_first_failure(records) is records[1]
 
     def test_a_rank_that_left_before_the_others_noticed_comes_first(self) -> None:
-        left, echo = _record(1, 1.0, exit_code=0), _record(0, 2.0, words=[_ECHO])
+        left, echo = _record(1, 1.0, exit_code=0), _record(0, 2.0, lines=[_PEER_FAILURE])
         assert find_first_failure([echo, left]) is left
         assert "=== rank 1 left first, with exit code 0" in describe(left, [echo, left])
         failed = _record(0, 2.0)
         assert find_first_failure([failed, left]) is failed
 
     def test_a_stop_of_the_launcher_is_no_failure_of_a_rank(self) -> None:
-        records = [_record(r, 2.0 + r, exit_code=143, was_told=True) for r in (1, 0)]
+        records = [_record(r, 2.0 + r, exit_code=143, was_signalled=True) for r in (1, 0)]
         stop = Stop(signal.SIGTERM, 1.0)
         assert describe(records[0], records, stop) == "\n=== stopped by SIGTERM\n"
-        failed = _record(0, 2.0, was_told=True, words=["ValueError: bad"])
+        failed = _record(0, 2.0, was_signalled=True, lines=["ValueError: bad"])
         assert "rank 0 failed first, with exit code 1, after SIGTERM" in describe(
             failed, [failed], stop
         )
 
     @pytest.mark.parametrize("tag", ["", "[rank0]: "])
     def test_a_rank_that_quotes_another_comes_second(self, tag: str) -> None:
-        echo = f"{tag}{_ECHO}"
-        records = [_record(0, 1.0, words=[echo, ""]), _record(1, 2.0, words=["ValueError: bad"])]
+        echo = f"{tag}{_PEER_FAILURE}"
+        records = [_record(0, 1.0, lines=[echo, ""]), _record(1, 2.0, lines=["ValueError: bad"])]
         assert find_first_failure(records) is records[1]
 
     def test_only_the_last_attempt_counts(self) -> None:
@@ -239,16 +242,16 @@ class TestLaunch:
             assert f"[rank={rank}] ended after SIGUSR1 SIGTERM\n" in stdout, stderr
 
     @pytest.mark.parametrize(
-        ("ends", "words"),
+        ("ends", "lines"),
         [
             ("os.kill(os.getpid(), signal.SIGTERM)", "failed first, with exit code 143 (SIGTERM)"),
             ("os._exit(0)", "left first, with exit code 0"),
         ],
     )
-    def test_the_rank_that_ended_is_named(self, tmp_path: Path, ends: str, words: str) -> None:
+    def test_the_rank_that_ended_is_named(self, tmp_path: Path, ends: str, lines: str) -> None:
         job = _start(tmp_path, _LEAVES.replace("ENDS", ends))
         _, stderr = job.communicate(timeout=DEADLINE_SECONDS)
-        assert f"=== rank 1 {words}" in stderr
+        assert f"=== rank 1 {lines}" in stderr
         assert job.returncode != 0
 
     def test_a_stop_is_no_failure_and_reaches_a_suspended_rank(self, tmp_path: Path) -> None:
@@ -256,7 +259,7 @@ class TestLaunch:
         _await_lines(job, 2)
         job.send_signal(signal.SIGTERM)
         stdout, stderr = job.communicate(timeout=DEADLINE_SECONDS)
-        assert "[rank=1] told" in stdout  # else torchrun kills it, half a minute later
+        assert "[rank=1] stopping" in stdout  # else torchrun kills it, half a minute later
         assert stderr.endswith("\n=== stopped by SIGTERM\n"), stderr
         assert job.returncode == 143
 
@@ -338,7 +341,7 @@ with DistributedContext.from_torch_distributed() as ranks:
 _SUSPENDED = """
 import os, signal, sys, time
 def stop(number, frame):
-    print("told", flush=True)
+    print("stopping", flush=True)
     sys.exit(143)
 signal.signal(signal.SIGTERM, stop)
 print("here", flush=True)
@@ -356,11 +359,11 @@ def _record(
     rank: int,
     seconds: float,
     exit_code: int = 1,
-    words: list[str] | None = None,
+    lines: list[str] | None = None,
     attempt: int = 0,
-    was_told: bool = False,
-) -> EndRecord:
-    return EndRecord(rank, attempt, exit_code, seconds, words or [], was_told)
+    was_signalled: bool = False,
+) -> ExitRecord:
+    return ExitRecord(rank, attempt, exit_code, seconds, lines or [], was_signalled)
 
 
 def _start(

@@ -119,8 +119,8 @@ def test_ranks_on_two_machines_train_together(machines: list[Machine], tmp_path:
 
 
 def test_gloo_listens_where_the_other_machine_is_seen(machines: list[Machine]) -> None:
-    program = "from determined.launch._interface import interface_to; import sys\n"
-    program += "print(*map(interface_to, sys.argv[1:]))"
+    program = "from determined.launch.torch_distributed import _interface_to; import sys\n"
+    program += "print(*map(_interface_to, sys.argv[1:]))"
     for machine in machines:
         hosts = [*(peer.address for peer in machines), "127.0.0.1", "10.198.0.1"]
         done = subprocess.run(

@@ -148,7 +148,7 @@ def test_who_waits_is_told_what_to_do(
     rank: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(listeners, "_FIRST_REMINDER_SECONDS", 0.2)
-    monkeypatch.setattr(rendezvous, "_RELATIVES_SECONDS", 0.0)
+    monkeypatch.setattr(rendezvous, "_PORTLESS_SECONDS", 0.0)
     monkeypatch.setenv("DET_COLLECTIVE_TIMEOUT", "1")
     port = free_port()
     with pytest.raises(DistributedError, match=f"127.0.0.1, port {port}: start each of the 2"):

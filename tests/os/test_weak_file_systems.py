@@ -35,7 +35,7 @@ def _save(base: Path, name: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weak_file_systems, "_told", set())
+    monkeypatch.setattr(weak_file_systems, "_warned", set())
 
 
 @pytest.mark.parametrize(

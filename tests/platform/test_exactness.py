@@ -105,7 +105,7 @@ def result(lab: Lab, experiment_id: int) -> tuple[str, dict[str, list[tuple[int,
     rows = {
         group: [
             (report.steps_completed, report.metrics)
-            for report in lab.service.reader.iter_metrics(trial.id, group)
+            for report in lab.service.reader.metrics.reports(trial.id, group)
         ]
         for group in ("training", "validation")
     }

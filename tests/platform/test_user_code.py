@@ -30,14 +30,14 @@ def test_folders_of_users_run_unchanged(lab: Lab) -> None:
         assert ended.state == "COMPLETED", lab.account()
     assert "in workdir with hooked" in lab.log(lab.runs(hook)[0])
     (trial,) = lab.trials(hook)
-    assert list(lab.service.reader.summary_metrics(trial.id)["test"]) == ["f1"]
+    assert list(lab.service.reader.metrics.summaries(trial.id)["test"]) == ["f1"]
     kinds = [trial.hparams["training_arguments"]["kind"] for trial in lab.trials(uploads)]
     assert sorted(kinds) == ["a", "b"]
     assert all("checkpoint-3/model.bin" in c.resources for c in lab.checkpoints(uploads))
     (trial,) = lab.trials(gan)
-    validations = list(lab.service.reader.iter_metrics(trial.id, "validation"))
+    validations = list(lab.service.reader.metrics.reports(trial.id, "validation"))
     assert [row.steps_completed for row in validations] == [0, 4, 8]
     assert set(validations[0].metrics) >= {"accuracy", "score"}
-    trained = list(lab.service.reader.iter_metrics(trial.id, "training"))
+    trained = list(lab.service.reader.metrics.reports(trial.id, "training"))
     assert [row.steps_completed for row in trained] == [2, 4, 6, 8]
     assert "epochs 2" in lab.log(lab.runs(gan)[0])

@@ -102,7 +102,7 @@ class Platform:
 
     def rows(self) -> list[tuple[str, int]]:
         """The visible reports."""
-        return [(r.group, r.steps_completed) for r in self.reader.iter_metrics(self.trial.id)]
+        return [(r.group, r.steps_completed) for r in self.reader.metrics.reports(self.trial.id)]
 
     def close(self) -> None:
         """Close the store."""
@@ -141,7 +141,7 @@ def test_stopped_runs_end_with_the_weights_of_an_unbroken_one(
     validations = [row for row in platform.rows() if row[0] == "validation"]
     assert validations == [row for row in whole.rows() if row[0] == "validation"]
     assert len(set(platform.rows())) == len(platform.rows())
-    batches = [r.batch_metrics or [] for r in platform.reader.iter_metrics(1, "training")]
+    batches = [r.batch_metrics or [] for r in platform.reader.metrics.reports(1, "training")]
     assert sum(map(len, batches)) == LENGTH, "each batch was reported once"
     events = platform.reader.events(trial_id=1)
     assert [event.kind for event in events] == ["environment"] * 3  # of each run, nothing else

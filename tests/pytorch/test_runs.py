@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from determined import pytorch
-from determined.errors import RunInUse
+from determined.errors import RunInUseError
 from determined.pytorch._identity.identity import (
     Identity,
     identity_in_0_2,
@@ -25,7 +25,7 @@ from determined.pytorch._identity.identity import (
 )
 from determined.storage import SharedFSStorageManager
 from determined.storage._runs import list_runs
-from determined.storage.local.run_lock import alone_in_run, live_holder
+from determined.storage.local.run_lock import live_holder, lock_run
 from tests.support.messages import documented
 from tests.support.terminal import Ended, file_script, run_in_pipes
 from tests.support.trials import LineTrial
@@ -158,7 +158,7 @@ def test_a_second_process_of_a_run_is_told_of_the_first(script: Path) -> None:
     try:
         second = run_in_pipes(file_script(script), DET_PROGRESS="off")
         assert second.exit_code != 0
-        said = line(second.errors, "errors.RunInUse: ").partition(": ")[2]
+        said = line(second.errors, "errors.RunInUseError: ").partition(": ")[2]
         assert f"process {first.pid} on {os.uname().nodename}" in said
         (name,) = re.findall(r"The run (\S+)", said)
         (since,) = re.findall(r"since (\S+)\. ", said)
@@ -193,8 +193,8 @@ def test_a_lock_is_free_when_its_process_is_killed_though_children_live(tmp_path
     """A pid in a file would mislead: it may be another process's by now."""
     code = f"""
 import multiprocessing, pathlib, time
-from determined.storage.local.run_lock import alone_in_run
-with alone_in_run(pathlib.Path({str(tmp_path)!r}), "here", "run"):
+from determined.storage.local.run_lock import lock_run
+with lock_run(pathlib.Path({str(tmp_path)!r}), "here", "run"):
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
     child.start()
     print(child.pid, flush=True)
@@ -208,13 +208,13 @@ with alone_in_run(pathlib.Path({str(tmp_path)!r}), "here", "run"):
         assert holder is not None
         assert holder["pid"] == process.pid
         with (
-            pytest.raises(RunInUse, match=f"process {process.pid}"),
-            alone_in_run(tmp_path, "here", "run"),
+            pytest.raises(RunInUseError, match=f"process {process.pid}"),
+            lock_run(tmp_path, "here", "run"),
         ):
             pass
         process.kill()
         process.wait()
-        with alone_in_run(tmp_path, "here", "run"):
+        with lock_run(tmp_path, "here", "run"):
             assert live_holder(tmp_path, "here", "run") is not None
         assert live_holder(tmp_path, "here", "run") is None
     finally:
@@ -336,7 +336,7 @@ def test_the_command_lists_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "There are no runs in" in capsys.readouterr().out
     _train(3, run_id="one", checkpoint_storage=storage)
     _train(5, run_id="two", checkpoint_storage=storage)
-    with alone_in_run(Path(storage), storage, "one"):
+    with lock_run(Path(storage), storage, "one"):
         assert main([storage]) == 0
     header, two, one = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["run", "batches", "checkpoints"]

@@ -90,7 +90,7 @@ def experiments(lab: Lab) -> list[Experiment]:
 
 
 def steps(lab: Lab, trial_id: int, group: str) -> list[int]:
-    return [r.steps_completed for r in lab.service.reader.iter_metrics(trial_id, group)]
+    return [r.steps_completed for r in lab.service.reader.metrics.reports(trial_id, group)]
 
 
 @pytest.fixture
@@ -120,10 +120,10 @@ def test_a_killed_run_that_is_started_again_is_one_experiment_and_exact(
     found = lab.checkpoints(experiment.id)
     assert [checkpoint.steps_completed for checkpoint in found] == [8, 16, 24]
     assert experiment.best_validation is not None
-    for report in lab.service.reader.iter_metrics(trial.id, "training"):
+    for report in lab.service.reader.metrics.reports(trial.id, "training"):
         assert report.metrics["lr/SGD/0"] == 0.1
         assert report.metrics["gradient_norm/SGD"] > 0
-    batches = [r.batch_metrics for r in lab.service.reader.iter_metrics(trial.id, "training")]
+    batches = [r.batch_metrics for r in lab.service.reader.metrics.reports(trial.id, "training")]
     assert [len(rows or []) for rows in batches] == [4] * 6
     # The same weights come out where nothing is recorded, in a storage of its own.
     untracked = {"DET_TRACKING": "off", "DET_STORAGE": str(lab.folder / "other")}

@@ -54,7 +54,7 @@ def test_network_file_systems_are_refused_in_one_line(
 
 
 def test_only_the_owner_may_read(home: Home) -> None:
-    home.say(home.new_run(home.new_trial()), report(1, a=1.0))
+    home.ingest(home.new_run(home.new_trial()), report(1, a=1.0))
     assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
     for file in home.path.glob("store*"):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
@@ -138,7 +138,7 @@ def test_a_damaged_store_is_named(tmp_path: Path) -> None:
 
 def test_check_finds_a_changed_page(home: Home) -> None:
     run = home.new_run(home.new_trial())
-    home.say(run, *(report(step, text="x" * 200) for step in range(500)))
+    home.ingest(run, *(report(step, text="x" * 200) for step in range(500)))
     assert check(home.path) == []
     home.close()
     connection = sqlite3.connect(home.path / "store.db")
@@ -153,12 +153,12 @@ def test_check_finds_a_changed_page(home: Home) -> None:
 
 def test_a_backup_is_a_whole_store(home: Home, tmp_path: Path) -> None:
     trial = home.new_trial()
-    home.say(home.new_run(trial), report(1, a=1.0))
+    home.ingest(home.new_run(trial), report(1, a=1.0))
     (tmp_path / "copy").mkdir()
     backup(home.path, tmp_path / "copy" / "store.db")
-    home.say(home.new_run(trial, 1), report(2, a=1.0))
+    home.ingest(home.new_run(trial, 1), report(2, a=1.0))
     copy = Reader(tmp_path / "copy")
-    assert [r.steps_completed for r in copy.iter_metrics(trial.id)] == [1]
+    assert [r.steps_completed for r in copy.metrics.reports(trial.id)] == [1]
     copy.close()
     assert check(tmp_path / "copy") == []
     with pytest.raises(StoreError, match="exists already"):

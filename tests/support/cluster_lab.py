@@ -90,7 +90,7 @@ class ClusterLab(Lab):
 
     def losses(self, experiment_id: int) -> list[tuple[int, float]]:
         (trial,) = self.trials(experiment_id)
-        rows = self.service.reader.iter_metrics(trial.id, "validation")
+        rows = self.service.reader.metrics.reports(trial.id, "validation")
         return [(row.steps_completed, row.metrics["loss"]) for row in rows]
 
     def node_of(self, run: Run) -> str:

@@ -50,7 +50,7 @@ def main(folder: Path) -> dict[str, Any]:
     blocker.unlink()
     told["state"] = lab.wait(experiment_id).state
     (trial,) = lab.trials(experiment_id)
-    reports = lab.service.reader.iter_metrics(trial.id, "training")
+    reports = lab.service.reader.metrics.reports(trial.id, "training")
     told["steps"] = [report.steps_completed for report in reports]
     told["experiments"] = len(lab.service.reader.experiments().rows)
     told["creations"] = [path.name for path in lab.home.creations.iterdir()]

@@ -71,19 +71,19 @@ def reading(home: Path) -> dict[str, Any]:
         "runs": [asdict(run) for trial in trials for run in reader.runs(trial.id)],
         "checkpoints": [asdict(row) for row in reader.checkpoints(CheckpointFilter(1)).rows],
         "metrics": {
-            f"{trial.id} {group}": [asdict(row) for row in reader.iter_metrics(trial.id, group)]
+            f"{trial.id} {group}": [asdict(row) for row in reader.metrics.reports(trial.id, group)]
             for trial in trials
             for group in groups
         },
         "summaries": [
             {
                 group: {name: asdict(summary) for name, summary in summaries.items()}
-                for group, summaries in reader.summary_metrics(trial.id).items()
+                for group, summaries in reader.metrics.summaries(trial.id).items()
             }
             for trial in trials
         ],
         "events": [asdict(event) for event in reader.events(experiment_id=1)],
-        "projects": [asdict(project) for project in reader.projects()],
+        "projects": [asdict(project) for project in reader.registry.projects()],
     }
     reader.close()
     return dict(json.loads(json.dumps(content, default=str)))

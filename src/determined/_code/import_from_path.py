@@ -59,7 +59,7 @@ def _imports_first(paths: list[Path]) -> Iterator[None]:
         for name, module in list(sys.modules.items()):
             if before.get(name) is not module and _lies_below(module, paths):
                 sys.modules.pop(name, None)
-        # A hidden package may have been imported a second time from its old place.
+        # A hidden package may have been imported a second time from its old location.
         _pop_modules(hidden_names)
         sys.modules.update(hidden)
         for path in paths:
@@ -76,10 +76,10 @@ def _must_hide(name: str, paths: list[Path]) -> bool:
             return True
     working_directory = Path.cwd()
     on_path = any(entry == "" or Path(entry) == working_directory for entry in sys.path)
-    places = _places(sys.modules.get(name))
+    locations = _locations(sys.modules.get(name))
     # Only what was imported *through* the working directory: a virtual environment that happens to
     # lie below it stays.
-    return on_path and any(place.parent == working_directory for place in places)
+    return on_path and any(location.parent == working_directory for location in locations)
 
 
 def _pop_modules(names: set[str]) -> dict[str, ModuleType]:
@@ -87,7 +87,7 @@ def _pop_modules(names: set[str]) -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in found}
 
 
-def _places(module: ModuleType | None) -> list[Path]:
+def _locations(module: ModuleType | None) -> list[Path]:
     """The file of a module, or the directories of a package."""
     try:
         directories = [Path(str(entry)) for entry in getattr(module, "__path__", None) or ()]
@@ -100,5 +100,5 @@ def _places(module: ModuleType | None) -> list[Path]:
 
 
 def _lies_below(module: ModuleType, paths: list[Path]) -> bool:
-    places = [place.resolve() for place in _places(module)]
-    return any(place.is_relative_to(path) for place in places for path in paths)
+    locations = [location.resolve() for location in _locations(module)]
+    return any(location.is_relative_to(path) for location in locations for path in paths)

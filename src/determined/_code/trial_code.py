@@ -32,16 +32,16 @@ def find_trial_code(cls: type) -> TrialCode:
     imports begin in.
     """
     working_directory = Path.cwd()
-    place = _module_place(cls.__module__)
-    if place is None:
+    location = _module_location(cls.__module__)
+    if location is None:
         return TrialCode(working_directory)
-    root, name = place
+    root, name = location
     inside = root.is_relative_to(working_directory)
-    source = root if not inside or is_nobodys_project(working_directory) else working_directory
+    source = root if not inside or is_shared_folder(working_directory) else working_directory
     return TrialCode(source, root.relative_to(source).as_posix(), f"{name}:{cls.__qualname__}")
 
 
-def _module_place(module_name: str) -> tuple[Path, str] | None:
+def _module_location(module_name: str) -> tuple[Path, str] | None:
     """Return the directory that a module is imported from, and its name there."""
     module = sys.modules.get(module_name)
     file = getattr(module, "__file__", None)
@@ -62,7 +62,7 @@ def _module_place(module_name: str) -> tuple[Path, str] | None:
 
 
 def is_own_module(module_name: str) -> bool:
-    """Whether a module of the running program is the user's, not that of a package."""
+    """Whether a module of the running program belongs to the user, not to a package."""
     if module_name == "__main__":
         return True
     file = getattr(sys.modules.get(module_name), "__file__", None)
@@ -70,16 +70,16 @@ def is_own_module(module_name: str) -> bool:
 
 
 def is_installed(path: Path) -> bool:
-    """Whether a file is Python's own or that of an installed package."""
+    """Whether a file belongs to Python or to an installed package."""
     import sysconfig  # slow to import
 
-    places = (sysconfig.get_path(key) for key in ("stdlib", "purelib", "platlib"))
-    return any(path.is_relative_to(place) for place in places)
+    locations = (sysconfig.get_path(key) for key in ("stdlib", "purelib", "platlib"))
+    return any(path.is_relative_to(location) for location in locations)
 
 
-def is_nobodys_project(directory: Path) -> bool:
+def is_shared_folder(directory: Path) -> bool:
     """Whether a directory is the home or the temporary directory, or above: it holds anything."""
-    places = [Path(tempfile.gettempdir()).resolve()]
-    with contextlib.suppress(RuntimeError):  # nobody's home
-        places.append(Path.home())
-    return any(place.is_relative_to(directory) for place in places)
+    locations = [Path(tempfile.gettempdir()).resolve()]
+    with contextlib.suppress(RuntimeError):  # there is no home directory
+        locations.append(Path.home())
+    return any(location.is_relative_to(directory) for location in locations)

@@ -26,7 +26,7 @@ from typing import IO
 
 from determined._code.ignore_rules import IGNORE_FILE, Rules, read_root_rules
 from determined._code.source_files import INCLUDE_FILE, source_rule
-from determined._code.trial_code import is_nobodys_project
+from determined._code.trial_code import is_shared_folder
 from determined._contracts.checkpoint_layout import LOAD_DATA, MANIFEST
 from determined._os.weak_file_systems import chmod
 
@@ -106,7 +106,7 @@ def _link(twin: Path, target: Path, entry: tarfile.TarInfo) -> bool:
 def _select(source: Path, exclude: Iterable[Path], only_source: bool = False) -> list[_File]:
     source = source.resolve()
     excluded = {_real(directory) for directory in exclude}
-    if is_nobodys_project(source):
+    if is_shared_folder(source):
         excluded |= _unused_folders(source)
     root_rules = read_root_rules(source)
     files = list(_collect(source, "", root_rules, excluded, frozenset({_real(source)})))

@@ -1,1 +1,4 @@
-"""What training processes and the platform must agree on: file names, formats, the home."""
+"""What training processes and the platform agree on: file names, formats, the home.
+
+Values and pure functions only, because both sides import them; one file per subject, in any order.
+"""

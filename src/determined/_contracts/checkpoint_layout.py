@@ -24,7 +24,7 @@ COUNTER_FILES = (COUNTERS, "workload_sequencer.pkl")
 MARKERS = (METADATA, LOAD_DATA, *STATE_FILES, *COUNTER_FILES)
 """Files by which a checkpoint without a manifest, of another release, is recognised."""
 
-# In `state_dict.pth`; the second name is that of old releases, which had a single one.
+# In `state_dict.pth`; the second name is from old releases, which had a single one.
 MODELS, OLD_MODEL = "models_state_dict", "model_state_dict"
 OPTIMIZERS, OLD_OPTIMIZER = "optimizers_state_dict", "optimizer_state_dict"
 SCHEDULERS, OLD_SCHEDULER = "lr_schedulers_state_dict", "lr_scheduler"

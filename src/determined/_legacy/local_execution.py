@@ -1,4 +1,4 @@
-"""Run trial code by hand, outside any platform: what tests of trials and loaders use."""
+"""Run trial code directly, outside any platform: what tests of trials and loaders use."""
 
 from __future__ import annotations
 

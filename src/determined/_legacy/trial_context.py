@@ -53,7 +53,7 @@ class TrialContext:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TrialContext:
-        """Make a context by hand, to try trial code without training.
+        """Make a context directly, to try trial code without training.
 
         Hyperparameter ranges are sampled, and at most one GPU is used.
         """

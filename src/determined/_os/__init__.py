@@ -1,1 +1,4 @@
-"""Small things about the machine: files, syncing, signals of the kernel, terminals, notebooks."""
+"""Small things about the machine: files, syncing, processes, terminals, notebooks.
+
+Nothing here knows of experiments or trials; one file per subject, in any order.
+"""

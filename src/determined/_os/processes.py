@@ -167,7 +167,7 @@ def end_all(
     `deadline` is called repeatedly, on the monotonic clock, so that the wait can be cut short.
     Returns how many there were.
     """
-    asked: set[tuple[int, int]] = set()
+    requested: set[tuple[int, int]] = set()
     seen: set[int] = set()
     pause, stubborn_at = _SHORTEST_PAUSE_SECONDS, None
     while True:
@@ -176,7 +176,7 @@ def end_all(
             return len(seen)
         seen.update(process.pid for process in processes)
         if time.monotonic() < deadline():
-            _ask(processes, asked)
+            _request_stop(processes, requested)
         else:
             for process in processes:
                 send(process, signal.SIGKILL)
@@ -231,12 +231,12 @@ def _children() -> list[int]:
     return [process.pid for process in table().values() if process.parent == me]
 
 
-def _ask(processes: list[Process], asked: set[tuple[int, int]]) -> None:
+def _request_stop(processes: list[Process], requested: set[tuple[int, int]]) -> None:
     pids = {process.pid for process in processes}
     for process in processes:
         key = (process.pid, process.start_time)
-        if process.parent not in pids and key not in asked:
-            asked.add(key)
+        if process.parent not in pids and key not in requested:
+            requested.add(key)
             send(process, signal.SIGTERM)
             send(process, signal.SIGCONT)  # a suspended one could not react
 

@@ -12,7 +12,7 @@ class NotAFileError(OSError):
     """Something other than a file is where one is expected."""
 
 
-def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a regular file for reading; NotAFileError or IsADirectoryError if it is something else.
 
     Never blocks: opening a pipe as usual waits until something writes to it, maybe forever.

@@ -12,7 +12,7 @@ import os
 _NO_FSYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _NO_MODES = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def fsync(descriptor: int, path: str | os.PathLike[str], *, data_only: bool = False) -> None:
@@ -23,7 +23,7 @@ def fsync(descriptor: int, path: str | os.PathLike[str], *, data_only: bool = Fa
     except OSError as error:
         if error.errno not in _NO_FSYNC:
             raise
-        _tell_once(
+        _warn_once(
             "fsync",
             f"The file system of {os.fspath(path)} cannot say when files are on disk (fsync: "
             f"{error.strerror}). Saving goes on, but after a power cut or a crash of the machine, "
@@ -38,7 +38,7 @@ def chmod(file: int | str | os.PathLike[str], mode: int, path: str | os.PathLike
     except OSError as error:
         if error.errno not in _NO_MODES:
             raise
-        _tell_once(
+        _warn_once(
             "chmod",
             f"The file system of {os.fspath(path)} does not let us set permissions (chmod: "
             f"{error.strerror}). Saving goes on, but who may read what is saved there is decided "
@@ -46,10 +46,10 @@ def chmod(file: int | str | os.PathLike[str], mode: int, path: str | os.PathLike
         )
 
 
-def _tell_once(kind: str, text: str) -> None:
-    if kind in _told:
+def _warn_once(kind: str, text: str) -> None:
+    if kind in _warned:
         return
-    _told.add(kind)
+    _warned.add(kind)
     import logging  # keepers, which must start fast, hardly ever need it
 
     logging.getLogger("determined.storage").warning(text)

@@ -1,10 +1,11 @@
-"""How a process of ours logs."""
+"""How processes of this package log."""
 
 from __future__ import annotations
 
 import logging
 
-from determined._contracts.log_format import LOG_FORMAT
+LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
+"""The format of log lines, for `logging.basicConfig(format=...)`."""
 
 
 def set_logger(debug_enabled: bool) -> None:

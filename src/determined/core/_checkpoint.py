@@ -389,7 +389,7 @@ class CheckpointContext:
     def delete(self, storage_id: str) -> None:
         """Remove all files of a checkpoint; one that does not exist is no error."""
         self._storage.delete(storage_id, ["**/*"])
-        self._tell_deleted(storage_id)
+        self._report_deleted(storage_id)
 
     def apply_retention(
         self, policy: RetentionPolicy, run_ids: Collection[str], protected: Collection[str] = ()
@@ -399,10 +399,10 @@ class CheckpointContext:
         For the chief, on any thread. `determined.storage.apply_retention` says what is always kept.
         """
         return apply_retention(
-            self._storage, policy, run_ids, protected=protected, on_delete=self._tell_deleted
+            self._storage, policy, run_ids, protected=protected, on_delete=self._report_deleted
         )
 
-    def _tell_deleted(self, storage_id: str) -> None:
+    def _report_deleted(self, storage_id: str) -> None:
         if self._backend is not None:
             self._backend.checkpoint_deleted(storage_id)
 

@@ -32,10 +32,10 @@ from determined.core._searcher import (
 )
 from determined.core._train import TrainContext, default_tensorboard_path
 from determined.core.backends.backend import Backend, LocalBackend, RunDescription
-from determined.core.backends.titles import RunTitle, note_that_the_platform_decides, title_of
+from determined.core.backends.titles import RunTitle, title_of, warn_of_ignored_arguments
 from determined.core.backends.tracking import is_tracked
+from determined.core.hangs.forced_exit import end_with_launcher
 from determined.core.hangs.keeper_watch import end_with_keeper
-from determined.core.hangs.last_resort import end_with_launcher
 from determined.core.hangs.stack_dump import install_stack_dump
 from determined.errors import InvalidHP
 from determined.storage import section_of
@@ -79,10 +79,14 @@ class Context:
         self._leave_launcher: Callable[[], None] = lambda: None
         self._other_parts: list[Callable[[], None]] = []
 
+    def _close_also(self, *closers: Callable[[], None]) -> None:
+        """Close other things together with this context."""
+        self._other_parts += closers
+
     def start(self) -> None:
         """Begin to listen for stop requests. `init()` calls it."""
         self._undo_stack_dump = install_stack_dump()
-        self._leave_launcher = end_with_launcher(lambda: self.preempt.signal_heard_at)
+        self._leave_launcher = end_with_launcher(lambda: self.preempt.signal_handled_at)
         self.preempt.start()
 
     def close(
@@ -93,7 +97,7 @@ class Context:
     ) -> None:
         """Close every part, even if one fails; then raise the first failure.
 
-        Pass the exception that ended training, if any: the other ranks are told about it.
+        Pass the exception that ended training, if any: the other ranks are notified.
         """
         failure = None if isinstance(exc_val, SystemExit) and not exc_val.code else exc_val
         self._backend.note_end(exc_val, self.preempt.signal_received)
@@ -191,7 +195,7 @@ def init(
     info = get_cluster_info()
     if trial_of(info) is not None and (distributed is None or distributed.rank == 0):
         given = {**dataclasses.asdict(title), "hparams": hparams, "metric": metric}
-        note_that_the_platform_decides(given)
+        warn_of_ignored_arguments(given)
     if info is not None:
         _check_slots(info, distributed)
         if isinstance(checkpoint_storage, dict) and checkpoint_storage.get("type") == "shared_fs":
@@ -205,7 +209,7 @@ def init(
         preempt_mode,
         tensorboard_mode,
         tensorboard_path,
-        lambda rank: _tracked_or_not(info, rank, checkpoint_storage, title, run),
+        lambda rank: _build_backend(info, rank, checkpoint_storage, title, run),
     )
 
 
@@ -251,9 +255,8 @@ def build_context(
         if backend.restarts_trials and distributed.rank == 0:
             checkpoint.check_object_store()
         directory = _agree_on_tensorboard_path(tensorboard_path, checkpoint, trial, distributed)
-        train = TrainContext(backend, distributed, directory, tensorboard_mode)
-        if tensorboard_path is None and trial is None:
-            train._tensorboard_parent = directory.parent
+        is_default = tensorboard_path is None and trial is None
+        train = TrainContext(backend, distributed, directory, tensorboard_mode, is_default)
         return Context(
             checkpoint=checkpoint,
             distributed=distributed,
@@ -271,14 +274,14 @@ def build_context(
         raise
 
 
-def _tracked_or_not(
+def _build_backend(
     info: ClusterInfo | None,
     rank: int,
     checkpoint_storage: CheckpointStorage | None,
     title: RunTitle,
     run: RunDescription,
 ) -> Backend:
-    """Record a script started by hand, on its chief, unless tracking is off."""
+    """Record a script that was started manually, on its chief, unless tracking is off."""
     if info is None and rank == 0 and is_tracked():
         from determined.core.backends.tracked import TrackedBackend  # only where needed
 

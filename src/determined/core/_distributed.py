@@ -19,18 +19,18 @@ from typing import Any, TypeVar
 
 from determined._info import job_secret
 from determined.core.ranks.channel import Connection
-from determined.core.ranks.group import Failure, Group, Operation, PeerFailedError, Trouble
+from determined.core.ranks.group import Failure, Group, Operation, PeerFailedError, SharedFailure
 from determined.core.ranks.listeners import (
     LOOPBACK,
+    Deadline,
     Listener,
-    Patience,
-    admit,
-    call,
+    accept_members,
+    connect,
     is_loopback,
     listen,
 )
-from determined.core.ranks.rendezvous import DEFAULT_PUB_PORT, PORTS_TO_TRY, Meeting
-from determined.core.ranks.stop_agreement import FinishLine
+from determined.core.ranks.rendezvous import DEFAULT_PUB_PORT, PORTS_TO_TRY, Rendezvous
+from determined.core.ranks.stop_agreement import StopAgreement
 from determined.core.ranks.tf_config import read_tf_config
 from determined.errors import DistributedError
 
@@ -96,16 +96,16 @@ class DistributedContext:
 
         self._closed = False
         self.timeout_seconds = _timeout_seconds()
-        self._trouble = Trouble()
+        self._shared_failure = SharedFailure()
         self._group: Group | None = None
         self._local_group: Group | None = None
-        self._finish_line: FinishLine | None = None
+        self._stop_agreement: StopAgreement | None = None
         if self.size == 1:
             return
         _open_contexts.add(self)
         try:
             elsewhere = None if one_machine or is_loopback(chief_ip or "") else chief_ip
-            self._meet(elsewhere, _ports(pub_port, pull_port))
+            self._connect(elsewhere, _ports(pub_port, pull_port))
         except BaseException as error:
             self.close(error)
             raise
@@ -242,14 +242,14 @@ class DistributedContext:
 
         Available without a collective, so a long computation can check it.
         """
-        failure = self._trouble.failure
+        failure = self._shared_failure.failure
         return failure.as_error() if failure else None
 
     def wait_for_failure(self, timeout_seconds: float) -> PeerFailedError | None:
         """Wait for a failure, up to a timeout, and return `failure`."""
-        with self._trouble.changed:
-            self._trouble.changed.wait_for(
-                lambda: self._trouble.failure is not None, timeout_seconds
+        with self._shared_failure.changed:
+            self._shared_failure.changed.wait_for(
+                lambda: self._shared_failure.failure is not None, timeout_seconds
             )
         return self.failure
 
@@ -262,7 +262,7 @@ class DistributedContext:
     def fail(self, error: BaseException) -> None:
         """Notify all ranks that this one has failed; their current or next collective raises."""
         if not self._closed:
-            self._trouble.report(Failure.from_exception(self.rank, error))
+            self._shared_failure.report(Failure.from_exception(self.rank, error))
 
     def close(self, error: BaseException | None = None) -> None:
         """Leave the job; calling it again does nothing. With `error`, all others are notified."""
@@ -281,16 +281,16 @@ class DistributedContext:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close(error)
 
-    def _meet(self, chief_ip: str | None, ports: tuple[int, ...]) -> None:
+    def _connect(self, chief_ip: str | None, ports: tuple[int, ...]) -> None:
         seconds = self.timeout_seconds
-        meeting = Meeting(self.rank, self.size, chief_ip, ports, seconds)
-        self._group = Group(range(self.size), self.rank, self._trouble, seconds)
-        self._finish_line = FinishLine(self._group, self.rank, self.size)
-        meeting.attend(self._adder(self._group, is_first=True), self._group.missing)
+        rendezvous = Rendezvous(self.rank, self.size, chief_ip, ports, seconds)
+        self._group = Group(range(self.size), self.rank, self._shared_failure, seconds)
+        self._stop_agreement = StopAgreement(self._group, self.rank, self.size)
+        rendezvous.connect(self._adder(self._group, is_first=True), self._group.missing)
 
         script = os.path.realpath(sys.argv[0]) if sys.argv else ""
         everybody = self.allgather((self.cross_rank, self.local_rank, script))
-        if meeting.is_anonymous and self.rank == 0:
+        if rendezvous.is_anonymous and self.rank == 0:
             _warn_of_two_scripts([other for _, _, other in everybody])
         ranks = [rank for rank, (cross, *_) in enumerate(everybody) if cross == self.cross_rank]
         ranks.sort(key=lambda rank: everybody[rank][1])
@@ -303,9 +303,9 @@ class DistributedContext:
         if self.local_size == self.size:
             self._local_group = self._group
         else:
-            self._meet_locally(ranks)
+            self._connect_locally(ranks)
 
-    def _meet_locally(self, ranks: list[int]) -> None:
+    def _connect_locally(self, ranks: list[int]) -> None:
         """Connect the ranks of this machine: all of them know each other by now."""
         key = secrets.token_bytes(32)
         is_host = self.local_rank == 0 and self.local_size > 1
@@ -316,15 +316,15 @@ class DistributedContext:
             key = hmac.digest((job_secret() or "").encode(), key, "sha256")
             if self.local_size > 1:
                 self._local_group = group = Group(
-                    ranks, self.local_rank, self._trouble, self.timeout_seconds
+                    ranks, self.local_rank, self._shared_failure, self.timeout_seconds
                 )
                 add = self._adder(group)
                 if listener is None:
-                    add(0, call(LOOPBACK, port, key, self.local_rank))
+                    add(0, connect(LOOPBACK, port, key, self.local_rank))
                 else:
-                    patience = Patience(self.timeout_seconds)
-                    admit(
-                        [Listener(listener, key)], add, group.missing, patience, "Are they stuck?"
+                    deadline = Deadline(self.timeout_seconds)
+                    accept_members(
+                        [Listener(listener, key)], add, group.missing, deadline, "Are they stuck?"
                     )
         self.gather(None)  # so that no rank continues before all machines are ready
 
@@ -333,7 +333,7 @@ class DistributedContext:
             connection.set_timeouts(self.timeout_seconds, remote=self.local_size != self.size)
             group.add(member, connection)
             if is_first:
-                self._trouble.add_listener(connection)
+                self._shared_failure.add_listener(connection)
 
         return add
 

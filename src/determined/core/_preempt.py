@@ -102,7 +102,7 @@ class PreemptContext:
 
     @property
     def is_preempted(self) -> bool:
-        """Whether `should_preempt()` has said yes."""
+        """Whether `should_preempt()` has returned True."""
         return self._is_preempted
 
     @property
@@ -112,9 +112,9 @@ class PreemptContext:
         return self._agreed_signal if received is None else received
 
     @property
-    def signal_heard_at(self) -> float:
+    def signal_handled_at(self) -> float:
         """When the main thread last noticed a signal, in seconds of `time.monotonic()`."""
-        return self._signals.heard_at
+        return self._signals.handled_at
 
     @contextlib.contextmanager
     def catch_signals(self) -> Iterator[None]:

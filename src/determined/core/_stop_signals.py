@@ -11,11 +11,11 @@ import time
 from types import FrameType
 from typing import Any
 
-from determined.core.hangs.last_resort import Insistence
+from determined.core.hangs.forced_exit import RepeatedSignalWatch
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # torchrun forwards a Ctrl-C that the terminal has already delivered to its workers.
-_ECHO_SECONDS = 1.0
+_DUPLICATE_SECONDS = 1.0
 
 
 class StopSignals:
@@ -29,12 +29,12 @@ class StopSignals:
 
     def __init__(self, is_chief: bool) -> None:
         self.received: int | None = None
-        self.heard_at = 0.0
+        self.handled_at = 0.0
         self._is_chief = is_chief
         self._pid = 0
         self._previous: dict[int, Any] = {}
         self._interrupted_at: float | None = None
-        self._insistence: Insistence | None = None
+        self._repeated_signals: RepeatedSignalWatch | None = None
 
     @property
     def is_armed(self) -> bool:
@@ -52,16 +52,18 @@ class StopSignals:
             if handler is not signal.SIG_IGN and handler is not None:
                 self._previous[number] = signal.signal(number, self._handle)
         if self._previous:
-            self._insistence = Insistence(tuple(self._previous), lambda: self.heard_at)
+            self._repeated_signals = RepeatedSignalWatch(
+                tuple(self._previous), lambda: self.handled_at
+            )
         return self.is_armed
 
     def disarm(self) -> None:
         """Put back the handlers that were there before."""
         if threading.current_thread() is not threading.main_thread():
             return
-        if self._insistence is not None:
-            self._insistence.close()
-            self._insistence = None
+        if self._repeated_signals is not None:
+            self._repeated_signals.close()
+            self._repeated_signals = None
         while self._previous:
             number, handler = self._previous.popitem()
             if signal.getsignal(number) == self._handle:
@@ -71,7 +73,7 @@ class StopSignals:
         if os.getpid() != self._pid:
             _handle_in_child(number)
             return
-        self.heard_at = time.monotonic()
+        self.handled_at = time.monotonic()
         if number == signal.SIGINT and not self._is_first_interrupt():
             self.disarm()
             raise KeyboardInterrupt
@@ -88,7 +90,9 @@ class StopSignals:
         if self._interrupted_at is None:
             self._interrupted_at = now
             return True
-        return "TORCHELASTIC_RUN_ID" in os.environ and now - self._interrupted_at < _ECHO_SECONDS
+        return (
+            "TORCHELASTIC_RUN_ID" in os.environ and now - self._interrupted_at < _DUPLICATE_SECONDS
+        )
 
 
 def _handle_in_child(number: int) -> None:

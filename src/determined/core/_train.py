@@ -43,14 +43,16 @@ class TrainContext:
         distributed: DistributedContext | None = None,
         tensorboard_path: str | os.PathLike[str] | None = None,
         tensorboard_mode: TensorboardMode = TensorboardMode.MANUAL,
+        is_default_tensorboard_path: bool = False,
     ) -> None:
         self._backend = backend
         self._distributed = distributed
         self._rank = 0 if distributed is None else distributed.rank
         self._tensorboard_path = None if tensorboard_path is None else Path(tensorboard_path)
-        self._tensorboard_parent: Path | None = (
-            None  # where we choose the names of runs' directories
-        )
+        # Where the library, not the user, chooses the name of a run's directory.
+        self._tensorboard_parent: Path | None = None
+        if is_default_tensorboard_path and self._tensorboard_path is not None:
+            self._tensorboard_parent = self._tensorboard_path.parent
         self._is_automatic = TensorboardMode(tensorboard_mode) == TensorboardMode.AUTO
         self._events: ScalarEvents | None = None
         self._has_warned = False

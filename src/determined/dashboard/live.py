@@ -169,7 +169,9 @@ class Live:
     def _points(self, listener: Listener) -> list[bytes]:
         if not self._view.has_store:
             return []
-        found, last = self._view.reader.new_points(listener.curves, listener.position.report)
+        found, last = self._view.reader.metrics.new_points(
+            listener.curves, listener.position.report
+        )
         listener.position = Position(last, listener.position.event, listener.position.command)
         if not found:
             return []

@@ -19,10 +19,10 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from determined._contracts.log_format import LOG_FORMAT
 from determined._info import ClusterInfo, get_cluster_info, trial_of
 from determined._legacy.entrypoint import is_trial_class
 from determined._legacy.experiment_config import ExperimentConfig
+from determined.common._logging import LOG_FORMAT
 from determined.core import Unit
 from determined.core._searcher import parse_length
 from determined.load import trial_class_from_entrypoint

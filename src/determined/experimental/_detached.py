@@ -107,7 +107,7 @@ def open_detached(
     )
     context.searcher = DummySearcherContext(distributed)
     output = TeedOutput(log, distributed.rank)
-    context._other_parts += [output.close, log.close]
+    context._close_also(output.close, log.close)
     return context
 
 

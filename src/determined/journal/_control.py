@@ -16,8 +16,8 @@ CONTROL_FILE = "control"
 class Control:
     """The content of a control file; missing keys have their defaults.
 
-    `best_validation` is that of the whole experiment, `last_validation` the step of this trial's
-    newest validation. `notice` is what the log should say when a checkpoint is saved.
+    `best_validation` is the experiment's, `last_validation` the step of this trial's newest
+    validation. `notice` is what the log should say when a checkpoint is saved.
     """
 
     preempt: bool = False

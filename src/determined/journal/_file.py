@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from determined._os.regular_file import open_plain
+from determined._os.regular_file import open_regular
 from determined._os.weak_file_systems import fsync
 from determined.errors import JournalError
 from determined.journal._records import KIND_BYTES, Record, Unknown, decode, encode
@@ -226,7 +226,7 @@ class JournalReader:
             is_torn = window.may_be_torn(self.offset) and window.next_whole(self.offset + 1) is None
         return Damage.TORN if is_torn else Damage.CORRUPT
 
-    def is_spoilt(self) -> bool:
+    def is_damaged(self) -> bool:
         """Whether no writer can have left what is at `offset`, not even one that is still writing.
 
         Reads little; `diagnose` finds more, once the writer is gone.
@@ -247,7 +247,7 @@ class JournalReader:
     @contextlib.contextmanager
     def _opened(self) -> Iterator[_Window | None]:
         try:
-            with open_plain(self.path) as file:
+            with open_regular(self.path) as file:
                 yield _Window(file)
         except FileNotFoundError:
             yield None

@@ -307,7 +307,7 @@ def _check(record: Record) -> None:
                 "version of this library writes"
             )
     if not 0 <= record.time <= _LATEST:
-        raise JournalError(f"a {type(record).__name__} record is of no time: {record.time!r}")
+        raise JournalError(f"a {type(record).__name__} record has no valid time: {record.time!r}")
     uuid = getattr(record, "uuid", None)
     if uuid is not None and not is_storage_id(uuid):
         raise JournalError(f"{uuid[:100]!r} cannot be the name of a checkpoint")

@@ -32,14 +32,14 @@ from pathlib import Path
 
 from determined._info import ClusterInfo, get_cluster_info, job_secret
 from determined._os.parent_death import end_with_parent
-from determined.launch._interface import interface_to
-from determined.launch.wrap_rank import STOP_SIGNALS, EndRecord, forwarding
+from determined.launch.wrap_rank import STOP_SIGNALS, ExitRecord, forwarding
 from determined.platform.runs.warm import ranks
 
+_ANY_PORT = 9  # nothing is sent
 _DEFAULT_PORT = "29400"
 _SHOWN_LINES = 40
 # torch puts its own tag before each line of a traceback once a process group exists.
-_ECHO = re.compile(
+_PEER_FAILURE = re.compile(
     r"(\[rank\d+\]: )?determined\.(core\.(_group|ranks\.group)\.|errors\.DistributedError)"
 )
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -102,20 +102,20 @@ def create_launch_cmd(
     num_nodes: int, proc_per_node: int, node_rank: int, master_addr: str, override_args: list[str]
 ) -> list[str]:
     """Return torchrun's part of the command; an option of the user comes later, so it counts."""
-    port, torchrun, meeting = os.environ.get("C10D_PORT"), "torch.distributed.run", []
+    port, torchrun, rendezvous = os.environ.get("C10D_PORT"), "torch.distributed.run", []
     if num_nodes > 1:
-        meeting = ["--master_addr", master_addr, "--master_port", port or _DEFAULT_PORT]
-    elif not (_several_machines(override_args) or _chooses_meeting_point(override_args)):
+        rendezvous = ["--master_addr", master_addr, "--master_port", port or _DEFAULT_PORT]
+    elif not (_several_machines(override_args) or _chooses_rendezvous(override_args)):
         torchrun = "determined.launch.torchrun"
-        meeting = ["--rdzv_backend", "loopback", "--rdzv_endpoint", f"localhost:{port or 0}"]
-        meeting += ["--rdzv_id", str(uuid.uuid4()), "--local_addr", "localhost"]
+        rendezvous = ["--rdzv_backend", "loopback", "--rdzv_endpoint", f"localhost:{port or 0}"]
+        rendezvous += ["--rdzv_id", str(uuid.uuid4()), "--local_addr", "localhost"]
     return [
         *(sys.executable, "-m", torchrun),
         *("--nnodes", str(num_nodes)),
         *("--nproc_per_node", str(proc_per_node)),
         *("--node_rank", str(node_rank)),
         *("--max_restarts", "0"),
-        *meeting,
+        *rendezvous,
         *("--module", *override_args),
     ]
 
@@ -142,7 +142,7 @@ def main(override_args: list[str], script: list[str]) -> int:
     ]
     with tempfile.TemporaryDirectory(prefix="determined-launch-") as name:
         status, stop = _run(command, _environment(machines, name, is_local=is_local))
-        records = [EndRecord(**json.loads(path.read_text())) for path in Path(name).glob("*.json")]
+        records = [ExitRecord(**json.loads(path.read_text())) for path in Path(name).glob("*.json")]
     if status == 0:
         return 0
     first = find_first_failure(records)
@@ -152,7 +152,7 @@ def main(override_args: list[str], script: list[str]) -> int:
     return first.exit_code or max(record.exit_code for record in records)
 
 
-def find_first_failure(records: Iterable[EndRecord]) -> EndRecord | None:
+def find_first_failure(records: Iterable[ExitRecord]) -> ExitRecord | None:
     """Return the end, in the last attempt, that made other ranks fail.
 
     Ranks that were told to stop, or that only report another rank's failure, may end before the
@@ -163,18 +163,18 @@ def find_first_failure(records: Iterable[EndRecord]) -> EndRecord | None:
     last = max((record.attempt for record in records), default=0)
     ended = sorted(
         (record for record in records if record.attempt == last),
-        key=lambda r: (r.was_told, _is_echo(r), r.monotonic_seconds),
+        key=lambda r: (r.was_signalled, _reports_peer_failure(r), r.monotonic_seconds),
     )
     first = next((record for record in ended if record.exit_code != 0), None)
-    if first is not None and (_is_echo(first) or first.was_told):
+    if first is not None and (_reports_peer_failure(first) or first.was_signalled):
         for record in ended:
             left_before = record.monotonic_seconds < first.monotonic_seconds
-            if record.exit_code == 0 and not record.was_told and left_before:
+            if record.exit_code == 0 and not record.was_signalled and left_before:
                 return record
     return first
 
 
-def describe(first: EndRecord, records: list[EndRecord], stop: Stop | None = None) -> str:
+def describe(first: ExitRecord, records: list[ExitRecord], stop: Stop | None = None) -> str:
     """Return the summary that ends a failed launch."""
     others = sorted(
         r.rank for r in records if r.attempt == first.attempt and r is not first and r.exit_code
@@ -188,17 +188,17 @@ def describe(first: EndRecord, records: list[EndRecord], stop: Stop | None = Non
         f"=== rank {first.rank} {how} first, with {_ending(first.exit_code)}"
         + (f" (attempt {first.attempt + 1})" if first.attempt else "")
         + (f", after {signal.Signals(stop.number).name}" if stop and is_stopped else ""),
-        *first.last_words[-_SHOWN_LINES:],
-        *([] if first.last_words else ["(it wrote nothing to stderr)"]),
+        *first.last_lines[-_SHOWN_LINES:],
+        *([] if first.last_lines else ["(it wrote nothing to stderr)"]),
     ]
     if others:
         lines.append(f"=== then ended: rank {', '.join(map(str, others))}")
     return "\n".join([*lines, ""])
 
 
-def _ended_by(number: int, record: EndRecord) -> bool:
-    """Say whether a rank ended in the way of one that was told to: that is no failure."""
-    return record.was_told and record.exit_code in (0, 128 + number, 128 + signal.SIGTERM)
+def _ended_by(number: int, record: ExitRecord) -> bool:
+    """Say whether a rank ended the way one that was told to stop does, which is no failure."""
+    return record.was_signalled and record.exit_code in (0, 128 + number, 128 + signal.SIGTERM)
 
 
 def _machines(info: ClusterInfo | None, override_args: list[str]) -> Machines:
@@ -233,7 +233,7 @@ def _environment(machines: Machines, launch_directory: str, *, is_local: bool) -
         environment.setdefault("GLOO_SOCKET_IFNAME", loopback)  # else other machines can connect
     if machines.chief_ip is not None:
         environment["DET_CHIEF_IP"] = machines.chief_ip
-        if machines.is_one_of_several and (name := interface_to(machines.chief_ip)):
+        if machines.is_one_of_several and (name := _interface_to(machines.chief_ip)):
             environment.setdefault("GLOO_SOCKET_IFNAME", name)
     if machines.secret is not None:
         environment["DET_COMM_SECRET"] = machines.secret
@@ -281,6 +281,29 @@ def _loopback() -> str | None:
     return next((name for name in ("lo", "lo0") if name in names), None)
 
 
+def _interface_to(host: str) -> str | None:
+    """The interface of this machine that `host` is reached through; None if that is loopback.
+
+    Gloo listens on the address of the host name, which is often 127.0.1.1, where no other machine
+    can reach it.
+    """
+    import psutil
+
+    try:
+        family, _, _, _, target = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            own = probe.getsockname()[0]
+    except OSError:  # gloo will report it
+        return None
+    if own.startswith("127.") or own == "::1":
+        return None
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address.partition("%")[0] == own for address in addresses):
+            return name
+    return None
+
+
 def _count_gpus() -> int:
     if not any(Path(device).exists() for device in _GPU_DEVICES):
         return 0  # importing torch to learn this would take seconds
@@ -304,14 +327,14 @@ def _several_machines(override_args: list[str]) -> bool:
     return _options(override_args).get("nnodes", "1") not in ("1", "1:1")
 
 
-def _chooses_meeting_point(override_args: list[str]) -> bool:
+def _chooses_rendezvous(override_args: list[str]) -> bool:
     names = ("master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "standalone")
     return not _options(override_args).keys().isdisjoint(names)
 
 
-def _is_echo(record: EndRecord) -> bool:
-    final = next((line for line in reversed(record.last_words) if line.strip()), "")
-    return _ECHO.match(final) is not None
+def _reports_peer_failure(record: ExitRecord) -> bool:
+    final = next((line for line in reversed(record.last_lines) if line.strip()), "")
+    return _PEER_FAILURE.match(final) is not None
 
 
 def _ending(exit_code: int) -> str:

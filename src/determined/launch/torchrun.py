@@ -53,8 +53,8 @@ class LoopbackRendezvous(RendezvousHandler):
             wait_for_workers=False,
             master_listen_fd=listener.detach(),
         )
-        meeting_point = RendezvousStoreInfo(_ADDRESS, port)
-        return RendezvousInfo(self._agent_store, 0, 1, meeting_point)
+        store_info = RendezvousStoreInfo(_ADDRESS, port)
+        return RendezvousInfo(self._agent_store, 0, 1, store_info)
 
     def is_closed(self) -> bool:
         return self._is_closed

@@ -43,7 +43,7 @@ _KEPT_LINES = 200
 _ORPHAN_GRACE_SECONDS = 30.0
 _DRAIN_SECONDS = 3.0
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-_NURSERY = "DET_WARM_RANKS"
+_FORK_SERVER = "DET_WARM_RANKS"
 
 
 class Worker(Protocol):
@@ -55,18 +55,18 @@ class Worker(Protocol):
 
 
 @dataclass(frozen=True)
-class EndRecord:
+class ExitRecord:
     """How one worker ended, for the launcher's summary.
 
-    `was_told` if it had been passed a signal to stop before.
+    `was_signalled` if it had been passed a signal to stop before.
     """
 
     rank: int
     attempt: int
     exit_code: int
     monotonic_seconds: float
-    last_words: list[str]
-    was_told: bool = False
+    last_lines: list[str]
+    was_signalled: bool = False
 
     def save(self, directory: Path) -> None:
         path = directory / f"rank_{self.rank}.attempt_{self.attempt}.json"
@@ -112,12 +112,12 @@ def run(rank: int, script: list[str]) -> int:
     """Run the worker to its end and return its exit code."""
     worker, stdout, stderr = _start(script)
     parent = os.getppid()
-    told: list[int] = []
+    stop_signals: list[int] = []
 
     def pass_on(number: int) -> None:
         worker.send_signal(number)
         if number in STOP_SIGNALS:
-            told.append(number)
+            stop_signals.append(number)
             worker.send_signal(signal.SIGCONT)  # a suspended one would not notice
         if number == signal.SIGTERM and os.getppid() != parent:  # no second signal will come
             timer = threading.Timer(_ORPHAN_GRACE_SECONDS, worker.kill)
@@ -125,11 +125,11 @@ def run(rank: int, script: list[str]) -> int:
             timer.start()
 
     with forwarding(pass_on):
-        last_words: deque[str] = deque(maxlen=_KEPT_LINES)
+        last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
         readers = [
             threading.Thread(target=copy, args=(stdout, sys.stdout.buffer, rank)),
             threading.Thread(
-                target=copy, args=(stderr, sys.stderr.buffer, rank, last_words.append)
+                target=copy, args=(stderr, sys.stderr.buffer, rank, last_lines.append)
             ),
         ]
         for reader in readers:
@@ -143,7 +143,7 @@ def run(rank: int, script: list[str]) -> int:
     directory = os.environ.get("DET_LAUNCH_DIR")
     if directory:
         attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        record = EndRecord(rank, attempt, exit_code, ended, list(last_words), bool(told))
+        record = ExitRecord(rank, attempt, exit_code, ended, list(last_lines), bool(stop_signals))
         with contextlib.suppress(OSError):  # the launcher is gone: nobody reads it
             record.save(Path(directory))
     return exit_code
@@ -155,8 +155,8 @@ def _start(script: list[str]) -> tuple[Worker, IO[bytes], IO[bytes]]:
     In a session of its own: a signal to our process group would reach the worker twice, once from
     the sender and once from us, and a second signal means "at once".
     """
-    environment = {name: value for name, value in os.environ.items() if name != _NURSERY}
-    if _NURSERY in os.environ and (warm := _start_warm(script, environment)) is not None:
+    environment = {name: value for name, value in os.environ.items() if name != _FORK_SERVER}
+    if _FORK_SERVER in os.environ and (warm := _start_warm(script, environment)) is not None:
         return warm
     library = libc()  # looked up before the fork: little is safe between fork and exec
 

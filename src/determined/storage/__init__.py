@@ -5,7 +5,7 @@ What is in a checkpoint is decided in `determined.pytorch`, when to save and res
 """
 
 from determined.storage._base import (
-    CheckpointInUse,
+    CheckpointInUseError,
     Selector,
     StorageManager,
     StoredCheckpoint,
@@ -33,7 +33,7 @@ from determined.storage.remote.storage import FsspecStorageManager
 
 __all__ = [
     "AzureStorageManager",
-    "CheckpointInUse",
+    "CheckpointInUseError",
     "Contents",
     "DirectoryStorageManager",
     "FileDigest",

@@ -36,7 +36,7 @@ StrPath = str | os.PathLike[str]
 _MAX_LOOKS = 20
 
 
-class CheckpointInUse(CheckpointError):
+class CheckpointInUseError(CheckpointError):
     """The checkpoint is being restored by a live process and cannot be deleted now."""
 
 
@@ -457,7 +457,7 @@ class StorageManager(abc.ABC):
         """Whether a checkpoint that nobody named can be used."""
         if (owner := self.owner_if_foreign(checkpoint.storage_id)) is not None:
             logger.warning(
-                "Skipping checkpoint %s in %s: it belongs to %s. To use it all the same, name it.",
+                "Skipping checkpoint %s in %s: it belongs to %s. To use it anyway, name it.",
                 checkpoint.storage_id,
                 self.location,
                 owner,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from determined._contracts.retention import Candidate, Retention, kept
 from determined.errors import DeterminedError
-from determined.storage._base import CheckpointInUse, StorageManager, StoredCheckpoint
+from determined.storage._base import CheckpointInUseError, StorageManager, StoredCheckpoint
 from determined.storage._patterns import EVERYTHING
 
 logger = logging.getLogger("determined.storage")
@@ -89,7 +89,7 @@ def _delete(manager: StorageManager, checkpoint: StoredCheckpoint) -> bool:
         return False
     try:
         manager.delete(checkpoint.storage_id, [EVERYTHING])
-    except CheckpointInUse as error:
+    except CheckpointInUseError as error:
         logger.info("%s", error)
         return False
     except DeterminedError as error:

@@ -94,7 +94,7 @@ def _create(path: Path) -> None:
         draft.unlink()
 
 
-class NoStore(StoreError):
+class StoreNotFoundError(StoreError):
     """Nothing was ever written here, or the store is just being created."""
 
 
@@ -102,7 +102,7 @@ def is_made(home: Path) -> bool:
     """Whether there is a store, even a damaged one or one of another version."""
     try:
         open_read_only(home).close()
-    except NoStore:
+    except StoreNotFoundError:
         return False
     except StoreError:  # reading it will report the error
         pass
@@ -128,11 +128,11 @@ def open_read_only(home: Path) -> sqlite3.Connection:
     """Open a read-only connection; it may be handed from thread to thread."""
     missing = f"There is no store in {home} yet: create an experiment, or set DET_HOME."
     if not (home / FILE_NAME).exists():
-        raise NoStore(missing)
+        raise StoreNotFoundError(missing)
     connection = _opened(home, "ro", "")
     try:
         if version_of(connection) == 0:  # the disk was full, or its creator was killed
-            raise NoStore(missing)
+            raise StoreNotFoundError(missing)
         relocation = Relocation.of(read_identity(connection), home)
         if relocation is not None:
             relocation.translate(connection)

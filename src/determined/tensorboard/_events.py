@@ -128,8 +128,8 @@ class ScalarEvents:
             if not self._has_room():
                 self._hurry = True
                 self._changed.notify_all()
-                patience = 0.0 if self._stalled else _STALL_SECONDS
-                if not self._changed.wait_for(self._has_room, patience):
+                timeout_seconds = 0.0 if self._stalled else _STALL_SECONDS
+                if not self._changed.wait_for(self._has_room, timeout_seconds):
                     self._stalled = True  # so that the next call does not wait again
                     self._warn_once("the disk cannot keep up")
                     return

@@ -47,7 +47,7 @@ def items(home: Path) -> list[InboxItem]:
     return [InboxItem(home / "inbox" / name) for name in item_names(home)]
 
 
-def said(item: InboxItem, *kinds: type[Record]) -> list[Any]:
+def records_of(item: InboxItem, *kinds: type[Record]) -> list[Any]:
     return list(JournalReader(item.journal).records(only=kinds))
 
 
@@ -79,7 +79,7 @@ class TestWhatIsRecorded:
         backend.note_end(None, None)
         backend.close()
         (item,) = items(home)
-        first, started, metrics, ended = said(item)
+        first, started, metrics, ended = records_of(item)
         assert isinstance(first, journal.Introduction)
         assert (first.run_id, first.continues, first.seed) == ("me", "some-uuid", 7)
         assert first.hparams["net"] == {"depth": 3}
@@ -96,14 +96,14 @@ class TestWhatIsRecorded:
     ) -> None:
         backend.before_save("u", {"steps_completed": 3})
         (item,) = items(home)
-        assert [r.uuid for r in said(item, journal.CheckpointAnnounced)] == ["u"]
+        assert [r.uuid for r in records_of(item, journal.CheckpointAnnounced)] == ["u"]
         record = {"uuid": "u", "resources": {"w": 1}, "metadata": {"p": Path("x")}}
         backend.report_checkpoint(record)
         backend.checkpoint_deleted("u")
         backend.report_early_exit(EarlyExitReason.INVALID_HP)
         backend.close()
         kinds = (journal.Checkpoint, journal.CheckpointDeleted, journal.EarlyExit)
-        assert [type(record) for record in said(item, *kinds)] == list(kinds)
+        assert [type(record) for record in records_of(item, *kinds)] == list(kinds)
 
     def test_a_quick_try_is_not_recorded(self, home: Path, backend: TrackedBackend) -> None:
         backend.describe_run(RunDescription(is_trial_run=True))
@@ -119,9 +119,9 @@ class TestWhatIsRecorded:
         backend.note_end(ValueError("second"), None)
         backend.close()
         first, second = items(home)
-        assert said(first)[0].run_id == "run-1"
-        assert said(first)[-1].state == "COMPLETED"
-        assert (said(second)[0].run_id, said(second)[-1].state) == ("run-2", "ERROR")
+        assert records_of(first)[0].run_id == "run-1"
+        assert records_of(first)[-1].state == "COMPLETED"
+        assert (records_of(second)[0].run_id, records_of(second)[-1].state) == ("run-2", "ERROR")
         assert "ValueError: second" in second.log.read_text()
 
     def test_a_failure_that_the_script_survives_is_a_failure_once(
@@ -136,23 +136,23 @@ class TestWhatIsRecorded:
         backend.note_end(None, None)
         backend.close()
         first, second = items(home)
-        assert [said(item)[-1].state for item in (first, second)] == ["ERROR", "COMPLETED"]
+        assert [records_of(item)[-1].state for item in (first, second)] == ["ERROR", "COMPLETED"]
         assert first.log.read_text().count("ValueError: survived") == 1
 
     def test_reports_reach_the_disk_a_moment_later(
         self, home: Path, backend: TrackedBackend
     ) -> None:
         backend.report_metrics("training", 1, {"loss": 1.0})
-        eventually(lambda: items(home) and said(items(home)[0], journal.Metrics))
+        eventually(lambda: items(home) and records_of(items(home)[0], journal.Metrics))
         backend.report_metrics("training", 2, {"loss": 1.0})
-        eventually(lambda: len(said(items(home)[0], journal.Metrics)) == 2)
+        eventually(lambda: len(records_of(items(home)[0], journal.Metrics)) == 2)
 
     def test_many_reports_keep_their_order(self, home: Path, backend: TrackedBackend) -> None:
         for step in range(5000):
             backend.report_metrics("training", step, {"loss": float(step)})
         backend.close()
         (item,) = items(home)
-        assert [r.steps_completed for r in said(item, journal.Metrics)] == list(range(5000))
+        assert [r.steps_completed for r in records_of(item, journal.Metrics)] == list(range(5000))
 
 
 class TestWhatIsNeverInTheWay:
@@ -201,7 +201,7 @@ class TestWhatIsNeverInTheWay:
         backend.report_metrics("training", 2, {"loss": 1.0})
         backend.close()
         (item,) = items(home)
-        assert [r.steps_completed for r in said(item, journal.Metrics)] == [2]
+        assert [r.steps_completed for r in records_of(item, journal.Metrics)] == [2]
 
     def test_a_record_that_is_too_large_does_not_hold_up_the_others(
         self, home: Path, backend: TrackedBackend
@@ -210,11 +210,11 @@ class TestWhatIsNeverInTheWay:
         backend.report_metrics("training", 2, {"loss": 1.0})
         backend.close()
         (item,) = items(home)
-        assert [r.steps_completed for r in said(item, journal.Metrics)] == [2]
+        assert [r.steps_completed for r in records_of(item, journal.Metrics)] == [2]
 
     def test_a_forked_child_says_nothing(self, home: Path, backend: TrackedBackend) -> None:
         backend.report_metrics("training", 1, {"loss": 1.0})
-        eventually(lambda: items(home) and said(items(home)[0], journal.Metrics))
+        eventually(lambda: items(home) and records_of(items(home)[0], journal.Metrics))
         child = os.fork()
         if child == 0:
             backend.report_metrics("training", 99, {"loss": 1.0})
@@ -224,7 +224,7 @@ class TestWhatIsNeverInTheWay:
         backend.report_metrics("training", 2, {"loss": 1.0})
         backend.close()
         (item,) = items(home)
-        assert [r.steps_completed for r in said(item, journal.Metrics)] == [1, 2]
+        assert [r.steps_completed for r in records_of(item, journal.Metrics)] == [1, 2]
 
     def test_threads_may_report_at_once(self, home: Path, backend: TrackedBackend) -> None:
         def report(group: str) -> None:
@@ -238,7 +238,7 @@ class TestWhatIsNeverInTheWay:
             thread.join()
         backend.close()
         (item,) = items(home)
-        found = said(item, journal.Metrics)
+        found = records_of(item, journal.Metrics)
         for i in range(4):
             assert [r.steps_completed for r in found if r.group == f"g{i}"] == list(range(200))
 
@@ -309,7 +309,7 @@ class TestProcesses:
         status, output, errors = tracked.run(home, script, "raise")
         assert (status, output) == (1, "out\n")
         assert errors.startswith("err\nTraceback")
-        ends = [said(item)[-1] for item in items(home)]
+        ends = [records_of(item)[-1] for item in items(home)]
         assert [(e.state, e.reason) for e in ends] == [
             ("COMPLETED", "finished"),
             ("ERROR", "ValueError: bad"),
@@ -320,12 +320,12 @@ class TestProcesses:
         assert process.stdout is not None
         while process.stdout.readline() != "ready\n":
             pass
-        eventually(lambda: items(home) and len(said(items(home)[0], journal.Metrics)) == 3)
+        eventually(lambda: items(home) and len(records_of(items(home)[0], journal.Metrics)) == 3)
         assert items(home)[0].is_held
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert not items(home)[0].is_held
-        assert said(items(home)[0], journal.Ended) == []
+        assert records_of(items(home)[0], journal.Ended) == []
 
     def test_tracking_off_and_one_liners_leave_no_trace(self, home: Path) -> None:
         script = tracked.write(home.parent, _SCRIPT)

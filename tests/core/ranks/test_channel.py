@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from determined.core.ranks.channel import Connection, RefusedError, greet_chief, greet_worker
+from determined.core.ranks.channel import (
+    Connection,
+    UntrustedPeerError,
+    handshake_with_chief,
+    handshake_with_worker,
+)
 
 KEY = b"the job's key"
 TIMEOUT_SECONDS = 10
@@ -31,10 +36,10 @@ def _greet(
     """Return the worker's connection, the rank the chief saw, the chief's connection."""
     outer, inner = sockets
     with ThreadPoolExecutor(1) as pool:
-        chief = pool.submit(greet_worker, inner, chief_key, TIMEOUT_SECONDS)
+        chief = pool.submit(handshake_with_worker, inner, chief_key, TIMEOUT_SECONDS)
         try:
-            worker = greet_chief(outer, worker_key, 3, TIMEOUT_SECONDS)
-        except RefusedError:
+            worker = handshake_with_chief(outer, worker_key, 3, TIMEOUT_SECONDS)
+        except UntrustedPeerError:
             outer.close()
             assert isinstance(chief.exception(), EOFError | OSError)
             raise
@@ -60,7 +65,7 @@ def test_what_is_sent_arrives(sockets: tuple[socket.socket, socket.socket], leng
 def test_ends_with_different_keys_refuse_each_other(
     sockets: tuple[socket.socket, socket.socket],
 ) -> None:
-    with pytest.raises(RefusedError, match="secret"):
+    with pytest.raises(UntrustedPeerError, match="secret"):
         _greet(sockets, KEY, b"another key")
 
 
@@ -69,8 +74,8 @@ def test_a_stranger_is_refused_before_anything_is_unpickled(
 ) -> None:
     outer, inner = sockets
     outer.sendall(pickle.dumps(_Bomb(tmp_path / "exploded")) * 10)
-    with pytest.raises(RefusedError, match="protocol"):
-        greet_worker(inner, KEY, TIMEOUT_SECONDS)
+    with pytest.raises(UntrustedPeerError, match="protocol"):
+        handshake_with_worker(inner, KEY, TIMEOUT_SECONDS)
     assert not (tmp_path / "exploded").exists()
 
 
@@ -78,7 +83,7 @@ def test_a_changed_byte_is_noticed(sockets: tuple[socket.socket, socket.socket])
     worker, _, chief = _greet(sockets, KEY, KEY)
     right = b"pay 1"
     worker.send(1, 2, 3, b"pay 9", hashlib.sha256(right).digest())
-    with pytest.raises(RefusedError, match="authentication"):
+    with pytest.raises(UntrustedPeerError, match="authentication"):
         chief.receive()
 
 
@@ -96,7 +101,7 @@ def test_a_replayed_message_is_noticed(sockets: tuple[socket.socket, socket.sock
     _send(worker, b"once")
     assert chief.receive().payload == b"once"
     outer.sendall(recorded)
-    with pytest.raises(RefusedError, match="authentication"):
+    with pytest.raises(UntrustedPeerError, match="authentication"):
         chief.receive()
 
 

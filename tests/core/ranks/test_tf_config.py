@@ -74,7 +74,7 @@ def test_without_tensorflow_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
         DistributedContext.from_tf_config()
 
 
-def _meet(workers: list[str]) -> tuple[list[int], str]:
+def _connect(workers: list[str]) -> tuple[list[int], str]:
     """Meet as two workers of this machine; only TensorFlow is a stand-in."""
     os.environ["TF_CONFIG"] = config(*workers, index=int(os.environ["RANK"]))
     distribute = SimpleNamespace(MultiWorkerMirroredStrategy=lambda: "strategy")
@@ -90,5 +90,5 @@ def _meet(workers: list[str]) -> tuple[list[int], str]:
     [(["localhost:1", "localhost:2"], [0, 1]), (["localhost:1", "127.0.0.1:2"], [0, 0])],
 )
 def test_workers_meet_and_get_the_strategy(workers: list[str], local_ranks: list[int]) -> None:
-    results = run_workers(2, _meet, workers, process_group=False)
+    results = run_workers(2, _connect, workers, process_group=False)
     assert results == [(local_ranks, "strategy")] * 2

@@ -279,7 +279,7 @@ def test_a_checkpoint_becomes_a_version_of_a_model(show: Show) -> None:
     page.locator(".head").get_by_role("button", name="Delete").click()
     show.confirm("Delete")
     page.get_by_text("No models registered yet.").wait_for()
-    assert show.lab.service.reader.models() == []
+    assert show.lab.service.reader.registry.models() == []
 
 
 def test_a_browser_is_sent_on_to_a_name_that_no_other_server_has(browser: Any, show: Show) -> None:

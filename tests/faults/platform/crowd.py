@@ -54,7 +54,7 @@ def read(lab: Lab, enough: Path) -> int:
     while not enough.exists():
         for experiment in lab.service.reader.experiments(limit=20).rows:
             for trial in lab.service.reader.trials(TrialFilter(experiment_id=experiment.id)).rows:
-                steps = [r.steps_completed for r in lab.service.reader.iter_metrics(trial.id)]
+                steps = [r.steps_completed for r in lab.service.reader.metrics.reports(trial.id)]
                 assert steps == list(range(1, len(steps) + 1)), steps
                 answers += 1
     return answers

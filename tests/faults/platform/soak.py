@@ -78,7 +78,7 @@ def check_table(lab: Lab, experiment_id: int) -> None:
     for known in replayed.desk.trials:
         trial = by_request[known.request_id]
         assert trial.state == "COMPLETED", trial.reason
-        rows = list(lab.service.reader.iter_metrics(trial.id, "validation"))
+        rows = list(lab.service.reader.metrics.reports(trial.id, "validation"))
         epochs = [row.steps_completed for row in rows]
         assert epochs == list(range(1, len(rows) + 1)), f"trial {trial.id}: {epochs}"
         state, losses = trial.hparams["quality"], []

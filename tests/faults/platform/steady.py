@@ -83,7 +83,7 @@ def check_as_unbroken(lab: Lab, experiment_id: int, *, with_logs: bool = True) -
 
 
 def _losses(lab: Lab, trial_id: int, group: str) -> list[tuple[int, float]]:
-    reports = lab.service.reader.iter_metrics(trial_id, group)
+    reports = lab.service.reader.metrics.reports(trial_id, group)
     return [(report.steps_completed, report.metrics["loss"]) for report in reports]
 
 

@@ -100,7 +100,7 @@ def test_everything_goes_on_while_the_clock_jumps(lab: Lab, clock: Set) -> None:
     clock(-_DAY)  # its restart was to wait for a second, by the clock of that time
     assert lab.wait(number).state == "COMPLETED"
     (trial,) = lab.trials(number)
-    reports = lab.service.reader.iter_metrics(trial.id, "training")
+    reports = lab.service.reader.metrics.reports(trial.id, "training")
     assert [report.steps_completed for report in reports] == list(range(1, 21))
     assert trial.restarts <= 1
     runs = lab.runs(number)

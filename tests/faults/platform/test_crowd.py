@@ -67,7 +67,7 @@ def test_a_crowd_at_one_home_loses_no_command_and_keeps_the_order(
     for number in everything:
         assert lab.experiment(number).state == "COMPLETED", lab.experiment(number).reason
         (trial,) = lab.trials(number)
-        steps = [report.steps_completed for report in lab.service.reader.iter_metrics(trial.id)]
+        steps = [report.steps_completed for report in lab.service.reader.metrics.reports(trial.id)]
         assert steps == list(range(1, REPORTS + 1))
     assert not lab.service.reader.has_unanswered()
     check_only_the_supervisor_lives(lab)

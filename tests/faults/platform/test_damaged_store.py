@@ -88,7 +88,7 @@ class Keepsake:
 
 def _rows(reader: Reader, trial_id: int) -> list[tuple[str, int, dict[str, Any]]]:
     groups = ("training", "validation")
-    reports = [report for group in groups for report in reader.iter_metrics(trial_id, group)]
+    reports = [report for group in groups for report in reader.metrics.reports(trial_id, group)]
     return [(report.group, report.steps_completed, report.metrics) for report in reports]
 
 

@@ -108,7 +108,7 @@ def test_nobody_waits_for_a_slow_store(lab: Lab, disk: FailingDisk) -> None:
     assert not asked.is_alive()
     assert lab.wait(experiment_id).state in ("CANCELED", "COMPLETED")
     (trial,) = lab.trials(experiment_id)
-    reports = lab.service.reader.iter_metrics(trial.id, "training")
+    reports = lab.service.reader.metrics.reports(trial.id, "training")
     assert [report.steps_completed for report in reports] == list(range(1, 13))
 
 
@@ -124,7 +124,7 @@ def test_a_trial_whose_journal_is_slow_still_reports(lab: Lab, disk: FailingDisk
         return [
             report.steps_completed
             for trial in lab.trials(experiment_id)
-            for report in lab.service.reader.iter_metrics(trial.id, "training")
+            for report in lab.service.reader.metrics.reports(trial.id, "training")
         ]
 
     lab.until(lambda: reported() == [1, 2, 3])

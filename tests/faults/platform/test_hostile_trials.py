@@ -148,7 +148,7 @@ def test_what_was_whole_before_the_damage_is_kept(lab: Lab, trials: dict[str, Tr
     (journal,) = Path(run.folder).glob("journal-*")
     assert f"{journal} is corrupt at byte" in trial.reason
     assert trial.progress == 0.5
-    (report,) = lab.service.reader.iter_metrics(trial.id, "validation")
+    (report,) = lab.service.reader.metrics.reports(trial.id, "validation")
     assert report.metrics == {"loss": 0.5}
 
 

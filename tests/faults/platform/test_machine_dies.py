@@ -37,7 +37,7 @@ def _look(home: Path, created: int) -> None:
         trials = reader.trials().rows
         assert len(trials) >= created
         for trial in trials:
-            rows = list(reader.iter_metrics(trial.id, "training"))
+            rows = list(reader.metrics.reports(trial.id, "training"))
             assert len(rows) == (reader.journal_offset(f"{trial.id}") or 0)
             assert [row.steps_completed for row in rows] == list(range(1, len(rows) + 1))
 

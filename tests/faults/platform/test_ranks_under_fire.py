@@ -89,7 +89,7 @@ def _create(lab: Lab) -> int:
 
 def _reported(lab: Lab, experiment_id: int) -> list[tuple[int, Any]]:
     (trial,) = lab.trials(experiment_id)
-    reports = lab.service.reader.iter_metrics(trial.id, "training")
+    reports = lab.service.reader.metrics.reports(trial.id, "training")
     return [(report.steps_completed, report.metrics) for report in reports]
 
 

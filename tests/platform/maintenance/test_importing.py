@@ -73,10 +73,13 @@ def _told(lab: Lab, number: int) -> dict[str, Any]:
         "best": (record.best_validation, record.checkpoint_count, record.checkpoint_size),
         "trials": [(t.request_id, t.hparams, t.state, t.best_validation) for t in trials],
         "rows": [
-            [(r.group, r.steps_completed, r.metrics) for r in reader.iter_metrics(t.id, "training")]
+            [
+                (r.group, r.steps_completed, r.metrics)
+                for r in reader.metrics.reports(t.id, "training")
+            ]
             for t in trials
         ],
-        "summaries": [reader.summary_metrics(t.id) for t in trials],
+        "summaries": [reader.metrics.summaries(t.id) for t in trials],
         "logs": [lab.log(run).split("ends at")[1:] for run in lab.runs(number)],
         "checkpoints": sorted((c.uuid, c.state, c.resources) for c in lab.checkpoints(number)),
     }

@@ -20,10 +20,10 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 def test_each_run_has_its_environment_and_what_was_not_as_before(home: Home) -> None:
     trial = home.new_trial()
-    home.say(home.new_run(trial), Environment({"threads": 1, "ranks": 2, "torch": "2.9"}))
+    home.ingest(home.new_run(trial), Environment({"threads": 1, "ranks": 2, "torch": "2.9"}))
     other = home.new_run(trial)
-    home.say(other, Environment({"threads": 4}, ["4 threads instead of 1"]))
-    home.say(other, Environment({"threads": 4, "instruction_set": "AVX2"}))
+    home.ingest(other, Environment({"threads": 4}, ["4 threads instead of 1"]))
+    home.ingest(other, Environment({"threads": 4, "instruction_set": "AVX2"}))
     first, second = environments_of(home.reader, trial.id)
     assert (first.run_id, first.differences) == (1, [])
     assert first.text == "1 thread, 2 processes, torch 2.9"
@@ -33,8 +33,8 @@ def test_each_run_has_its_environment_and_what_was_not_as_before(home: Home) -> 
 
 def test_only_what_is_not_as_before_is_an_event_of_the_experiment(home: Home) -> None:
     trial = home.new_trial()
-    home.say(home.new_run(trial), Environment({"threads": 1}))
+    home.ingest(home.new_run(trial), Environment({"threads": 1}))
     assert home.reader.tables.last_events(home.experiment_id, 10) == []
-    home.say(home.new_run(trial), Environment({"threads": 2}, ["2 threads instead of 1"]))
+    home.ingest(home.new_run(trial), Environment({"threads": 2}, ["2 threads instead of 1"]))
     (event,) = home.reader.tables.last_events(home.experiment_id, 10)
     assert (event.level, event.text) == ("warn", "2 threads instead of 1")

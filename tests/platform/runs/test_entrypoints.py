@@ -43,7 +43,7 @@ def run(lab: Lab, slots: int, entrypoint: Any, script: str, **config: Any) -> in
     )
     assert ended.state == "COMPLETED", lab.account()
     (trial,) = lab.trials(ended.id)
-    reports = lab.service.reader.iter_metrics(trial.id, "validation")
+    reports = lab.service.reader.metrics.reports(trial.id, "validation")
     assert [report.steps_completed for report in reports] == [3, 6]
     (run,) = lab.runs(ended.id)
     said = [line for line in lab.log(run).splitlines() if "ranks" in line.split()]

@@ -66,7 +66,7 @@ def test_a_registered_checkpoint_outlives_the_policy_of_its_experiment(lab: Lab)
     refuses("'net' is archived", registry.register, net.id, third)
     registry.delete(net.id)
     assert registry.models() == []
-    assert lab.service.reader.versions_of_checkpoint(third) == []
+    assert lab.service.reader.registry.versions_of_checkpoint(third) == []
 
 
 def test_models_have_names_metadata_notes_and_a_workspace(lab: Lab) -> None:

@@ -58,7 +58,7 @@ def test_a_checkpoint_that_was_published_but_not_reported_is_adopted(lab: Lab) -
     (trial,) = lab.trials(experiment_id)
     assert trial.restarts == 0  # it brought a checkpoint
     assert steps(lab, experiment_id, "COMPLETED") == [1, 2, 3, 4]
-    reports = lab.service.reader.iter_metrics(trial.id, "training")
+    reports = lab.service.reader.metrics.reports(trial.id, "training")
     assert [report.steps_completed for report in reports] == [1, 2, 3, 4]
     (event,) = kinds(lab, experiment_id, "checkpoint_adopted")
     assert "was saved but not reported" in event

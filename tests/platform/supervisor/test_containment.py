@@ -67,7 +67,7 @@ def test_a_corrupt_journal_fails_its_run_only(lab: Lab) -> None:
     assert lab.wait(other).state == "COMPLETED"
     assert lab.wait(experiment_id).state == "COMPLETED"
     (trial,) = lab.trials(experiment_id)
-    reports = lab.service.reader.iter_metrics(trial.id, "training")
+    reports = lab.service.reader.metrics.reports(trial.id, "training")
     assert [report.steps_completed for report in reports] == [1, 2, 3, 4, 5]
     assert trial.restarts == 1
     (event,) = events(lab, experiment_id, "damaged_journal")

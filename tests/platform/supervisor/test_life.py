@@ -87,7 +87,7 @@ def _has_moved(lab: Lab, experiment_id: int, steps: int) -> bool:
 
 def _values(lab: Lab, experiment_id: int) -> list[tuple[int, float]]:
     (trial,) = lab.trials(experiment_id)
-    reports = lab.service.reader.iter_metrics(trial.id, "training")
+    reports = lab.service.reader.metrics.reports(trial.id, "training")
     return [(report.steps_completed, report.metrics["value"]) for report in reports]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
-from determined.storage import CheckpointInUse, HashingFile, SharedFSStorageManager
+from determined.storage import CheckpointInUseError, HashingFile, SharedFSStorageManager
 
 DEADLINE_SECONDS = 60
 
@@ -166,7 +166,7 @@ class TestCrash:
         ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
-            with pytest.raises(CheckpointInUse, match="first"):
+            with pytest.raises(CheckpointInUseError, match="first"):
                 store.delete("first", ["**/*"])
             with store.restore_path("first"):
                 pass

@@ -23,11 +23,11 @@ def test_what_nobody_touched_is_not_told(home: Home) -> None:
 
 
 def _progress(home: Home, run: Run) -> None:
-    home.say(run, journal.Progress(0.5))
+    home.ingest(run, journal.Progress(0.5))
 
 
 def _report(home: Home, run: Run) -> None:
-    home.say(run, report(3, loss=1.0))
+    home.ingest(run, report(3, loss=1.0))
 
 
 def _end(home: Home, run: Run) -> None:
@@ -85,7 +85,7 @@ def test_a_command_that_waits_is_told_when_it_is_answered(home: Home) -> None:
 def test_who_was_away_hears_what_it_missed(home: Home) -> None:
     run = home.new_run(home.new_trial())
     before = home.reader.watch().position
-    home.say(run, report(1, loss=1.0))
+    home.ingest(run, report(1, loss=1.0))
     assert home.reader.changed_since(before).trials == {run.trial_id}
     assert not home.reader.changed_since(home.reader.watch().position)
     assert home.reader.changed_since(Position()).trials == {run.trial_id}
@@ -117,7 +117,7 @@ def test_new_points_are_those_reported_each_once(
         def read() -> int:
             after = position
             while True:
-                points, last = home.reader.new_points([mean, batch], after, limit)
+                points, last = home.reader.metrics.new_points([mean, batch], after, limit)
                 for key, new in points.items():
                     found[key] += zip(new.steps, new.values, strict=True)
                 if last == after:
@@ -127,8 +127,8 @@ def test_new_points_are_those_reported_each_once(
         for number, values in enumerate(reports):
             steps += max(1, len(values))
             batches = [{"loss": value} for value in values]
-            home.say(run, report(steps, batches=batches, loss=float(number)))
-            home.say(other, report(steps, loss=-1.0))
+            home.ingest(run, report(steps, batches=batches, loss=float(number)))
+            home.ingest(other, report(steps, loss=-1.0))
             expected[mean].append((steps, float(number)))
             first = steps - len(values) + 1
             expected[batch] += [(first + i, value) for i, value in enumerate(values)]

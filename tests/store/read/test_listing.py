@@ -59,7 +59,7 @@ def test_metrics_are_sorted_by_their_last_value(home: Home) -> None:
     trials = [home.new_trial() for _ in range(4)]
     for trial, value in zip(trials, (0.5, math.nan, math.inf, -1.0), strict=True):
         run = home.new_run(trial)
-        home.say(run, report(1, "validation", loss=9.0), report(2, "validation", loss=value))
+        home.ingest(run, report(1, "validation", loss=9.0), report(2, "validation", loss=value))
     _, rows = home.reader.tables.trials(home.experiment_id, None, Slice("metric:validation.loss"))
     assert [t.id for t in rows] == [trials[i].id for i in (3, 0, 2, 1)]
     _, rows = home.reader.tables.trials(home.experiment_id, None, Slice("metric:nope.loss"))
@@ -129,7 +129,7 @@ def test_an_unknown_order_is_named(home: Home) -> None:
 def test_experiments_show_what_their_best_trials_have(home: Home) -> None:
     for value in (0.3, 0.2):
         trial = home.new_trial()
-        home.say(home.new_run(trial), report(1, "validation", loss=value, note="text"))
+        home.ingest(home.new_run(trial), report(1, "validation", loss=value, note="text"))
     tables = home.reader.tables
     assert tables.best_hparams(TableFilter()) == [{"lr": 0.1}]
     assert tables.best_metrics(TableFilter()) == [

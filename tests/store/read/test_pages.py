@@ -65,7 +65,7 @@ def test_pages_together_are_the_list(
         for value in values:
             trial = home.new_trial()
             if value is not None:
-                home.say(home.new_run(trial), report(int(value), "validation", loss=value))
+                home.ingest(home.new_run(trial), report(int(value), "validation", loss=value))
         where, order = TrialFilter(experiment_id=home.experiment_id), Order(by, descending)
         whole = home.reader.trials(where, order).rows
         paged, after = [], None
@@ -100,7 +100,7 @@ def test_a_page_of_many_trials_uses_the_index(home: Home) -> None:
 
 def test_checkpoints_are_rated_by_the_validation_at_their_step(home: Home) -> None:
     run = home.new_run(home.new_trial())
-    home.say(
+    home.ingest(
         run,
         report(1, "validation", loss=0.5, accuracy=0.1),
         journal.Checkpoint("a", 1, {"w": 1}, {"steps_completed": 1}, time=1.0),
@@ -119,18 +119,18 @@ def test_checkpoints_are_rated_by_the_validation_at_their_step(home: Home) -> No
 
 def test_live_updates_carry_new_reports_only(home: Home) -> None:
     run = home.new_run(home.new_trial())
-    home.say(run, report(1, a=1.0))
-    before, version = home.reader.last_report_id(), home.reader.data_version()
-    home.say(run, report(2, a=1.0))
+    home.ingest(run, report(1, a=1.0))
+    before, version = home.reader.metrics.last_report_id(), home.reader.data_version()
+    home.ingest(run, report(2, a=1.0))
     assert home.reader.data_version() != version
-    found = home.reader.reports_since([run.trial_id], before)
+    found = home.reader.metrics.reports_since([run.trial_id], before)
     assert [r.steps_completed for r in found] == [2]
-    assert home.reader.metric_names(home.experiment_id) == [("training", "a")]
+    assert home.reader.metrics.names(home.experiment_id) == [("training", "a")]
 
 
 def test_models_and_their_versions(home: Home) -> None:
     run = home.new_run(home.new_trial())
-    home.say(run, journal.Checkpoint("a", 1, {}, {}), journal.Checkpoint("b", 2, {}, {}))
+    home.ingest(run, journal.Checkpoint("a", 1, {}, {}), journal.Checkpoint("b", 2, {}, {}))
     with home.writer.transaction() as tx:
         model = tx.registry.create_model("net", "me", labels=["x"], metadata={"a": 1})
         first = tx.registry.register_version(model.id, "a")
@@ -143,13 +143,13 @@ def test_models_and_their_versions(home: Home) -> None:
         with pytest.raises(StoreError, match="still has"):
             tx.registry.delete_project(1)
     assert (first.number, second.number) == (1, 2)
-    newest, oldest = home.reader.model_versions(model.id)
+    newest, oldest = home.reader.registry.versions(model.id)
     assert (newest.name, oldest.checkpoint_uuid) == ("good", "a")
-    assert [v.number for v in home.reader.versions_of_checkpoint("a")] == [1]
-    assert home.reader.model("net") is not None
+    assert [v.number for v in home.reader.registry.versions_of_checkpoint("a")] == [1]
+    assert home.reader.registry.model("net") is not None
     with home.writer.transaction() as tx:
         tx.registry.delete_model(model.id)
-    assert home.reader.models() == []
+    assert home.reader.registry.models() == []
 
 
 def test_request_ids_are_unique_within_an_experiment(home: Home) -> None:

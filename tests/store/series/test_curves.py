@@ -25,7 +25,7 @@ def batch_report(first: int, values: list[float]) -> journal.Metrics:
 def curve(home: Home, trial_id: int, *, pixels: int = 2000, x: str = "steps",
           low: float | None = None, high: float | None = None) -> Curve:  # fmt: skip
     key = CurveKey(trial_id, "training", "loss", per_batch=True)
-    (found,) = home.reader.curves([key], x, low, high, pixels)
+    (found,) = home.reader.metrics.curves([key], x, low, high, pixels)
     return found
 
 
@@ -36,7 +36,7 @@ def a_long_curve(home: Home, count: int) -> tuple[int, np.ndarray]:
     values = [draw.random() for _ in range(count)]
     values[count // 3] = 1000.0
     for start in range(0, count, 1000):
-        home.say(run, batch_report(start + 1, values[start : start + 1000]))
+        home.ingest(run, batch_report(start + 1, values[start : start + 1000]))
     return trial.id, np.array(values)
 
 
@@ -101,24 +101,24 @@ def test_time_and_relative_time(home: Home) -> None:
 def test_another_metric_can_be_x(home: Home) -> None:
     trial = home.new_trial()
     run = home.new_run(trial)
-    home.say(run, *(report(s, epochs=s / 10, loss=float(s)) for s in range(0, 101, 10)))
+    home.ingest(run, *(report(s, epochs=s / 10, loss=float(s)) for s in range(0, 101, 10)))
     key = CurveKey(trial.id, "training", "loss")
-    (found,) = home.reader.curves([key], "epochs", low=2, high=4)
+    (found,) = home.reader.metrics.curves([key], "epochs", low=2, high=4)
     assert found.x.tolist() == [2.0, 3.0, 4.0]
     assert found.lasts.tolist() == [20.0, 30.0, 40.0]
-    (nothing,) = home.reader.curves([key], "missing")
+    (nothing,) = home.reader.metrics.curves([key], "missing")
     assert len(nothing.x) == 0
 
 
 def test_an_unknown_curve_is_empty(home: Home) -> None:
-    (found,) = home.reader.curves([CurveKey(7, "training", "loss")])
+    (found,) = home.reader.metrics.curves([CurveKey(7, "training", "loss")])
     assert (len(found.x), found.num_points, found.is_exact) == (0, 0, True)
 
 
 def test_nan_counts_but_hides_nothing(home: Home) -> None:
     trial = home.new_trial()
     values = [1.0, math.nan, 5.0, math.inf] * 2500 + [math.nan] * 2500
-    home.say(home.new_run(trial), batch_report(1, values))
+    home.ingest(home.new_run(trial), batch_report(1, values))
     found = curve(home, trial.id, pixels=5)
     assert found.counts.sum() == 12_500
     assert found.nans.sum() == 5_000
@@ -129,8 +129,8 @@ def test_nan_counts_but_hides_nothing(home: Home) -> None:
 @pytest.mark.parametrize("pixels", [20, 100_000])
 def test_rolled_back_points_are_gone(home: Home, pixels: int) -> None:
     trial = home.new_trial()
-    home.say(home.new_run(trial), batch_report(1, [1.0] * 10_000))
-    home.say(home.new_run(trial, 6_000), batch_report(6_001, [2.0] * 8_000))
+    home.ingest(home.new_run(trial), batch_report(1, [1.0] * 10_000))
+    home.ingest(home.new_run(trial, 6_000), batch_report(6_001, [2.0] * 8_000))
     found = curve(home, trial.id, pixels=pixels)
     assert found.num_points == 14_000
     assert (found.x[0], found.x_last[-1]) == (1, 14_000)
@@ -142,8 +142,8 @@ def test_rolled_back_points_are_gone(home: Home, pixels: int) -> None:
 
 def test_batches_that_a_new_run_reports_again_stand_once(home: Home) -> None:
     trial = home.new_trial()
-    home.say(home.new_run(trial), batch_report(1, [1.0] * 100))
-    home.say(home.new_run(trial, 100), batch_report(51, [2.0] * 100))
+    home.ingest(home.new_run(trial), batch_report(1, [1.0] * 100))
+    home.ingest(home.new_run(trial, 100), batch_report(51, [2.0] * 100))
     found = curve(home, trial.id)
     assert found.x.tolist() == list(range(1, 151))
     assert found.lasts.tolist() == [1.0] * 50 + [2.0] * 100
@@ -153,8 +153,8 @@ def test_single_points_pile_up_to_chunks(home: Home) -> None:
     trial = home.new_trial()
     run = home.new_run(trial)
     for start in range(0, 9000, 90):
-        home.say(run, *(report(step, loss=float(step)) for step in range(start, start + 90)))
-    (found,) = home.reader.curves([CurveKey(trial.id, "training", "loss")], pixels=10_000)
+        home.ingest(run, *(report(step, loss=float(step)) for step in range(start, start + 90)))
+    (found,) = home.reader.metrics.curves([CurveKey(trial.id, "training", "loss")], pixels=10_000)
     assert found.lasts.tolist() == [float(step) for step in range(9000)]
 
 
@@ -179,7 +179,7 @@ def test_visible_batches_are_those_of_the_newest_run(
             run = home.new_run(trial, start)
             position = start
             for _, count in reports:
-                home.say(run, batch_report(position + 1, [float(number)] * count))
+                home.ingest(run, batch_report(position + 1, [float(number)] * count))
                 expected |= dict.fromkeys(range(position + 1, position + count + 1), float(number))
                 position += count
         found = curve(home, trial.id)

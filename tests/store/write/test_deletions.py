@@ -15,7 +15,7 @@ from tests.store.homes import Home
 def _save(home: Home, trial: Trial, *uuids: str) -> None:
     run = home.new_run(trial)
     for steps, uuid in enumerate(uuids, 1):
-        home.say(run, journal.Checkpoint(uuid, steps, {"w": 10, "o/": 0, "o/x": 5}, {}))
+        home.ingest(run, journal.Checkpoint(uuid, steps, {"w": 10, "o/": 0, "o/x": 5}, {}))
 
 
 def _read(home: Home, uuid: str) -> Checkpoint:

@@ -40,11 +40,11 @@ def test_a_transaction_happens_as_a_whole(home: Home) -> None:
 
     with pytest.raises(RuntimeError, match="halfway"):
         fail_halfway()
-    assert list(home.reader.iter_metrics(trial.id)) == []
+    assert list(home.reader.metrics.reports(trial.id)) == []
     assert home.trial(trial.id).state == "ACTIVE"
     assert "j" not in home.writer.journals(trial.id, run.run_id)
-    home.say(run, report(1, a=2.0))
-    assert home.reader.summary_metrics(trial.id)["avg_metrics"]["a"].sum == 2.0
+    home.ingest(run, report(1, a=2.0))
+    assert home.reader.metrics.summaries(trial.id)["avg_metrics"]["a"].sum == 2.0
 
 
 def test_offsets_are_committed_with_the_rows(home: Home) -> None:
@@ -91,9 +91,9 @@ def test_what_is_heard_keeps_its_order(home: Home) -> None:
         journal.EarlyExit("ERRORED"),
         journal.PreemptionAcknowledged(),
     ]
-    heard = home.say(run, *records)
-    assert [h.record for h in heard] == [records[i] for i in (1, 2, 4, 5, 6)]
-    assert [h.is_repeat for h in heard] == [False, False, False, True, False]
+    accepted = home.ingest(run, *records)
+    assert [h.record for h in accepted] == [records[i] for i in (1, 2, 4, 5, 6)]
+    assert [h.is_repeat for h in accepted] == [False, False, False, True, False]
     read = home.trial(run.trial_id)
     assert (read.early_exit, read.status) == ("INVALID_HP", "x")
     assert home.reader.runs(run.trial_id)[0].acknowledged
@@ -101,7 +101,7 @@ def test_what_is_heard_keeps_its_order(home: Home) -> None:
 
 def test_small_things_are_kept(home: Home) -> None:
     run = home.new_run(home.new_trial())
-    home.say(
+    home.ingest(
         run,
         journal.Progress(0.5),
         journal.Metadata({"a": 1}),
@@ -155,19 +155,19 @@ def test_the_search_is_recorded_with_its_state(home: Home) -> None:
 
 def test_deleting_an_experiment_takes_everything_along(home: Home) -> None:
     run = home.new_run(home.new_trial())
-    home.say(run, report(1, a=1.0, batches=[{"a": 1.0}]), journal.Checkpoint("u", 1, {}, {}))
+    home.ingest(run, report(1, a=1.0, batches=[{"a": 1.0}]), journal.Checkpoint("u", 1, {}, {}))
     with home.writer.transaction() as tx:
         tx.delete_experiment(home.experiment_id)
     assert home.reader.trial(run.trial_id) is None
     assert home.reader.checkpoint("u") is None
-    assert list(home.reader.iter_metrics(run.trial_id)) == []
+    assert list(home.reader.metrics.reports(run.trial_id)) == []
     assert check(home.path) == []
 
 
 def test_latest_checkpoint_has_the_most_steps(home: Home) -> None:
     run = home.new_run(home.new_trial())
     for uuid, steps in (("a", 5), ("b", 9), ("c", 7)):
-        home.say(run, journal.Checkpoint(uuid, steps, {}, {}))
+        home.ingest(run, journal.Checkpoint(uuid, steps, {}, {}))
     with home.writer.transaction() as tx:
         latest = tx.latest_checkpoint(run.trial_id)
         assert latest is not None
@@ -183,8 +183,10 @@ def test_latest_checkpoint_has_the_most_steps(home: Home) -> None:
 def test_latest_checkpoint_is_exact(home: Home) -> None:
     run = home.new_run(home.new_trial())
     nan = {"metrics": {"loss": float("nan")}}  # which is no JSON to SQLite
-    home.say(run, journal.Checkpoint("exact", 5, {}, nan))
-    home.say(run, journal.Checkpoint("failed", 9, {}, {"not_exact": "the error came in a batch"}))
+    home.ingest(run, journal.Checkpoint("exact", 5, {}, nan))
+    home.ingest(
+        run, journal.Checkpoint("failed", 9, {}, {"not_exact": "the error came in a batch"})
+    )
     with home.writer.transaction() as tx:
         latest = tx.latest_checkpoint(run.trial_id)
         assert latest is not None
@@ -231,7 +233,7 @@ def test_many_clients_at_once(home: Home) -> None:
     run = home.new_run(home.new_trial())
     step = 0
     while any(client.is_alive() for client in clients):
-        home.say(run, report(step, a=1.0))
+        home.ingest(run, report(step, a=1.0))
         step += 1
         time.sleep(0.001)
     with home.writer.transaction() as tx:
@@ -252,7 +254,7 @@ def test_readers_of_many_threads_see_commits_only(home: Home) -> None:
         while not done.is_set():
             with home.reader.snapshot():
                 trial = home.trial(run.trial_id)
-                reports = list(home.reader.iter_metrics(run.trial_id, "training"))
+                reports = list(home.reader.metrics.reports(run.trial_id, "training"))
             last = max((r.steps_completed for r in reports), default=0)
             if trial.total_batches != last:
                 failures.append(f"{trial.total_batches} != {last}")
@@ -261,7 +263,7 @@ def test_readers_of_many_threads_see_commits_only(home: Home) -> None:
     for thread in threads:
         thread.start()
     for step in range(1, 60):
-        home.say(run, report(step, a=1.0), journal.Progress(step / 60))
+        home.ingest(run, report(step, a=1.0), journal.Progress(step / 60))
     done.set()
     for thread in threads:
         thread.join()
@@ -285,10 +287,10 @@ while True:
         print("done", flush=True)
         break
     with writer.transaction() as tx:
-        for heard in tx.read_journal(str(path), 1, 1, records, reader.offset):
-            state = tx.searcher_state(1) or {"heard": []}
-            state["heard"].append(getattr(heard.record, "steps_completed", -1))
-            tx.record_search(1, state, {"n": len(state["heard"])}, [])
+        for accepted in tx.read_journal(str(path), 1, 1, records, reader.offset):
+            state = tx.searcher_state(1) or {"accepted": []}
+            state["accepted"].append(getattr(accepted.record, "steps_completed", -1))
+            tx.record_search(1, state, {"n": len(state["accepted"])}, [])
 """
 
 
@@ -322,10 +324,10 @@ def test_a_killed_supervisor_goes_on_exactly(tmp_path: Path) -> None:
             if process.stdout.readline() == "done\n":
                 break
     reader = Reader(home)
-    assert [r.steps_completed for r in reader.iter_metrics(1, "validation")] == list(steps)
-    assert reader.searcher_state(1) == {"heard": list(steps)}
+    assert [r.steps_completed for r in reader.metrics.reports(1, "validation")] == list(steps)
+    assert reader.searcher_state(1) == {"accepted": list(steps)}
     assert [s.event["n"] for s in reader.search_steps(1)] == list(steps)
-    summary = reader.summary_metrics(1)["validation_metrics"]["loss"]
+    summary = reader.metrics.summaries(1)["validation_metrics"]["loss"]
     assert (summary.count, summary.min) == (1500, 1.0 / 1500)
     reader.close()
     assert check(home) == []

@@ -47,20 +47,22 @@ def checkpoints(begin: str) -> list[CompletionItem]:
 
 def models(begin: str) -> list[CompletionItem]:
     """Models by name."""
-    return _fitting(begin, lambda reader: ((m.name, m.description) for m in reader.models()))
+    return _fitting(
+        begin, lambda reader: ((m.name, m.description) for m in reader.registry.models())
+    )
 
 
 def workspaces(begin: str) -> list[CompletionItem]:
     """Workspaces by name."""
-    return _fitting(begin, lambda reader: ((w.name, "") for w in reader.workspaces()))
+    return _fitting(begin, lambda reader: ((w.name, "") for w in reader.registry.workspaces()))
 
 
 def projects(begin: str, workspace: str) -> list[CompletionItem]:
     """The projects of a workspace by name."""
 
     def look(reader: Reader) -> Iterable[tuple[str, str]]:
-        number = next(w.id for w in reader.workspaces() if w.name == workspace)
-        return ((project.name, "") for project in reader.projects(number))
+        number = next(w.id for w in reader.registry.workspaces() if w.name == workspace)
+        return ((project.name, "") for project in reader.registry.projects(number))
 
     return _fitting(begin, look)
 

@@ -223,7 +223,7 @@ def _show_checkpoint(best: Outcome) -> None:
 
 def _show_why_none_is_best(service: Service, experiment: Experiment) -> None:
     """Name the validation metrics that were reported instead of the searcher's, if any were."""
-    names = [n for group, n in service.reader.metric_names(experiment.id) if group == "validation"]
+    names = [n for group, n in service.reader.metrics.names(experiment.id) if group == "validation"]
     if names and experiment.searcher_metric not in names:
         click.echo(
             f"Best trial: none, because no validation has {experiment.searcher_metric!r}, the "

@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO, TypeVar
 
 import click
 
-from determined._contracts.json_numbers import named
+from determined._contracts.json_numbers import json_safe
 from determined._os.printable import printable as harmless
 from determined.cli._commands.errors import use_colour
 
@@ -88,7 +88,7 @@ def show_json(data: object) -> None:
     """Print JSON: sorted, indented by two; NaN and infinities are strings."""
     import json
 
-    plain = named(data)
+    plain = json_safe(data)
     text = json.dumps(plain, indent=2, sort_keys=True, default=str, ensure_ascii=False)
     if not text.isprintable():  # as escapes they mean the same, and steer no terminal
         text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)

@@ -57,14 +57,14 @@ class TrialDescription:
         if with_batches:
             batches = {
                 report.steps_completed: report.batch_metrics
-                for report in reader.iter_metrics(trial.id, "training")
+                for report in reader.metrics.reports(trial.id, "training")
                 if report.batch_metrics
             }
         return cls(
             service,
             trial,
             shown_state(trial.state, any(run.ended is None for run in runs)),
-            reader.summary_metrics(trial.id),
+            reader.metrics.summaries(trial.id),
             runs,
             environments_of(reader, trial.id),
             decisions_about(reader, trial),

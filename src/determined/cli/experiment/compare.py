@@ -90,7 +90,7 @@ def _no_such_metric(service: Service, metric: str, experiment_ids: list[int]) ->
     names = {
         name
         for number in experiment_ids
-        for group, name in service.reader.metric_names(number)
+        for group, name in service.reader.metrics.names(number)
         if group == "validation"
     }
     known = f"they have {', '.join(sorted(names))}" if names else "none was reported"

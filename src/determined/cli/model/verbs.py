@@ -232,7 +232,7 @@ def _show_models(service: Service, models: list[Model], output: Output, utc: boo
             model.workspace_id,
             time_text(model.created, utc=utc),
             time_text(model.updated, utc=utc),
-            len(service.reader.model_versions(model.id)),
+            len(service.reader.registry.versions(model.id)),
             ", ".join(model.labels),
             hparams_text(model.metadata) if model.metadata else "",
             model.description,

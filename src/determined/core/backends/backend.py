@@ -27,7 +27,7 @@ Mangler = Callable[[Path, int], Path]
 
 @dataclass(frozen=True)
 class RunDescription:
-    """Describes a run started by hand: `continues` names the checkpoint that it resumes from."""
+    """A run that the platform did not start; `continues` is the checkpoint that it resumes from."""
 
     run_id: str | None = None
     hparams: Mapping[str, Any] = field(default_factory=dict)

@@ -15,15 +15,23 @@ from determined import journal
 from determined.core._enums import EarlyExitReason
 from determined.core.backends.backend import VALIDATION, Mangler, RunDescription, Selector
 from determined.core.backends.best import Best
-from determined.core.backends.control import ControlWatcher
 from determined.errors import JournalError, MetricConflictError
-from determined.journal import BatchColumns, Column, JournalWriter, Record, new_journal_path
+from determined.journal import (
+    CONTROL_FILE,
+    BatchColumns,
+    Column,
+    Control,
+    JournalWriter,
+    Record,
+    new_journal_path,
+)
 from determined.util import is_numerical_scalar
 
 logger = logging.getLogger("determined.core")
 
 _REMEMBERED_REPORTS = 1000
 _MAX_WAITING_RECORDS = 10_000
+_CONTROL_INTERVAL_SECONDS = 0.2
 
 
 class JournalBackend:
@@ -52,7 +60,7 @@ class JournalBackend:
         self._waiting: deque[Record] = deque(maxlen=_MAX_WAITING_RECORDS)
         self._has_warned = False
         self._has_noticed = False
-        self._has_told_of_metric = False
+        self._has_warned_of_metric = False
         self._reported: dict[str, OrderedDict[int, dict[str, Any]]] = {}
         self._system_metrics: deque[tuple[str, dict[str, Any]]] = deque(maxlen=1000)
         self._best = Best()
@@ -72,7 +80,7 @@ class JournalBackend:
         metrics: dict[str, Any],
         batch_metrics: Sequence[dict[str, Any]] | None = None,
     ) -> None:
-        values = plain_metrics(metrics)
+        values = json_values(metrics)
         _check_epochs(values)
         columns = None if batch_metrics is None else columns_of(batch_metrics)
         self._check_conflicts(group, steps_completed, values)
@@ -86,9 +94,9 @@ class JournalBackend:
     def _warn_of_metric(self, steps: int, metrics: dict[str, Any]) -> None:
         """Say once that a validation lacks the metric that the experiment compares trials by."""
         name = self._best.metric
-        if name is None or name in metrics or self._has_told_of_metric:
+        if name is None or name in metrics or self._has_warned_of_metric:
             return
-        self._has_told_of_metric = True
+        self._has_warned_of_metric = True
         reported = ", ".join(f"`{key}`" for key in metrics) or "none"
         logger.warning(
             f"The validation at step {steps} has no `{name}`, the `searcher.metric` of the "
@@ -182,7 +190,7 @@ class JournalBackend:
         return dict(self._watcher.control.metadata if self._metadata is None else self._metadata)
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
-        self._metadata = plain_metrics(metadata)
+        self._metadata = json_values(metadata)
         if self._rank == 0:
             self._append(journal.Metadata(self._metadata))
         return dict(metadata)
@@ -255,23 +263,59 @@ class JournalBackend:
         self._has_warned = False
 
 
-def plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+class ControlWatcher:
+    """Keeps the newest content of a control file in `control`; reading it costs nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.control = Control()
+        self._path = folder / CONTROL_FILE
+        self._seen: tuple[int, int, int] | None = None
+        self._stopped = threading.Event()
+        self._refresh()
+        self._thread = threading.Thread(target=self._watch, name="determined-control", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_CONTROL_INTERVAL_SECONDS):
+            self._refresh()
+
+    def _refresh(self) -> None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return  # not there yet, or the folder is gone: the last content still holds
+        seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self.control = Control.parse(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            logger.warning("The control file %s cannot be read: %s.", self._path, error)
+
+
+def json_values(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Values that JSON can represent; bytes are dropped with a warning, others become text."""
     binary = [name for name, value in metrics.items() if isinstance(value, (bytes, bytearray))]
     if binary:
         logger.warning("Dropped metrics that are bytes: %s.", ", ".join(map(str, binary)))
-    return {str(name): _plain(v) for name, v in metrics.items() if name not in binary}
+    return {str(name): _json_value(v) for name, v in metrics.items() if name not in binary}
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if type(value) in (float, int, str, bool, type(None)):
         return value
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _json_value(value.tolist())
     if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
+        return {str(name): _json_value(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [_json_value(inner) for inner in value]
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
@@ -282,7 +326,7 @@ def columns_of(batch_metrics: Sequence[dict[str, Any]]) -> BatchColumns:
     """Metrics of single batches, as a journal keeps them."""
     given: Mapping[str, Any] | None = getattr(batch_metrics, "columns", None)
     if given is None:
-        return BatchColumns.of([plain_metrics(batch) for batch in batch_metrics])
+        return BatchColumns.of([json_values(batch) for batch in batch_metrics])
     columns = {str(name): _column(values) for name, values in given.items()}
     return BatchColumns(len(batch_metrics), columns)
 
@@ -293,7 +337,9 @@ def _column(values: Any) -> Column:
         numbers: array[float] = array("d")
         numbers.frombytes(values.astype("<f8").tobytes())
         return Column(numbers)
-    return BatchColumns.of([{"": _plain(value)} for value in values]).columns.get("", Column([]))
+    return BatchColumns.of([{"": _json_value(value)} for value in values]).columns.get(
+        "", Column([])
+    )
 
 
 def _check_epochs(metrics: dict[str, Any]) -> None:

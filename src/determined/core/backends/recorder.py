@@ -46,7 +46,7 @@ class Recorder:
         self._lines: deque[tuple[int, str]] = deque(maxlen=_MOST_WAITING)
         self._journal: JournalWriter | None = None
         self._log: RunLog | None = None
-        self._tap = LogTap(self.say)
+        self._tap = LogTap(self.log)
         self._thread: threading.Thread | None = None
         self._news = threading.Event()
         self._hurry = threading.Event()
@@ -71,7 +71,7 @@ class Recorder:
         if self._thread is None and not self._is_over and os.getpid() == self._owner:
             self._begin()
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Add text to the log of the run."""
         if not self._is_over and os.getpid() == self._owner:
             self._lines.append((time.time_ns() // 1000, text))

@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from determined._contracts.log_format import LOG_FORMAT
 from determined._contracts.log_index import Stamper, pack
+from determined.common._logging import LOG_FORMAT
 from determined.journal import InboxItem
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""What a run that nobody launched is called, and where it is filed."""
+"""The name, project and labels of a run that the platform did not start."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def with_configured(title: RunTitle, config: Mapping[str, Any]) -> RunTitle:
     )
 
 
-def note_that_the_platform_decides(given: Mapping[str, object]) -> None:
+def warn_of_ignored_arguments(given: Mapping[str, object]) -> None:
     """Say that arguments have no effect in a trial, whose configuration has them."""
     names = [f"`{name}`" for name, value in given.items() if value]
     if names:

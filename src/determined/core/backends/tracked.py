@@ -1,4 +1,4 @@
-"""The backend of a script started by hand: a local run that is recorded as well."""
+"""The backend of a script that the platform did not start: a local run that is recorded as well."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from determined import journal
 from determined.core._enums import EarlyExitReason
 from determined.core.backends.backend import LocalBackend, RunDescription
-from determined.core.backends.journal import columns_of, plain_metrics
+from determined.core.backends.journal import columns_of, json_values
 from determined.core.backends.recorder import Recorder
 from determined.core.backends.titles import RunTitle
 from determined.core.backends.tracking import command_line, how_it_ended, program_name
@@ -44,7 +44,7 @@ class TrackedBackend(LocalBackend):
         self._started = time.time()
         self._last_step = 0
         self._end = how_it_ended(None, None)
-        self._told: BaseException | None = None
+        self._recorded_error: BaseException | None = None
         self._recorder = Recorder(self._introduction)
 
     def describe_run(self, description: RunDescription) -> None:
@@ -68,13 +68,13 @@ class TrackedBackend(LocalBackend):
 
         def record() -> Record:
             columns = None if batch_metrics is None else columns_of(batch_metrics)
-            return journal.Metrics(group, steps_completed, _plain(metrics), columns)
+            return journal.Metrics(group, steps_completed, _json_values(metrics), columns)
 
         self._append(record)
 
     def report_system_metrics(self, group: str, metrics: dict[str, Any]) -> None:
         super().report_system_metrics(group, metrics)
-        self._note(lambda: journal.SystemSamples(group, _plain(metrics)))
+        self._note(lambda: journal.SystemSamples(group, _json_values(metrics)))
 
     def report_progress(self, progress: float) -> None:
         super().report_progress(progress)
@@ -98,17 +98,17 @@ class TrackedBackend(LocalBackend):
         steps, uuid = self._steps_of(record), record["uuid"]
         self._append(
             lambda: journal.Checkpoint(
-                uuid, steps, dict(record["resources"]), plain_metrics(record["metadata"])
+                uuid, steps, dict(record["resources"]), json_values(record["metadata"])
             )
         )
-        self._say(f"checkpoint {uuid} at step {steps}")
+        self._log(f"checkpoint {uuid} at step {steps}")
 
     def checkpoint_deleted(self, storage_id: str) -> None:
         super().checkpoint_deleted(storage_id)
         self._note(lambda: journal.CheckpointDeleted(storage_id))
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
-        self._note(lambda: journal.Metadata(_plain(metadata)))
+        self._note(lambda: journal.Metadata(_json_values(metadata)))
         return super().set_metadata(metadata)
 
     def alert(self, title: str | None, description: str | None, level: str) -> None:
@@ -129,9 +129,9 @@ class TrackedBackend(LocalBackend):
         if error is None and signal_number is None:
             return
         self._end = how_it_ended(error, signal_number)
-        if error is not None and error is not self._told and self._end[0] == "ERROR":
-            self._told = error
-            self._recorder.say("".join(traceback.format_exception(error)))
+        if error is not None and error is not self._recorded_error and self._end[0] == "ERROR":
+            self._recorded_error = error
+            self._recorder.log("".join(traceback.format_exception(error)))
 
     def close(self) -> None:
         self._recorder.close(*self._end)
@@ -150,8 +150,8 @@ class TrackedBackend(LocalBackend):
         except Exception as error:
             logger.debug("A report could not be recorded: %r", error)
 
-    def _say(self, text: str) -> None:
-        self._recorder.say(f"INFO: [{os.getpid()}] determined.core: {text}\n")
+    def _log(self, text: str) -> None:
+        self._recorder.log(f"INFO: [{os.getpid()}] determined.core: {text}\n")
 
     def _steps_of(self, record: Mapping[str, Any]) -> int:
         steps = record.get("steps_completed")
@@ -164,7 +164,7 @@ class TrackedBackend(LocalBackend):
         if metric is None:
             first = self._first_description
             metric, smaller_is_better = first.metric, first.smaller_is_better
-        self._say(f"{' '.join(self._command)} (in {self._folder} on {host})")
+        self._log(f"{' '.join(self._command)} (in {self._folder} on {host})")
         return Introduction(
             name=title.name or program_name() or "python",
             command=self._command,
@@ -173,8 +173,8 @@ class TrackedBackend(LocalBackend):
             host=host,
             boot_id=item.boot_id,
             pid=os.getpid(),
-            storage=_plain(self._storage),
-            hparams=_plain(run.hparams or self._first_description.hparams),
+            storage=_json_values(self._storage),
+            hparams=_json_values(run.hparams or self._first_description.hparams),
             seed=run.seed,
             run_id=run.run_id,
             continues=run.continues,
@@ -195,8 +195,8 @@ def _owner() -> str:
         return str(os.getuid())
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _json_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values that JSON can represent, without a warning about the others."""
-    return plain_metrics(
+    return json_values(
         {name: v for name, v in values.items() if not isinstance(v, (bytes, bytearray))}
     )

@@ -21,9 +21,9 @@ def is_tracked(environment: Mapping[str, str] = os.environ) -> bool:
 
     Tests and one-liners are not, unless `DET_TRACKING=on`.
     """
-    wish = environment.get(TRACKING_VARIABLE, "").strip().lower()
-    if wish:
-        return wish not in _OFF
+    setting = environment.get(TRACKING_VARIABLE, "").strip().lower()
+    if setting:
+        return setting not in _OFF
     return "PYTEST_CURRENT_TEST" not in environment and program_name() is not None
 
 

@@ -14,14 +14,14 @@ import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Any
-
-from determined.core.hangs.stack_summary import WAITS, whereabouts
 
 logger = logging.getLogger("determined.core")
 
@@ -30,6 +30,17 @@ _LONGEST_INTERVAL_SECONDS = 5.0
 _OLD_SECONDS = 3 * _LONGEST_INTERVAL_SECONDS
 _CHILD_ANSWER_SECONDS = 1.0
 _CHILD_VARIABLE = "_DET_WATCHDOG"
+
+_WAITS = "waits for other ranks in"
+
+_COLLECTIVES = ("group", "channel", "listeners", "rendezvous")
+# Where the main thread of a rank is when it waits for others: the collectives of torch and ours.
+_WAITING = (
+    *("torch/distributed/", "torch/autograd/", "torch/nn/parallel/"),
+    *(f"determined/core/ranks/{name}.py" for name in _COLLECTIVES),
+)
+_STANDARD_LIBRARY = str(Path(os.__file__).parent)
+_LIBRARIES = ("/site-packages/", "/dist-packages/", f"{Path(__file__).parents[2]}/")
 
 # What a rank does, its number (if counted), and when it began.
 _Beat = tuple[str, int | None, float]
@@ -64,7 +75,7 @@ class Watchdog:
         self._reported: _Beat | None = None
         self._answered: set[Path] = set()
         self._has_directory = False
-        self._complained = False
+        self._has_warned = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -74,11 +85,11 @@ class Watchdog:
             return
         # Loader workers find this in their environment.
         os.environ[_CHILD_VARIABLE] = f"{self._rank} {self._directory}"
-        _forget_the_dead(_found(self._directory.parent, "*/rank_*.json"))  # runs that were killed
+        _remove_stale(_found(self._directory.parent, "*/rank_*.json"))  # runs that were killed
         self._answered = set(self._reports())  # of earlier runs
         self._beat = ("start", None, time.monotonic())
         if self._size > 1:  # the others must know this rank even if it is stopped soon
-            self._carefully(self._save_status)
+            self._try(self._save_status)
         self._stopping.clear()
         self._thread = threading.Thread(target=self._watch, name="determined-watchdog", daemon=True)
         self._thread.start()
@@ -98,7 +109,7 @@ class Watchdog:
         stacks = _found(self._directory, f"stack_{self._rank}_*")
         for path in (self._status_path(self._rank), *stacks):
             path.unlink(missing_ok=True)
-        _forget_the_dead(_found(self._directory, "rank_*.json"))
+        _remove_stale(_found(self._directory, "rank_*.json"))
         if self._has_directory:
             for path in (self._directory, self._directory.parent):
                 with contextlib.suppress(OSError):  # there are reports, or other ranks still watch
@@ -107,15 +118,15 @@ class Watchdog:
     def _watch(self) -> None:
         interval = min(_LONGEST_INTERVAL_SECONDS, self._timeout_seconds / 4)
         while not self._stopping.wait(interval):
-            self._carefully(self._look)
+            self._try(self._look)
 
-    def _carefully(self, act: Callable[[], None]) -> None:
+    def _try(self, act: Callable[[], None]) -> None:
         try:
             act()
         except OSError as error:
-            if not self._complained:
+            if not self._has_warned:
                 logger.warning("the watchdog cannot write to %s: %s", self._directory, error)
-            self._complained = True
+            self._has_warned = True
 
     def _look(self) -> None:
         self._save_status()
@@ -170,7 +181,7 @@ class Watchdog:
             "doing": _doing(beat),
             "silent_seconds": round(time.monotonic() - beat[2], 1),
             "collective": self._last_collective(),
-            "at": whereabouts(),
+            "at": _main_thread_location(),
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "written": time.time(),
@@ -196,7 +207,7 @@ class Watchdog:
             f"=== rank {self._rank}, pid {os.getpid()} on {socket.gethostname()}: "
             f"last beat {_doing(beat)!r} {time.monotonic() - beat[2]:.1f} s ago, "
             f"last collective {self._last_collective()}",
-            f"rank {self._rank} {whereabouts()}",
+            f"rank {self._rank} {_main_thread_location()}",
             _own_stacks(),
         ]
         import psutil
@@ -241,11 +252,11 @@ def _age(status: dict[str, Any]) -> float:
 def _suspicion(statuses: list[dict[str, Any] | None]) -> str:
     """Name the ranks that the others wait for: those that do not wait themselves."""
     if len(statuses) == 1:
-        return f"It {whereabouts()}."
+        return f"It {_main_thread_location()}."
     late = [
         f"rank {rank} {'has written no status' if status is None else status['at']}"
         for rank, status in enumerate(statuses)
-        if status is None or not status["at"].startswith(WAITS) or _age(status) > _OLD_SECONDS
+        if status is None or not status["at"].startswith(_WAITS) or _age(status) > _OLD_SECONDS
     ]
     if late:
         return f"The others are waiting for it: {'; '.join(late)}."
@@ -253,6 +264,36 @@ def _suspicion(statuses: list[dict[str, Any] | None]) -> str:
         "All ranks are waiting for each other in different places: is there code that only some "
         "ranks run?"
     )
+
+
+def _main_thread_location() -> str:
+    """Say in one line where the main thread is, to distinguish a late rank from waiting ones."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    stack = []
+    while frame is not None:
+        stack.append((frame.f_code.co_filename, f"{frame.f_code.co_name} ({_line(frame)})"))
+        frame = frame.f_back
+    # Waiting for a lock happens in the standard library: find the frame that called it.
+    while len(stack) > 1 and _is_standard(stack[0][0]):
+        del stack[0]
+    if not stack:
+        return "has no main thread"
+    file, location = stack[0]
+    text = f"{_WAITS if any(part in file for part in _WAITING) else 'is busy in'} {location}"
+    users = [location for file, location in stack if not (_is_library(file) or _is_standard(file))]
+    return f"{text}, called from {users[0]}" if users and users[0] != location else text
+
+
+def _line(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _is_standard(file: str) -> bool:
+    return file.startswith((_STANDARD_LIBRARY, "<frozen")) and "-packages/" not in file
+
+
+def _is_library(file: str) -> bool:
+    return any(part in file for part in _LIBRARIES)
 
 
 def _found(directory: Path, pattern: str) -> list[Path]:
@@ -263,7 +304,7 @@ def _found(directory: Path, pattern: str) -> list[Path]:
         return []
 
 
-def _forget_the_dead(statuses: Iterable[Path]) -> None:
+def _remove_stale(statuses: Iterable[Path]) -> None:
     """Remove what processes of this machine that are gone could not remove themselves."""
     for path in statuses:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

@@ -65,7 +65,7 @@ class Ranks:
         try:
             outcome = _Outcome(action())
         except Exception as error:
-            self._tell(error)
+            self._send_failure(error)
             raise
         outcomes: list[_Outcome] = self._allgather(outcome)
         for other in outcomes:
@@ -96,11 +96,11 @@ class Ranks:
         except GeneratorExit:
             raise
         except BaseException as error:
-            self._tell(error)
+            self._send_failure(error)
             raise
         self.on_all(lambda: None)
 
-    def _tell(self, error: BaseException) -> None:
+    def _send_failure(self, error: BaseException) -> None:
         # If the others cannot be reached they have failed too; show this rank's own error.
         with contextlib.suppress(DistributedError):
             self._allgather(_Outcome.of_error(self._rank, error))

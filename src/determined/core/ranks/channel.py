@@ -29,7 +29,7 @@ _COUNTER = struct.Struct("!Q")
 _JOIN_BELOW_BYTES = 65536
 
 
-class RefusedError(Exception):
+class UntrustedPeerError(Exception):
     """The other end is not a member of this job, or not the rank it claims to be."""
 
 
@@ -79,14 +79,14 @@ class Connection:
             self._sending.release()
 
     def receive(self) -> Frame:
-        """Wait for one frame; EOFError or OSError mean the end, RefusedError a forged one."""
+        """Wait for one frame; EOFError or OSError mean the end, UntrustedPeerError a forged one."""
         start = _read_exactly(self._sock, _HEADER.size + _MAC_BYTES)
         header, mac = start[: _HEADER.size], start[_HEADER.size :]
         kind, operation, serial, length = _HEADER.unpack(header)
         payload = _read_exactly(self._sock, length)
         digest = hashlib.sha256(payload).digest()
         if not hmac.compare_digest(mac, _mac(self._receive_key, self._received, header, digest)):
-            raise RefusedError("a message failed authentication")
+            raise UntrustedPeerError("a message failed authentication")
         self._received += 1
         return Frame(kind, operation, serial, payload)
 
@@ -113,37 +113,47 @@ class Connection:
         self._sock.close()
 
 
-def greet_chief(sock: socket.socket, key: bytes, rank: int, timeout_seconds: float) -> Connection:
-    """Join as `rank`; RefusedError, EOFError or OSError mean that this is not our chief."""
+def handshake_with_chief(
+    sock: socket.socket, key: bytes, rank: int, timeout_seconds: float
+) -> Connection:
+    """Join as `rank`; UntrustedPeerError, EOFError or OSError mean that this is not our chief."""
     sock.settimeout(timeout_seconds)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     mine = secrets.token_bytes(_NONCE_BYTES)
     sock.sendall(_MAGIC + mine + _RANK.pack(rank))
     theirs = bytes(_read_exactly(sock, _NONCE_BYTES))
     proof = _read_exactly(sock, _MAC_BYTES)
-    talk = mine + theirs + _RANK.pack(rank)
-    if not hmac.compare_digest(proof, _derive(key, b"chief", talk)):
-        raise RefusedError("it does not know this job's secret")
-    sock.sendall(_derive(key, b"worker", talk))
+    transcript = mine + theirs + _RANK.pack(rank)
+    if not hmac.compare_digest(proof, _derive(key, b"chief", transcript)):
+        raise UntrustedPeerError("it does not know this job's secret")
+    sock.sendall(_derive(key, b"worker", transcript))
     sock.settimeout(None)
-    return Connection(sock, _derive(key, b"to chief", talk), _derive(key, b"to worker", talk))
+    return Connection(
+        sock, _derive(key, b"to chief", transcript), _derive(key, b"to worker", transcript)
+    )
 
 
-def greet_worker(sock: socket.socket, key: bytes, timeout_seconds: float) -> tuple[int, Connection]:
+def handshake_with_worker(
+    sock: socket.socket, key: bytes, timeout_seconds: float
+) -> tuple[int, Connection]:
     """Authenticate one worker on the listening side; return its proven rank."""
     sock.settimeout(timeout_seconds)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if bytes(_read_exactly(sock, len(_MAGIC))) != _MAGIC:
-        raise RefusedError("it does not speak this protocol")
+        raise UntrustedPeerError("it does not speak this protocol")
     theirs = bytes(_read_exactly(sock, _NONCE_BYTES))
     rank_bytes = bytes(_read_exactly(sock, _RANK.size))
     mine = secrets.token_bytes(_NONCE_BYTES)
-    talk = theirs + mine + rank_bytes
-    sock.sendall(mine + _derive(key, b"chief", talk))
-    if not hmac.compare_digest(_read_exactly(sock, _MAC_BYTES), _derive(key, b"worker", talk)):
-        raise RefusedError("it does not know this job's secret")
+    transcript = theirs + mine + rank_bytes
+    sock.sendall(mine + _derive(key, b"chief", transcript))
+    if not hmac.compare_digest(
+        _read_exactly(sock, _MAC_BYTES), _derive(key, b"worker", transcript)
+    ):
+        raise UntrustedPeerError("it does not know this job's secret")
     sock.settimeout(None)
-    connection = Connection(sock, _derive(key, b"to worker", talk), _derive(key, b"to chief", talk))
+    connection = Connection(
+        sock, _derive(key, b"to worker", transcript), _derive(key, b"to chief", transcript)
+    )
     return _RANK.unpack(rank_bytes)[0], connection
 
 
@@ -151,8 +161,8 @@ def _mac(key: bytes, counter: int, header: bytes | bytearray, digest: bytes) -> 
     return hmac.digest(key, _COUNTER.pack(counter) + header + digest, "sha256")
 
 
-def _derive(key: bytes, label: bytes, talk: bytes) -> bytes:
-    return hmac.digest(key, label + b"\0" + talk, "sha256")
+def _derive(key: bytes, label: bytes, transcript: bytes) -> bytes:
+    return hmac.digest(key, label + b"\0" + transcript, "sha256")
 
 
 def _read_exactly(sock: socket.socket, length: int) -> bytearray:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from determined.core.ranks.channel import Connection, Frame, RefusedError
+from determined.core.ranks.channel import Connection, Frame, UntrustedPeerError
 from determined.errors import DistributedError
 
 _NO_PAYLOAD = b""
@@ -80,7 +80,7 @@ class Failure:
         return (OutOfStepError if self.out_of_step else PeerFailedError)(self.message, self.rank)
 
 
-class Trouble:
+class SharedFailure:
     """The first failure that this rank learned of, shared by all its groups and passed on."""
 
     def __init__(self) -> None:
@@ -121,30 +121,36 @@ class Group:
     """
 
     def __init__(
-        self, ranks: Sequence[int], member: int, trouble: Trouble, timeout_seconds: float
+        self,
+        ranks: Sequence[int],
+        member: int,
+        shared_failure: SharedFailure,
+        timeout_seconds: float,
     ) -> None:
         self._ranks = list(ranks)
         self._member = member
-        self._trouble = trouble
+        self._shared_failure = shared_failure
         # The centre knows which rank is silent: on a timeout the others let it report first.
-        patience = min(5.0, timeout_seconds * 0.1) if member != _CENTRE else 0.0
-        self._timeout_seconds = timeout_seconds + patience
+        grace_seconds = min(5.0, timeout_seconds * 0.1) if member != _CENTRE else 0.0
+        self._timeout_seconds = timeout_seconds + grace_seconds
         self._serial = 0
         self._connections: dict[int, Connection] = {}
         self._inboxes: dict[int, deque[Frame]] = {}
         self._left: set[int] = set()
         self._closing = False
         self.last_entered = "none"
-        self.on_note: Callable[[int, bytes | bytearray], None] = lambda member, note: None
+        self._on_note: Callable[[int, bytes | bytearray], None] = lambda member, note: None
 
     def add(self, member: int, connection: Connection) -> None:
         """Add a member's connection and listen to it. The centre adds all, others the centre."""
-        with self._trouble.changed:
+        with self._shared_failure.changed:
             if member in self._connections or not 0 <= member < len(self._ranks):
-                raise RefusedError(f"rank {member} is already taken, or not a rank of this job")
+                raise UntrustedPeerError(
+                    f"rank {member} is already taken, or not a rank of this job"
+                )
             self._connections[member] = connection
             self._inboxes[member] = deque()
-            self._trouble.changed.notify_all()
+            self._shared_failure.changed.notify_all()
         threading.Thread(
             target=self._listen,
             args=(member, connection),
@@ -154,8 +160,8 @@ class Group:
 
     def missing(self) -> list[int]:
         """Return the ranks that the centre still waits for; raise what went wrong meanwhile."""
-        if self._trouble.failure is not None:
-            raise self._trouble.failure.as_error()
+        if self._shared_failure.failure is not None:
+            raise self._shared_failure.failure.as_error()
         return [
             rank
             for member, rank in enumerate(self._ranks)
@@ -189,8 +195,12 @@ class Group:
         self._send_to_all(operation, self._enter(operation, value))
         return value
 
+    def handle_notes(self, handler: Callable[[int, bytes | bytearray], None]) -> None:
+        """Call `handler` with each note and its sender, in the thread that listens to it."""
+        self._on_note = handler
+
     def send_note(self, member: int, note: bytes) -> None:
-        """Send a note to the other side's `on_note`, in its listening thread; not a collective."""
+        """Send a note to the other side's handler; this is not a collective."""
         with contextlib.suppress(OSError):  # the thread that listens to that member notices its end
             digest = hashlib.sha256(note).digest()
             self._connections[member].send(Kind.NOTE, 0, 0, note, digest)
@@ -206,8 +216,8 @@ class Group:
 
     def wake(self) -> None:
         """Let waiting threads check again."""
-        with self._trouble.changed:
-            self._trouble.changed.notify_all()
+        with self._shared_failure.changed:
+            self._shared_failure.changed.notify_all()
 
     def close(self) -> None:
         """Say goodbye and close the connections. Collectives that need this rank then fail."""
@@ -225,8 +235,8 @@ class Group:
     def _enter(self, operation: Operation, value: Any) -> bytes:
         # Pickled first: a value that cannot be sent fails here alone and leaves the ranks in step.
         payload = pickle.dumps(value, protocol=5)
-        if self._trouble.failure is not None:
-            raise self._trouble.failure.as_error()
+        if self._shared_failure.failure is not None:
+            raise self._shared_failure.failure.as_error()
         self._serial += 1
         self.last_entered = f"{operation.title} (collective {self._serial})"
         return payload
@@ -275,7 +285,7 @@ class Group:
                 f"{self._serial}. Every rank must call the same collectives in the same order.",
                 out_of_step=True,
             )
-            self._trouble.report(failure)
+            self._shared_failure.report(failure)
             raise failure.as_error()
         return frame.payload
 
@@ -284,12 +294,12 @@ class Group:
 
         What has arrived counts even if its sender has died since: the collective was complete.
         """
-        trouble = self._trouble
-        with trouble.changed:
-            trouble.changed.wait_for(
-                lambda: ready() or trouble.failure is not None, self._timeout_seconds
+        shared_failure = self._shared_failure
+        with shared_failure.changed:
+            shared_failure.changed.wait_for(
+                lambda: ready() or shared_failure.failure is not None, self._timeout_seconds
             )
-            is_ready, failure = ready(), trouble.failure
+            is_ready, failure = ready(), shared_failure.failure
         if is_ready:
             return
         if failure is not None:
@@ -306,12 +316,12 @@ class Group:
             f"rank {names} {what}. It may be stuck or slower than the others; "
             "DET_COLLECTIVE_TIMEOUT sets the seconds to wait.",
         )
-        self._trouble.report(failure)
+        self._shared_failure.report(failure)
         return failure.as_error()
 
     def _ended(self, member: int) -> PeerFailedError:
-        if self._trouble.failure is not None:
-            return self._trouble.failure.as_error()
+        if self._shared_failure.failure is not None:
+            return self._shared_failure.failure.as_error()
         rank = self._ranks[member]
         return PeerFailedError(
             f"rank {rank} has closed its distributed context, but rank "
@@ -334,23 +344,23 @@ class Group:
                 if frame.kind == Kind.GOODBYE:
                     break
                 if frame.kind == Kind.FAILURE:
-                    self._trouble.report(pickle.loads(frame.payload), source=connection)
+                    self._shared_failure.report(pickle.loads(frame.payload), source=connection)
                     continue
                 if frame.kind == Kind.NOTE:
-                    self.on_note(member, frame.payload)
+                    self._on_note(member, frame.payload)
                     continue
-                with self._trouble.changed:
+                with self._shared_failure.changed:
                     self._inboxes[member].append(frame)
-                    self._trouble.changed.notify_all()
-        except RefusedError as error:
-            self._trouble.report(Failure(rank, f"connection to rank {rank}: {error}."))
+                    self._shared_failure.changed.notify_all()
+        except UntrustedPeerError as error:
+            self._shared_failure.report(Failure(rank, f"connection to rank {rank}: {error}."))
         except (EOFError, OSError):
             if not self._closing:
                 message = (
                     f"rank {rank} died: its process ended or its machine was lost. "
                     f"Its own output shows why."
                 )
-                self._trouble.report(Failure(rank, message), source=connection)
-        with self._trouble.changed:
+                self._shared_failure.report(Failure(rank, message), source=connection)
+        with self._shared_failure.changed:
             self._left.add(member)
-            self._trouble.changed.notify_all()
+            self._shared_failure.changed.notify_all()

@@ -12,17 +12,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from determined.core.ranks.channel import Connection, RefusedError, greet_chief, greet_worker
+from determined.core.ranks.channel import (
+    Connection,
+    UntrustedPeerError,
+    handshake_with_chief,
+    handshake_with_worker,
+)
 from determined.errors import DistributedError
 
 logger = logging.getLogger("determined.core")
 
 LOOPBACK = "127.0.0.1"
-_GREETING_SECONDS = 10.0
+_HANDSHAKE_SECONDS = 10.0
 _FIRST_REMINDER_SECONDS = 10.0
 _REMIND_SECONDS = 30.0
 
-Add = Callable[[int, Connection], None]
+AddMember = Callable[[int, Connection], None]
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Listener:
     key: bytes
 
 
-class Patience:
+class Deadline:
     """How long to wait for other ranks, and when to log that we wait."""
 
     def __init__(self, timeout_seconds: float) -> None:
@@ -43,7 +48,7 @@ class Patience:
         self._remind_at = now + _FIRST_REMINDER_SECONDS
 
     @property
-    def is_over(self) -> bool:
+    def has_passed(self) -> bool:
         return time.monotonic() >= self._deadline
 
     def remind(self, text: str) -> None:
@@ -88,31 +93,31 @@ def listen(host: str, ports: Sequence[int]) -> socket.socket:
     )
 
 
-def admit(
+def accept_members(
     listeners: Sequence[Listener],
-    add: Add,
+    add: AddMember,
     missing: Callable[[], list[int]],
-    patience: Patience,
+    deadline: Deadline,
     advice: str,
     give_up: Callable[[], None] = lambda: None,
 ) -> None:
-    """Accept members until none is missing. Strangers are rejected without delaying anyone.
+    """Accept members until none is missing. Others are rejected without delaying anyone.
 
     `give_up` is called repeatedly while nobody has connected, and may raise.
     """
-    refused: list[RefusedError] = []
+    untrusted: list[UntrustedPeerError] = []
 
-    def greet(sock: socket.socket, key: bytes) -> None:
+    def authenticate(sock: socket.socket, key: bytes) -> None:
         try:
-            rank, connection = greet_worker(sock, key, _GREETING_SECONDS)
-        except (OSError, EOFError, RefusedError) as error:
+            rank, connection = handshake_with_worker(sock, key, _HANDSHAKE_SECONDS)
+        except (OSError, EOFError, UntrustedPeerError) as error:
             logger.debug("rejected a connection: %s", error)
             sock.close()
             return
         try:
             add(rank, connection)
-        except RefusedError as error:  # knows the key, but has no place here
-            refused.append(error)
+        except UntrustedPeerError as error:  # it knows the key, but is not missing
+            untrusted.append(error)
             sock.close()
 
     everybody = missing()
@@ -120,31 +125,33 @@ def admit(
         for listener in listeners:
             selector.register(listener.sock, selectors.EVENT_READ, listener.key)
         while absent := missing():
-            if refused:
+            if untrusted:
                 raise DistributedError(
-                    f"{refused[0]}. If these are two "
+                    f"{untrusted[0]}. If these are two "
                     "jobs, give each its own `pub_port` or DET_COMM_SECRET."
                 )
             if absent == everybody:
                 give_up()
             names = ", ".join(map(str, absent))
-            if patience.is_over:
+            if deadline.has_passed:
                 raise DistributedError(
-                    f"rank {names} did not connect within {patience.timeout_seconds:g} s. {advice} "
+                    f"rank {names} did not connect within {deadline.timeout_seconds:g} s. {advice} "
                     "DET_COLLECTIVE_TIMEOUT sets the seconds to wait."
                 )
-            patience.remind(f"rank 0 is still waiting for rank {names}. {advice}")
+            deadline.remind(f"rank 0 is still waiting for rank {names}. {advice}")
             for ready, _ in selector.select(timeout=0.05):
                 with contextlib.suppress(OSError):  # it has disconnected already
                     sock, _ = ready.fileobj.accept()  # type: ignore[union-attr]  # a socket
-                    threading.Thread(target=greet, args=(sock, ready.data), daemon=True).start()
+                    threading.Thread(
+                        target=authenticate, args=(sock, ready.data), daemon=True
+                    ).start()
 
 
-def call(host: str, port: int, key: bytes, rank: int) -> Connection:
-    """Connect to a listening chief; raises OSError, EOFError or RefusedError if it is not ours."""
-    sock = socket.create_connection((host, port), timeout=_GREETING_SECONDS)
+def connect(host: str, port: int, key: bytes, rank: int) -> Connection:
+    """Connect to a listening chief; OSError, EOFError, UntrustedPeerError if it is not ours."""
+    sock = socket.create_connection((host, port), timeout=_HANDSHAKE_SECONDS)
     try:
-        return greet_chief(sock, key, rank, _GREETING_SECONDS)
+        return handshake_with_chief(sock, key, rank, _HANDSHAKE_SECONDS)
     except BaseException:
         sock.close()
         raise

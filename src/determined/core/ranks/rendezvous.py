@@ -26,8 +26,16 @@ from pathlib import Path
 from typing import Any
 
 from determined._info import job_secret
-from determined.core.ranks.channel import Connection, RefusedError
-from determined.core.ranks.listeners import LOOPBACK, Add, Listener, Patience, admit, call, listen
+from determined.core.ranks.channel import Connection, UntrustedPeerError
+from determined.core.ranks.listeners import (
+    LOOPBACK,
+    AddMember,
+    Deadline,
+    Listener,
+    accept_members,
+    connect,
+    listen,
+)
 from determined.errors import DistributedError
 
 logger = logging.getLogger("determined.core")
@@ -35,7 +43,7 @@ logger = logging.getLogger("determined.core")
 DEFAULT_PUB_PORT = 12360
 PORTS_TO_TRY = 16
 # How long ranks try to find each other without a known port, before that is tried.
-_RELATIVES_SECONDS = 1.0
+_PORTLESS_SECONDS = 1.0
 # How long a chief waits for such ranks if its known port is taken.
 _PORT_TAKEN_SECONDS = 20.0
 _LAUNCHER_VARIABLES = (
@@ -49,8 +57,8 @@ _LAUNCHER_VARIABLES = (
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """Where one job's ranks meet.
+class Rendezvous:
+    """How one job's ranks find each other.
 
     Args:
         chief_ip: the chief's address, or None when all ranks are on this machine.
@@ -73,21 +81,21 @@ class Meeting:
         """Whether ranks of two jobs with equal numbers are indistinguishable."""
         return self.secret is None and not self.is_launched
 
-    def attend(self, add: Add, missing: Callable[[], list[int]]) -> None:
-        """Return when this rank is connected: the chief with all, a worker with the chief."""
+    def connect(self, add: AddMember, missing: Callable[[], list[int]]) -> None:
+        """Return when this rank is connected: the chief to all, a worker to the chief."""
         if self.rank != 0:
             add(0, self._join())
         elif self.chief_ip is not None:
             with listen(self.chief_ip, self._known_ports()) as listener:
-                patience = Patience(self.timeout_seconds)
-                admit(
-                    [Listener(listener, self._known_key())], add, missing, patience, self._advice()
+                deadline = Deadline(self.timeout_seconds)
+                accept_members(
+                    [Listener(listener, self._known_key())], add, missing, deadline, self._advice()
                 )
         else:
             self._host_here(add, missing)
 
-    def _host_here(self, add: Add, missing: Callable[[], list[int]]) -> None:
-        patience, began, key = Patience(self.timeout_seconds), time.monotonic(), _random_key()
+    def _host_here(self, add: AddMember, missing: Callable[[], list[int]]) -> None:
+        deadline, began, key = Deadline(self.timeout_seconds), time.monotonic(), _random_key()
         port_taken: DistributedError | None = None
 
         def give_up() -> None:
@@ -106,25 +114,25 @@ class Meeting:
                     port_taken = error  # but ranks that do not need it may still connect
             entry = {"port": hidden.getsockname()[1], "key": key.hex()}
             stack.enter_context(_published(self._names(), entry))
-            admit(listeners, add, missing, patience, self._advice(), give_up)
+            accept_members(listeners, add, missing, deadline, self._advice(), give_up)
 
     def _join(self) -> Connection:
-        patience, began = Patience(self.timeout_seconds), time.monotonic()
+        deadline, began = Deadline(self.timeout_seconds), time.monotonic()
         pause = 0.002
         while True:
-            refusals: list[str] = []
+            failures: list[str] = []
             for host, port, key in self._candidates(time.monotonic() - began):
                 try:
-                    return call(host, port, key, self.rank)
-                except (OSError, EOFError, RefusedError) as error:
-                    refusals.append(f"{host}:{port}: {error or type(error).__name__}")
-            news = "; ".join(refusals) or "it has not published its address"
-            if patience.is_over:
+                    return connect(host, port, key, self.rank)
+                except (OSError, EOFError, UntrustedPeerError) as error:
+                    failures.append(f"{host}:{port}: {error or type(error).__name__}")
+            news = "; ".join(failures) or "it has not published its address"
+            if deadline.has_passed:
                 raise DistributedError(
                     f"rank {self.rank} did not find the chief within {self.timeout_seconds:g} s "
                     f"({news}). {self._advice()}"
                 )
-            patience.remind(
+            deadline.remind(
                 f"rank {self.rank} is still waiting for the chief, rank 0 ({news}). "
                 f"{self._advice()}"
             )
@@ -137,13 +145,13 @@ class Meeting:
                 with contextlib.suppress(OSError, ValueError, KeyError):  # not there, or incomplete
                     entry = json.loads((_private_directory() / name).read_text())
                     yield LOOPBACK, int(entry["port"]), bytes.fromhex(entry["key"])
-            if self.is_launched or waited_seconds < _RELATIVES_SECONDS:
+            if self.is_launched or waited_seconds < _PORTLESS_SECONDS:
                 return
         for port in self._known_ports():
             yield self.chief_ip or LOOPBACK, port, self._known_key()
 
     def _names(self) -> list[str]:
-        """Name this job, so that two jobs of one user do not meet each other.
+        """Name this job, so that ranks of two jobs of one user do not connect.
 
         A launcher's variables name it, or a secret. Failing both, ranks may be threads of this
         process or children of one parent.

@@ -3,7 +3,7 @@
 A collective between batches could deadlock with those in the user's own code: a rank may wait in
 one of them until another rank begins its next batch. So the threads that listen to the other ranks
 agree instead. A rank that wants to stop tells the chief, and the chief asks all ranks how far they
-are. Each answers with a count that it will not pass before it knows the line, which is the largest
+are. Each answers with a count that it will not pass until it is told where to stop: at the largest
 of these. A main thread waits only for those answers, and they come whatever the other main threads
 do.
 """
@@ -16,10 +16,10 @@ import threading
 from determined.core.ranks.group import Group
 
 _MESSAGE = struct.Struct("!Qq")  # the round, and a count
-_HOW_FAR = -1  # in place of a count: the chief asks
+_ASKED = -1  # in place of a count: the chief asks
 
 
-class FinishLine:
+class StopAgreement:
     """This rank's part in agreeing where to stop.
 
     Call `is_reached` at the same counts on every rank, `renew` after each collective that settles
@@ -37,10 +37,10 @@ class FinishLine:
         self._earliest = 0
         self._round = 0
         self._answered = -1  # the last round in which this rank has named its limit
-        self._line = (-1, 0)  # the last round in which the line was found, and the line
+        self._settled = (-1, 0)  # the last round that was settled, and the count to stop at
         self._limits: dict[int, dict[int, int]] = {}  # of all ranks; only the chief keeps them
         self._lock = threading.Lock()
-        group.on_note = self._receive
+        group.handle_notes(self._receive)
 
     def begin(self, position: int, earliest: int) -> None:
         """Count from `position` on, and stop nowhere before `earliest`."""
@@ -57,12 +57,14 @@ class FinishLine:
         return self._answered == self._round
 
     def is_reached(self, count: int) -> bool:
-        """Wait until the line is known, which takes a moment; return whether `count` reached it."""
-        self._group.wait_for_notes("agreement where to stop", lambda: self._line[0] == self._round)
-        return count >= self._line[1]
+        """Wait until all ranks have answered; return whether `count` is where to stop."""
+        self._group.wait_for_notes(
+            "agreement where to stop", lambda: self._settled[0] == self._round
+        )
+        return count >= self._settled[1]
 
     def renew(self) -> None:
-        """Forget the line. Every rank does so at the same count."""
+        """Begin a new round. Every rank does so at the same count."""
         self._round += 1
 
     def _answer(self, round_: int, limit: int | None = None) -> None:
@@ -72,13 +74,13 @@ class FinishLine:
                 return
             self._answered = round_
             if limit is None:
-                # Read after the line above: a thread that stores a later position sees the request.
+                # Read after the assignment: a thread that stores a later position sees the request.
                 limit = self.position + 1
             limit = max(limit, self._earliest)
         if self._rank == 0:
             self._record(round_, 0, limit)
         else:
-            self._tell([0], round_, limit)
+            self._send([0], round_, limit)
 
     def _record(self, round_: int, rank: int, limit: int) -> None:
         """Store one rank's limit, on the chief: the first opens the round, the last closes it."""
@@ -91,27 +93,27 @@ class FinishLine:
             limits[rank] = limit
             is_last = len(limits) == self._size
         if is_first:
-            self._tell(others, round_, _HOW_FAR)
+            self._send(others, round_, _ASKED)
             self._answer(round_)
         if is_last:
-            self._tell(others, round_, max(limits.values()))
-            self._know(round_, max(limits.values()))
+            self._send(others, round_, max(limits.values()))
+            self._settle(round_, max(limits.values()))
 
     def _receive(self, rank: int, note: bytes | bytearray) -> None:
         """Handle a note from another rank, in the thread that listens to it."""
         round_, count = _MESSAGE.unpack(note)
         if self._rank == 0:
             self._record(round_, rank, count)
-        elif count == _HOW_FAR:
+        elif count == _ASKED:
             self._answer(round_)
         else:
-            self._know(round_, count)
+            self._settle(round_, count)
 
-    def _know(self, round_: int, line: int) -> None:
-        self._line = (round_, line)
+    def _settle(self, round_: int, stop_at: int) -> None:
+        self._settled = (round_, stop_at)
         self._group.wake()
 
-    def _tell(self, ranks: range | list[int], round_: int, count: int) -> None:
+    def _send(self, ranks: range | list[int], round_: int, count: int) -> None:
         note = _MESSAGE.pack(round_, count)
         for rank in ranks:
             self._group.send_note(rank, note)

@@ -68,7 +68,7 @@ def _page(
 ) -> CheckpointsShape:
     with view.reader.snapshot():
         total, found = view.reader.tables.checkpoints(wanted, limit, offset)
-        models = {model.id: model.name for model in view.reader.models()}
+        models = {model.id: model.name for model in view.reader.registry.models()}
         rows = [
             checkpoint_shape(view, owner, checkpoint, value, models) for checkpoint, value in found
         ]
@@ -98,7 +98,7 @@ def checkpoint_shape(
         "storage": str(folder) if folder else str(section.get("type", "")),
         "registered": [
             {"model": models[version.model_id], "version": version.number}
-            for version in view.reader.versions_of_checkpoint(checkpoint.uuid)
+            for version in view.reader.registry.versions_of_checkpoint(checkpoint.uuid)
         ],
         "load": load_lines(checkpoint, folder),
     }

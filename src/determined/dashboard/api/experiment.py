@@ -102,7 +102,7 @@ def experiment(view: View, id: int) -> ExperimentDetail:
 
 
 def _metrics(view: View, experiment_id: int) -> list[MetricName]:
-    reported = view.reader.metric_names(experiment_id)
+    reported = view.reader.metrics.names(experiment_id)
     return metric_names(reported, view.reader.tables.batch_metrics_of_experiment(experiment_id))
 
 

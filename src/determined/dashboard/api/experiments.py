@@ -129,7 +129,7 @@ def metric_of(key: str) -> tuple[str, str]:
 
 def project_names(view: View) -> dict[int, ProjectName]:
     """The names of all projects and their workspaces, by project."""
-    workspaces = {workspace.id: workspace.name for workspace in view.reader.workspaces()}
+    workspaces = {workspace.id: workspace.name for workspace in view.reader.registry.workspaces()}
     return {
         p.id: {
             "id": p.id,
@@ -137,7 +137,7 @@ def project_names(view: View) -> dict[int, ProjectName]:
             "workspace_id": p.workspace_id,
             "workspace": workspaces[p.workspace_id],
         }
-        for p in view.reader.projects()
+        for p in view.reader.registry.projects()
     }
 
 
@@ -189,7 +189,7 @@ def sparks(view: View, ids: list[int], px: int) -> dict[str, SparkShape]:
         if record is None or record.best_trial_id is None or record.searcher_metric is None:
             continue
         key = CurveKey(record.best_trial_id, "validation", record.searcher_metric)
-        (curve,) = view.reader.curves([key], pixels=px)
+        (curve,) = view.reader.metrics.curves([key], pixels=px)
         found[str(experiment_id)] = {
             "metric": record.searcher_metric,
             "y": curve.means.tolist(),

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from starlette.responses import Response, StreamingResponse
 
-from determined._os.regular_file import open_plain
+from determined._os.regular_file import open_regular
 from determined.dashboard.api.code import unified
 from determined.dashboard.endpoints.endpoints import Parameter, Refusal, Routes
 from determined.dashboard.endpoints.kinds import Choice, Flag, Integer, Many, Number, Text
@@ -247,7 +247,7 @@ def download(view: View, id: int) -> Response:
 def _pieces(folders: list[str]) -> Iterator[bytes]:
     for folder in folders:
         try:
-            file = open_plain(RunFolder(folder).log)
+            file = open_regular(RunFolder(folder).log)
         except OSError:
             continue
         with file:

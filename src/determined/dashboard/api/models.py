@@ -60,7 +60,7 @@ class ModelsShape(TypedDict):
 @routes.get("/models")
 def models(view: View) -> ModelsShape:
     """All models."""
-    found = view.reader.models() if view.has_store else []
+    found = view.reader.registry.models() if view.has_store else []
     rows = [_model(view, model)[0] for model in found]
     return {"total": len(rows), "rows": rows}
 
@@ -68,7 +68,7 @@ def models(view: View) -> ModelsShape:
 @routes.get("/models/{name}", name=NAME)
 def model(view: View, name: str) -> ModelDetail:
     """One model with its versions, newest first."""
-    found = view.reader.model(name) if view.has_store else None
+    found = view.reader.registry.model(name) if view.has_store else None
     if found is None:
         raise NotFoundError("There is no model of this name.")
     shape, versions = _model(view, found)
@@ -76,8 +76,8 @@ def model(view: View, name: str) -> ModelDetail:
 
 
 def _model(view: View, model: Model) -> tuple[ModelShape, list[VersionShape]]:
-    versions = [_version(view, version) for version in view.reader.model_versions(model.id)]
-    workspaces = {workspace.id: workspace.name for workspace in view.reader.workspaces()}
+    versions = [_version(view, version) for version in view.reader.registry.versions(model.id)]
+    workspaces = {workspace.id: workspace.name for workspace in view.reader.registry.workspaces()}
     shape: ModelShape = {
         "id": model.id,
         "name": model.name,

@@ -62,12 +62,12 @@ def _curve(
     family, _, name = x.partition(":")
     if family == "metric":
         group, _, metric = name.partition(".")
-        (curve,) = view.reader.curves([key], (group, metric), low, high, pixels)
+        (curve,) = view.reader.metrics.curves([key], (group, metric), low, high, pixels)
         return curve
-    (curve,) = view.reader.curves([key], _AXES[x], low, high, pixels)
+    (curve,) = view.reader.metrics.curves([key], _AXES[x], low, high, pixels)
     if x == "epochs" and not len(curve.x):  # reported only by validations, for example
         for group in ("validation", "training"):
-            (curve,) = view.reader.curves([key], (group, "epochs"), low, high, pixels)
+            (curve,) = view.reader.metrics.curves([key], (group, "epochs"), low, high, pixels)
             if len(curve.x):
                 break
     return curve

@@ -95,7 +95,7 @@ class ProjectsShape(TypedDict):
 @routes.get("/workspaces")
 def workspaces(view: View) -> WorkspacesShape:
     """All workspaces."""
-    found: list[Workspace] = view.reader.workspaces() if view.has_store else []
+    found: list[Workspace] = view.reader.registry.workspaces() if view.has_store else []
     rows: list[WorkspaceShape] = [
         {"id": w.id, "name": w.name, "owner": w.owner, "archived": w.archived} for w in found
     ]
@@ -107,7 +107,7 @@ def projects(view: View) -> ProjectsShape:
     """All projects, with the names of their workspaces."""
     if not view.has_store:
         return {"rows": []}
-    names = {workspace.id: workspace.name for workspace in view.reader.workspaces()}
+    names = {workspace.id: workspace.name for workspace in view.reader.registry.workspaces()}
     rows: list[ProjectShape] = [
         {
             "id": project.id,
@@ -117,6 +117,6 @@ def projects(view: View) -> ProjectsShape:
             "description": project.description,
             "archived": project.archived,
         }
-        for project in view.reader.projects()
+        for project in view.reader.registry.projects()
     ]
     return {"rows": rows}

@@ -61,7 +61,7 @@ def system(view: View, id: int, px: int) -> SystemShape:
     view.trial(id)
     found: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     for group in PROFILER_GROUPS:
-        for samples in view.reader.samples(id, group):
+        for samples in view.reader.metrics.samples(id, group):
             for path, value in _numbers(samples.samples):
                 title = _TITLES.get(path[-1], (path[-1], ""))
                 name = " ".join([*path[:-1], _NAMES.get(path[-1], "")]).strip()

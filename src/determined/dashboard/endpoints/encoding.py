@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from determined._contracts.json_numbers import named
+from determined._contracts.json_numbers import json_safe
 
 _SMALLEST_COMPRESSED = 1024
 
@@ -19,7 +19,9 @@ def dump(data: Any) -> bytes:
     try:
         text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     except ValueError:
-        text = json.dumps(named(data), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+        text = json.dumps(
+            json_safe(data), separators=(",", ":"), allow_nan=False, ensure_ascii=False
+        )
     return text.encode("utf-8", errors="replace")  # a file name may contain a lone surrogate
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from determined._os.regular_file import open_plain
+from determined._os.regular_file import open_regular
 
 _BLOCK = 1 << 20
 
@@ -50,7 +50,7 @@ def scan(
         The line after a block, and the lines found in it.
     """
     try:
-        file = open_plain(path)
+        file = open_regular(path)
     except FileNotFoundError:
         return
     with file:

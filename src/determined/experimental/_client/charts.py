@@ -62,7 +62,7 @@ def _curves(reader: Reader, trials: Sequence[Trial], group: str, metric: str) ->
     from determined.store.series.curves import CurveKey
 
     keys = [CurveKey(trial.id, group, metric) for trial in trials]
-    found = reader.curves(keys, pixels=_MOST_POINTS)
+    found = reader.metrics.curves(keys, pixels=_MOST_POINTS)
     return [curve for curve in found if curve.num_points]
 
 
@@ -113,7 +113,7 @@ def _dimension(name: str, values: list[Any]) -> dict[str, Any]:
 
 
 def _nothing_to_draw(reader: Reader, experiment: Experiment, group: str, metric: str) -> str:
-    known = [f"{g}: {name}" for g, name in reader.metric_names(experiment.id)]
+    known = [f"{g}: {name}" for g, name in reader.metrics.names(experiment.id)]
     told = f"It has {', '.join(known[:10])}." if known else "It has no metrics yet."
     return f"Experiment {experiment.id} has no metric {metric!r} of the group {group!r}. {told}"
 

@@ -64,7 +64,7 @@ def iter_reports(
     reader, is_empty = session.service.reader, True
     numbers = sorted(set(trial_ids))
     for trial_id in numbers:
-        for report in reader.iter_metrics(trial_id, group):
+        for report in reader.metrics.reports(trial_id, group):
             is_empty = False
             yield TrialMetrics(
                 report.trial_id,

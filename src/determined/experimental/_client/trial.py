@@ -107,7 +107,7 @@ class Trial(StoredObject):
         """A summary of each metric, by group (`avg_metrics` for training, `validation_metrics`):
         last, min, max, sum, mean, count and type.
         """
-        groups = self._session.service.reader.summary_metrics(self.id)
+        groups = self._session.service.reader.metrics.summaries(self.id)
         return {
             group: {name: _summary(summary) for name, summary in metrics.items()}
             for group, metrics in groups.items()

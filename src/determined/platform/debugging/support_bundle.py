@@ -57,7 +57,7 @@ def _files(home: Home, reader: Reader, trial: Trial) -> Iterator[tuple[str, byte
                 "events": [dataclasses.asdict(e) for e in reader.events(trial_id=trial.id)],
                 "summary_metrics": {
                     group: {name: dataclasses.asdict(s) for name, s in metrics.items()}
-                    for group, metrics in reader.summary_metrics(trial.id).items()
+                    for group, metrics in reader.metrics.summaries(trial.id).items()
                 },
             }
         ),

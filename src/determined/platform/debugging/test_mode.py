@@ -162,7 +162,7 @@ class OneBatchRun:
             return any(RunFolder(run.folder).was_started for run in reader.runs(trial.id))
         if stage == "checkpointing":
             return bool(reader.checkpoints(CheckpointFilter(self._id), limit=1).rows)
-        return next(iter(reader.iter_metrics(trial.id, stage)), None) is not None
+        return next(iter(reader.metrics.reports(trial.id, stage)), None) is not None
 
     def _ask_to_stop_if_done(self) -> None:
         now = time.monotonic()
@@ -192,7 +192,7 @@ class OneBatchRun:
         for stage in ("training", "validation"):
             if stage not in self._seen:
                 yield f"no {stage} metrics were reported"
-        summaries = self._service.reader.summary_metrics(trial.id)
+        summaries = self._service.reader.metrics.summaries(trial.id)
         names = sorted(summaries.get("validation_metrics", {}))
         metric = self._service.experiment(self._id).searcher_metric
         if names and metric not in names:

@@ -85,7 +85,7 @@ def _best_of(
     reader: Reader, trial: Trial, metric: str, smaller_is_better: bool
 ) -> tuple[float | None, int | None]:
     best: tuple[float, int] | None = None
-    for report in reader.iter_metrics(trial.id, "validation"):
+    for report in reader.metrics.reports(trial.id, "validation"):
         value = report.metrics.get(metric)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
             is_better = best is None or (value < best[0] if smaller_is_better else value > best[0])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from determined._contracts.log_index import LONGEST_LINE_BYTES, RECORD, Stamp
-from determined._os.regular_file import open_plain
+from determined._os.regular_file import open_regular
 
 _READ_BYTES = 1 << 18
 _LARGEST = 1 << 42  # of all files that any file system can hold
@@ -89,7 +89,7 @@ class LogReader:
     def _from(self, offset: int) -> Iterator[bytes]:
         """Yield lines from a place where one begins; the memory needed is bounded."""
         try:
-            file = open_plain(self._log)
+            file = open_regular(self._log)
         except FileNotFoundError:
             return
         with file:
@@ -109,7 +109,7 @@ class _Stamps:
         self._memory: mmap.mmap | None = None
         self._count = 0
         try:
-            file = open_plain(path)
+            file = open_regular(path)
         except FileNotFoundError:
             return
         with file:

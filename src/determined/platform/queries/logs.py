@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from determined._os.regular_file import open_plain
+from determined._os.regular_file import open_regular
 from determined.platform.queries.log_reader import LogLine, LogReader
 from determined.platform.runs.folder import RunFolder
 from determined.store import Reader, Run
@@ -168,7 +168,7 @@ class _Tail:
 
     def _count(self) -> None:
         try:
-            file = open_plain(self._folder.log)
+            file = open_regular(self._folder.log)
         except FileNotFoundError:
             return
         with file:

@@ -32,7 +32,7 @@ class Workload:
 def workloads(reader: Reader, trial_id: int) -> list[Workload]:
     """The steps of a trial at which something was reported, in their order."""
     found: dict[int, Workload] = {}
-    for report in reader.iter_metrics(trial_id):
+    for report in reader.metrics.reports(trial_id):
         if report.group not in ("training", "validation"):
             continue
         row = found.setdefault(report.steps_completed, Workload(trial_id, report.steps_completed))

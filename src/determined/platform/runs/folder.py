@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from determined._os.json_file import write_json
 from determined._os.processes import Identity
-from determined._os.regular_file import NotAFileError, open_plain
+from determined._os.regular_file import NotAFileError, open_regular
 from determined._os.weak_file_systems import chmod
 from determined.errors import DeterminedError
 
@@ -301,7 +301,7 @@ class RunFolder:
         return None
 
     def _read(self, path: Path) -> dict[str, Any]:
-        with open_plain(path) as file:
+        with open_regular(path) as file:
             content: dict[str, Any] = json.loads(file.read(_MOST_BYTES))
         version = content.pop("version")
         if version != _VERSION:

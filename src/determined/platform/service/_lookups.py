@@ -60,7 +60,7 @@ class Lookups(SupervisedHome):
         """What the validation at the step of a checkpoint reported."""
         if checkpoint.trial_id is None:
             return {}
-        reports = self.reader.iter_metrics(checkpoint.trial_id, "validation")
+        reports = self.reader.metrics.reports(checkpoint.trial_id, "validation")
         return next(
             (r.metrics for r in reports if r.steps_completed == checkpoint.steps_completed), {}
         )
@@ -90,8 +90,10 @@ class Lookups(SupervisedHome):
 
     def projects(self) -> dict[int, tuple[str, str]]:
         """The names of each project's workspace and of itself, by the project's id."""
-        workspaces = {workspace.id: workspace.name for workspace in self.reader.workspaces()}
-        return {p.id: (workspaces[p.workspace_id], p.name) for p in self.reader.projects()}
+        workspaces = {
+            workspace.id: workspace.name for workspace in self.reader.registry.workspaces()
+        }
+        return {p.id: (workspaces[p.workspace_id], p.name) for p in self.reader.registry.projects()}
 
     def project_names(self, project_id: int) -> tuple[str, str]:
         """The workspace and the project of an id."""

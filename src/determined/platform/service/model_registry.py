@@ -22,7 +22,7 @@ class ModelRegistry:
 
     def models(self) -> list[Model]:
         """All models, by id."""
-        return self._service.reader.models() if self._service.has_store else []
+        return self._service.reader.registry.models() if self._service.has_store else []
 
     def model(self, name_or_id: str | int) -> Model:
         """A model by its name or its id."""
@@ -34,7 +34,7 @@ class ModelRegistry:
 
     def versions(self, model_id: int) -> list[ModelVersion]:
         """The versions of a model, newest first."""
-        return self._service.reader.model_versions(model_id)
+        return self._service.reader.registry.versions(model_id)
 
     def version(self, model: Model, number: int) -> ModelVersion:
         """A version of a model."""

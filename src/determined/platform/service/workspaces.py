@@ -20,7 +20,7 @@ class Workspaces:
 
     def all(self) -> list[Workspace]:
         """All workspaces, by id."""
-        return self._service.reader.workspaces() if self._service.has_store else []
+        return self._service.reader.registry.workspaces() if self._service.has_store else []
 
     def named(self, name: str) -> Workspace:
         """The workspace of a name."""
@@ -32,7 +32,9 @@ class Workspaces:
 
     def projects(self, workspace_id: int | None = None) -> list[Project]:
         """All projects, or those of a workspace."""
-        return self._service.reader.projects(workspace_id) if self._service.has_store else []
+        return (
+            self._service.reader.registry.projects(workspace_id) if self._service.has_store else []
+        )
 
     def project(self, workspace_name: str, name: str) -> Project:
         """A project by its names."""
@@ -54,7 +56,7 @@ class Workspaces:
 
     def counts(self, project_id: int) -> tuple[int, int]:
         """How many experiments a project has, and how many of them are not over."""
-        return self._service.reader.experiments_per_project().get(project_id, (0, 0))
+        return self._service.reader.registry.experiments_per_project().get(project_id, (0, 0))
 
     @staticmethod
     def _one(found: list[Workspace], field: str, wanted: object) -> Workspace:

@@ -191,7 +191,7 @@ def load_experiment(home: Home, transaction: Transaction, record: Experiment) ->
         failure = f"its search cannot be restored: {type(error).__name__}: {error}"
     trials = transaction.trials(record.id)
     over = [state.value for state in State if state.is_terminal]
-    unheard = transaction.unheard(record.id)
+    unheard = transaction.pending_events(record.id)
     return LiveExperiment(
         record,
         searcher,

@@ -43,7 +43,7 @@ from determined.platform.supervisor.live_state import Board, LiveRun
 from determined.platform.supervisor.lost_records import refuse_lost_records
 from determined.platform.supervisor.runs import Runs
 from determined.platform.supervisor.scheduling import Scheduling
-from determined.store import Heard, Standing, Transaction, Writer, is_decisive
+from determined.store import AcceptedRecord, Standing, Transaction, Writer, is_decisive
 
 logger = logging.getLogger("determined.supervisor")
 
@@ -298,7 +298,7 @@ class Supervisor:
     def _hear(
         self,
         decisions: Decisions,
-        heard: list[Heard],
+        heard: list[AcceptedRecord],
         run: LiveRun,
         records: list[journal.Record],
         is_durable: bool,
@@ -336,7 +336,7 @@ class Supervisor:
                     reader = journal.JournalReader(Path(path), offset)
                     with blaming(BadRun(run.trial_id, run.run_id)):
                         records = list(reader.records(_MOST_BYTES_OF_A_JOURNAL))
-                        if not records and reader.is_spoilt():
+                        if not records and reader.is_damaged():
                             raise _corrupt(reader)
                     if records:
                         said.append((run, path, records, reader.offset))

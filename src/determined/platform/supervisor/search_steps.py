@@ -41,7 +41,7 @@ class SearchSteps(Changes):
     def _leave_unheard(self, live: LiveExperiment, events: Iterable[search.Event]) -> None:
         """Store events for a search that processes them outside the loop."""
         for event in events:
-            number = self._transaction.keep_unheard(live.id, {"event": search.to_json(event)})
+            number = self._transaction.add_pending_event(live.id, {"event": search.to_json(event)})
             live.unheard.append((number, event))
 
     def decided(self, live: LiveExperiment, steps: list[Step]) -> None:

@@ -38,7 +38,7 @@ def write_events(reader: Reader, trial: Trial, folder: Path) -> None:
     from determined.tensorboard._series import training_series, validation_series
 
     columns: dict[str, tuple[list[float], list[int], list[float]]] = {}
-    for report in reader.iter_metrics(trial.id):
+    for report in reader.metrics.reports(trial.id):
         if report.group == "training":
             series = training_series(report.steps_completed, report.metrics, report.batch_metrics)
         elif report.group == "validation":

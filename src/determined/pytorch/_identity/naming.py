@@ -10,7 +10,7 @@ from typing import Any
 
 from determined._contracts.checkpoint_layout import LOAD_DATA, RUN
 from determined.core.ranks.agreement import Ranks
-from determined.errors import InvalidCheckpointException, RunInUse
+from determined.errors import InvalidCheckpointException, RunInUseError
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._identity.identity import (
     Identity,
@@ -26,7 +26,7 @@ from determined.pytorch._plan import FitPlan
 from determined.storage import StoredCheckpoint
 from determined.storage._manifest import load_json
 from determined.storage._runs import StoredRun, list_runs
-from determined.storage.local.run_lock import alone_in_run
+from determined.storage.local.run_lock import lock_run as lock_in_storage
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -49,12 +49,12 @@ def lock_run(
         checkpoints = context._core.checkpoint
         for number in itertools.count(1):
             run_id = wanted if number == 1 else f"{wanted}-{number}"
-            lock = alone_in_run(
+            lock = lock_in_storage(
                 checkpoints.storage_base, checkpoints._storage.location, file_name(run_id)
             )
             try:
                 stack.enter_context(lock)
-            except RunInUse as e:
+            except RunInUseError as e:
                 if not may_rename:
                     raise
                 logger.warning(f"{e} This one starts from scratch as {wanted}-{number + 1}.")

@@ -17,13 +17,13 @@ class StopRequests:
     def __init__(self, context: PyTorchTrialContext, batches_trained: int) -> None:
         self._context = context
         self._preempt = context._core.preempt
-        self._line = context.distributed._finish_line
+        self._agreement = context.distributed._stop_agreement
         self.is_preempted = False
         self.is_stop_requested = False
         self._check_again_at = batches_trained + _MAX_BATCHES
-        if self._line is not None:
+        if self._agreement is not None:
             settling = _WINDOWS_TO_SETTLE * context._aggregation_frequency
-            self._line.begin(batches_trained, batches_trained + settling)
+            self._agreement.begin(batches_trained, batches_trained + settling)
 
     def seen_after(self, batches_trained: int) -> bool:
         """Say whether to end the segment here; all ranks do so after the same batch.
@@ -31,15 +31,15 @@ class StopRequests:
         Called after every batch, so nearly always cheap, and never a collective.
         """
         is_preempted = self._preempt.preempt_requested_locally()
-        line = self._line
-        if line is None:
+        agreement = self._agreement
+        if agreement is None:
             return is_preempted or (
                 batches_trained >= self._check_again_at and self._looked_alone(batches_trained)
             )
-        line.position = batches_trained
+        agreement.position = batches_trained
         if is_preempted or self._context.get_stop_requested():
-            line.propose()
-        return line.is_proposed and line.is_reached(batches_trained)
+            agreement.propose()
+        return agreement.is_proposed and agreement.is_reached(batches_trained)
 
     def check(self, batches_trained: int) -> None:
         """Agree with the other ranks on whether anyone wants to stop. Every rank must call it."""
@@ -49,8 +49,8 @@ class StopRequests:
             self.is_preempted = self._preempt.should_preempt()
         self.is_stop_requested = any(stop for _, stop in answers)
         self._check_again_at = batches_trained + _MAX_BATCHES
-        if self._line is not None:
-            self._line.renew()
+        if self._agreement is not None:
+            self._agreement.renew()
 
     def _looked_alone(self, batches_trained: int) -> bool:
         self.check(batches_trained)

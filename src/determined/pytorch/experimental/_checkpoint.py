@@ -12,7 +12,7 @@ import pathlib
 from determined._contracts.checkpoint_layout import METADATA
 from determined.core import Context
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
-from determined.storage import CheckpointInUse
+from determined.storage import CheckpointInUseError
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -58,7 +58,7 @@ class BatchCheckpoints:
                 file.parent.mkdir(exist_ok=True)
                 file.write_bytes(state)
         if self.latest is not None and self._core.info is None:
-            with contextlib.suppress(CheckpointInUse):
+            with contextlib.suppress(CheckpointInUseError):
                 self._core.checkpoint.delete(self.latest)
         self.latest = storage_id
 

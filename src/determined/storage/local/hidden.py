@@ -15,7 +15,7 @@ from pathlib import Path
 
 from determined._os.weak_file_systems import chmod
 from determined.errors import CheckpointError
-from determined.storage._base import CheckpointInUse
+from determined.storage._base import CheckpointInUseError
 from determined.storage._crash_points import reach
 from determined.storage._durable import sync_path
 from determined.storage.local.locks import FolderLock
@@ -83,7 +83,7 @@ class HiddenFolders:
 
     @contextlib.contextmanager
     def alone_with(self, storage_id: str) -> Iterator[None]:
-        """Lock a checkpoint exclusively; raise `CheckpointInUse` if a process is reading it."""
+        """Lock a checkpoint exclusively; CheckpointInUseError if a process is reading it."""
         try:
             lock = FolderLock.try_exclusive(self._base / LOCKS / storage_id)
         except OSError as error:
@@ -94,7 +94,7 @@ class HiddenFolders:
             yield  # a file system without locks: readers cannot be known
             return
         if lock is None:
-            raise CheckpointInUse(
+            raise CheckpointInUseError(
                 f"Checkpoint {storage_id} in {self._base} is being restored by a live process; "
                 "delete it later."
             )

@@ -14,14 +14,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from determined.errors import RunInUse
+from determined.errors import RunInUseError
 from determined.storage.local.hidden import LOCKS
 from determined.storage.local.locks import FolderLock
 
 logger = logging.getLogger("determined.storage")
 
 # A process that was killed a moment ago may still be exiting, as after an elastic restart.
-_PATIENCE_SECONDS = 2.0
+_LOCK_WAIT_SECONDS = 2.0
 
 
 class _RunLock(FolderLock):
@@ -58,8 +58,8 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 @contextlib.contextmanager
-def alone_in_run(storage_base: Path | None, location: str, name: str) -> Iterator[None]:
-    """Hold a run, whose name is that of a file; raise `RunInUse` if a live process holds it.
+def lock_run(storage_base: Path | None, location: str, name: str) -> Iterator[None]:
+    """Lock a run, whose name must suit a file; raise `RunInUseError` if a live process holds it.
 
     The lock file is next to the checkpoints, so it works between machines that share a folder. For
     a storage that is not a folder (`storage_base` is None) it works on this machine only.
@@ -73,7 +73,7 @@ def alone_in_run(storage_base: Path | None, location: str, name: str) -> Iterato
         yield  # a file system without locks: holders cannot be known
         return
     if lock is None:
-        raise RunInUse(name, **holder_of(path))
+        raise RunInUseError(name, **holder_of(path))
     try:
         yield
     finally:
@@ -81,7 +81,7 @@ def alone_in_run(storage_base: Path | None, location: str, name: str) -> Iterato
 
 
 def _acquire(path: Path) -> _RunLock | None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _LOCK_WAIT_SECONDS
     while (lock := _RunLock.try_exclusive(path)) is None:
         if time.monotonic() > deadline:
             return None

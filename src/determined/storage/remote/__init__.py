@@ -1,1 +1,4 @@
-"""Checkpoints in object stores, through fsspec; `storage.py` first."""
+"""Checkpoints in object stores, through fsspec.
+
+Read `storage.py` first; `clouds.py` has the kinds of stores, `retry.py` repeats failed calls.
+"""

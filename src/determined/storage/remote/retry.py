@@ -37,7 +37,7 @@ def _is_refusal(error: BaseException | None) -> bool:
     return False
 
 
-def persistently(operation: str, url: str, action: Callable[[], R]) -> R:
+def with_retries(operation: str, url: str, action: Callable[[], R]) -> R:
     """Run `action`, and retry after a pause if it fails; a missing object is raised at once."""
     for pause in (*_PAUSES_SECONDS, None):
         try:

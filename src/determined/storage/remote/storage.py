@@ -40,7 +40,7 @@ from determined.storage._manifest import (
 )
 from determined.storage._patterns import remaining
 from determined.storage._tags import FOLDER
-from determined.storage.remote.retry import persistently
+from determined.storage.remote.retry import with_retries
 
 logger = logging.getLogger("determined.storage")
 
@@ -81,7 +81,7 @@ class FsspecStorageManager(StorageManager):
         return f"{self._root}/{name}/{path}" if path else f"{self._root}/{name}"
 
     def _call(self, operation: str, key: str, method: str, *arguments: Any, **options: Any) -> Any:
-        return persistently(
+        return with_retries(
             operation,
             f"{self._protocol}://{key}",
             lambda: getattr(self._filesystem, method)(*arguments, **options),

@@ -43,61 +43,20 @@ class _Held:
         self.connection.close()
 
 
-class Explained:
-    """A class whose queries raise StoreError, and nothing of the database, if they fail.
-
-    What cannot be understood though it was read, such as text that is no JSON, is damage, too.
-    """
-
-    def __init_subclass__(cls) -> None:
-        for name, value in list(vars(cls).items()):
-            if inspect.isfunction(value) and not name.startswith("_"):
-                is_generator = inspect.isgeneratorfunction(value)
-                setattr(cls, name, (_explained_items if is_generator else _explained)(value))
-
-
-def _explained(query: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(query)
-    def ask(self: Any, *arguments: Any, **named: Any) -> Any:
-        try:
-            return query(self, *arguments, **named)
-        except (sqlite3.Error, json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise _in_words(error, self._store) from error
-
-    return ask
-
-
-def _explained_items(query: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(query)
-    def ask(self: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
-        try:
-            yield from query(self, *arguments, **named)
-        except (sqlite3.Error, json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise _in_words(error, self._store) from error
-
-    return ask
-
-
-def _in_words(error: Exception, store: Path) -> StoreError:
-    if isinstance(error, sqlite3.Error):
-        return as_store_error(error, store)
-    return damaged(store, f"a record cannot be read: {error}")
-
-
-class Connected(Explained):
+class Connections:
     """Read-only connections to the store of a home, one per thread."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._store = home / FILE_NAME
+        self.store = home / FILE_NAME
         self._local = threading.local()
         self._all: weakref.WeakSet[_Held] = weakref.WeakSet()
         self._replaced: list[_Held] = []  # not closed: a caller may still iterate over a result
         self._guard = threading.Lock()
-        if is_outdated(self._connection):
+        if is_outdated(self.current):
             self.close()
             raise OutdatedStoreError(
-                f"{home / FILE_NAME} has an older schema: start the supervisor, which migrates it."
+                f"{self.store} has an older schema: start the supervisor, which migrates it."
             )
 
     def close(self) -> None:
@@ -110,11 +69,11 @@ class Connected(Explained):
         self._local = threading.local()
 
     @property
-    def _connection(self) -> sqlite3.Connection:
+    def current(self) -> sqlite3.Connection:
+        """The connection of this thread."""
         return self._held().connection
 
     def _held(self) -> _Held:
-        """The connection of this thread."""
         held: _Held | None = getattr(self._local, "held", None)
         self._local.held = held = self._newest(held)
         return held
@@ -157,7 +116,7 @@ class Connected(Explained):
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All questions of this thread within the `with` block see one state of the store."""
+        """All queries of this thread within the `with` block see one state of the store."""
         held = self._held()
         held.connection.execute("BEGIN")
         held.is_in_snapshot = True
@@ -166,6 +125,54 @@ class Connected(Explained):
         finally:
             held.is_in_snapshot = False
             held.connection.execute("ROLLBACK")
+
+
+class Queries:
+    """A group of queries; those that fail raise StoreError, and nothing of the database.
+
+    What cannot be understood though it was read, such as text that is no JSON, is damage, too.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        return self._connections.current
+
+    def __init_subclass__(cls) -> None:
+        for name, value in list(vars(cls).items()):
+            if inspect.isfunction(value) and not name.startswith("_"):
+                is_generator = inspect.isgeneratorfunction(value)
+                setattr(cls, name, (_explained_items if is_generator else _explained)(value))
+
+
+def _explained(query: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(query)
+    def run(self: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return query(self, *arguments, **named)
+        except (sqlite3.Error, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise _as_store_error(error, self._connections.store) from error
+
+    return run
+
+
+def _explained_items(query: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(query)
+    def run(self: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+        try:
+            yield from query(self, *arguments, **named)
+        except (sqlite3.Error, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise _as_store_error(error, self._connections.store) from error
+
+    return run
+
+
+def _as_store_error(error: Exception, store: Path) -> StoreError:
+    if isinstance(error, sqlite3.Error):
+        return as_store_error(error, store)
+    return damaged(store, f"a record cannot be read: {error}")
 
 
 def _file(home: Path) -> int | None:

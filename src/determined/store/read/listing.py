@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from determined.store._records import (
@@ -23,7 +21,7 @@ from determined.store._records import (
     Trial,
 )
 from determined.store._rows import Table
-from determined.store.read.connections import Explained
+from determined.store.read.connections import Queries
 from determined.store.read.pages import (
     CheckpointFilter,
     Where,
@@ -95,12 +93,8 @@ class RunSpan(NamedTuple):
     ended: float | None
 
 
-class Tables(Explained):
-    """The lists of a store, for one thread."""
-
-    def __init__(self, connection: sqlite3.Connection, store: Path) -> None:
-        self._connection = connection
-        self._store = store
+class Tables(Queries):
+    """The lists of a store."""
 
     def experiments(
         self, wanted: TableFilter, shown: Slice

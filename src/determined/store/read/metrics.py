@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from determined.journal import BatchColumns
 from determined.store._records import SAMPLES, Report, Samples
-from determined.store.read.connections import Connected
+from determined.store.read.changes import NewPoints, new_points
+from determined.store.read.connections import Queries
 from determined.store.read.pages import Where
 from determined.store.series.summary import Summary
 from determined.store.write.trial_tally import read_summaries
@@ -21,10 +22,10 @@ _PAGE = 1000
 _REPORT_COLUMNS = "id, trial_id, run_id, grp, steps, time, metrics, batches, archived"
 
 
-class MetricQuestions(Connected):
+class MetricQueries(Queries):
     """What trials reported."""
 
-    def iter_metrics(
+    def reports(
         self, trial_id: int, group: str | None = None, *, archived: bool = False
     ) -> Iterator[Report]:
         """Yield reports by step; with `archived`, also those that were rolled back.
@@ -66,14 +67,14 @@ class MetricQuestions(Connected):
         row = self._connection.execute("SELECT coalesce(max(id), 0) FROM report").fetchone()
         return int(row[0])
 
-    def summary_metrics(self, trial_id: int) -> dict[str, dict[str, Summary]]:
+    def summaries(self, trial_id: int) -> dict[str, dict[str, Summary]]:
         """Summaries by group (`avg_metrics`, `validation_metrics`, other names) and metric."""
         groups: dict[str, dict[str, Summary]] = {}
         for (group, name), summary in read_summaries(self._connection, trial_id).items():
             groups.setdefault(_SUMMARY_KEYS.get(group, group), {})[name] = summary
         return groups
 
-    def metric_names(self, experiment_id: int) -> list[tuple[str, str]]:
+    def names(self, experiment_id: int) -> list[tuple[str, str]]:
         """The groups and names of all metrics reported by an experiment's trials."""
         rows = self._connection.execute(
             "SELECT DISTINCT s.grp, s.name FROM trial t JOIN summary s ON s.trial_id=t.id "
@@ -103,6 +104,12 @@ class MetricQuestions(Connected):
         from determined.store.series.curves import read_curve
 
         return [read_curve(self._connection, key, x, low, high, pixels) for key in keys]
+
+    def new_points(
+        self, keys: Sequence[CurveKey], after: int, limit: int = 2000
+    ) -> tuple[dict[CurveKey, NewPoints], int]:
+        """The new points of curves after a report, and the last report that they include."""
+        return new_points(self._connection, keys, after, limit)
 
     def samples(self, trial_id: int, group: str, since: float = 0.0) -> list[Samples]:
         """What the profiler reported."""

@@ -29,7 +29,7 @@ from determined.store.write.settling import settle
 from determined.store.write.transaction import Transaction
 
 _LOCK_NAME = "store.lock"
-_PATIENCE_SECONDS = 120.0
+_BUSY_SECONDS = 120.0
 
 
 class Writer:
@@ -142,7 +142,7 @@ def send_command(
             raise OutdatedStoreError(
                 f"{home / FILE_NAME} has an older schema: start the supervisor, which migrates it."
             )
-        _begin_patiently(connection)
+        _begin_immediate(connection)
         if COMMANDS.find(connection, "uuid=?", identifier) is None:
             values = {
                 "uuid": identifier,
@@ -160,9 +160,9 @@ def send_command(
     return identifier
 
 
-def _begin_patiently(connection: sqlite3.Connection) -> None:
+def _begin_immediate(connection: sqlite3.Connection) -> None:
     """Wait for our turn: among many writers, SQLite may let others go first for a long time."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -61,7 +61,7 @@ def experiments(lab: Lab) -> list[Experiment]:
 
 
 def steps(lab: Lab, trial_id: int, group: str = "training") -> list[int]:
-    return [r.steps_completed for r in lab.service.reader.iter_metrics(trial_id, group)]
+    return [r.steps_completed for r in lab.service.reader.metrics.reports(trial_id, group)]
 
 
 class TestLives:
@@ -189,7 +189,7 @@ class TestResuming:
         (trial,) = lab.trials(1)
         assert (trial.run_id, trial.total_batches) == (2, 20)
         assert steps(lab, trial.id) == list(range(1, 21))
-        hidden = lab.service.reader.iter_metrics(trial.id, "training", archived=True)
+        hidden = lab.service.reader.metrics.reports(trial.id, "training", archived=True)
         assert len(list(hidden)) == 24
         assert [run.from_checkpoint for run in lab.runs(1)] == [None, "c10"]
         assert "killed" in lab.runs(1)[0].reason

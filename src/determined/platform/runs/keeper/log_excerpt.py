@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from determined._os.regular_file import open_plain
+from determined._os.regular_file import open_regular
 from determined.platform.runs.folder import CONFIGURATION_MARK, Traceback
 
 _SEARCHED_BYTES = 8 << 20
@@ -30,7 +30,7 @@ _ECHO = re.compile(
 def read_end(log: Path) -> str:
     """Return the end of a log as text, from the beginning of a line on."""
     try:
-        file = open_plain(log)
+        file = open_regular(log)
     except OSError:
         return ""
     with file:

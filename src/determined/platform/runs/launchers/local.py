@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from determined._os import processes
-from determined._os.regular_file import open_plain
+from determined._os.regular_file import open_regular
 from determined.errors import DeterminedError
 from determined.platform.runs.folder import RUN_VARIABLE, RunExit, RunFolder
 from determined.platform.runs.launchers.ends import lost
@@ -280,7 +280,7 @@ def _end_orphans(run: RunFolder) -> int:
 def _lost(run: RunFolder, why: str) -> RunExit:
     """With what its keeper wrote before it was gone."""
     with contextlib.suppress(OSError):
-        with open_plain(run.keeper_errors) as file:
+        with open_regular(run.keeper_errors) as file:
             words = file.read(_MOST_ERRORS_BYTES).decode(errors="replace").strip()
         why = f"{why} Its keeper wrote: {words[-2000:]}" if words else why
     return lost(run, why)

@@ -28,7 +28,6 @@ _WITH_TORCH = ("torch", "torch._dynamo", "determined.pytorch")
 _WITHOUT_TORCH = (
     "determined.core",
     "determined.core.backends.journal",
-    "determined.core.backends.control",
     "determined.tensorboard._events",
 )
 # Loaded for what they import: they themselves are run as programs.

@@ -105,7 +105,7 @@ def test_a_run_goes_on_whatever_its_cluster_is_called(
     assert lab.wait(lasting).state == "COMPLETED", lab.account()
     assert len(lab.runs(lasting)) == 1
     (trial,) = lab.trials(lasting)
-    rows = lab.service.reader.iter_metrics(trial.id, "validation")
+    rows = lab.service.reader.metrics.reports(trial.id, "validation")
     assert [row.metrics["loss"] for row in rows] == [1, 2]
 
 

@@ -98,7 +98,7 @@ def test_a_more_urgent_experiment_pauses_another_on_the_cluster(lab: ClusterLab)
     assert sum(bool(run.preempted) for run in lab.runs(lasting)) == 1
     assert len(lab.runs(lasting)) == 7
     for trial in lab.trials(lasting):
-        rows = lab.service.reader.iter_metrics(trial.id, "validation")
+        rows = lab.service.reader.metrics.reports(trial.id, "validation")
         assert [row.metrics["loss"] for row in rows] == chain(12, trial.hparams["x"])
         assert trial.restarts == 0
 
@@ -253,7 +253,7 @@ def _table(lab: Lab, experiment_id: int) -> list[tuple[Any, ...]]:
 
 
 def _validations(lab: Lab, trial_id: int) -> list[Any]:
-    return list(lab.service.reader.iter_metrics(trial_id, "validation"))
+    return list(lab.service.reader.metrics.reports(trial_id, "validation"))
 
 
 def _kill_agents() -> None:

@@ -127,7 +127,7 @@ def test_a_search_follows_a_cluster_that_grows_shrinks_and_returns(
     lab.gate("tide").touch()
     assert lab.wait(experiment_id).state == "COMPLETED"
     for trial in lab.trials(experiment_id):
-        rows = lab.service.reader.iter_metrics(trial.id, "validation")
+        rows = lab.service.reader.metrics.reports(trial.id, "validation")
         assert [row.metrics["loss"] for row in rows] == chain(12, trial.hparams["x"])
         assert trial.restarts == 0
     cluster.remove(third)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 1.0
 # How long the main thread may take to notice a signal, and the process to save and exit after it.
-_UNHEARD_SECONDS = 10.0
+_NOTICE_SECONDS = 10.0
 _LEAVE_SECONDS = 30.0
 # Two signals within this are one: a process group and a launcher may both deliver it.
-_ECHO_SECONDS = 1.0
-_INSIST_SECONDS = 2.0
+_DUPLICATE_SECONDS = 1.0
+_REPEAT_SECONDS = 2.0
 _LAUNCHERS = (
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -35,11 +35,11 @@ _LAUNCHERS = (
     "determined.launch.wrap_rank",
 )
 
-HeardAt = Callable[[], float]
+HandledAt = Callable[[], float]
 """Returns when a handler last had its turn in the main thread, in seconds of time.monotonic()."""
 
 
-def end_with_launcher(heard_at: HeardAt) -> Callable[[], None]:
+def end_with_launcher(handled_at: HandledAt) -> Callable[[], None]:
     """Stop this process when the launcher that started it is gone; returns what ends the watch.
 
     It is asked to stop first, so that it can save. A script that no launcher started continues
@@ -50,7 +50,7 @@ def end_with_launcher(heard_at: HeardAt) -> Callable[[], None]:
     ended = threading.Event()
     threading.Thread(
         target=_watch,
-        args=(_find_launchers(), heard_at, ended),
+        args=(_find_launchers(), handled_at, ended),
         name="determined-launcher",
         daemon=True,
     ).start()
@@ -78,16 +78,16 @@ def _is_launcher(process: psutil.Process) -> bool:
     )
 
 
-def _watch(launchers: list[psutil.Process], heard_at: HeardAt, ended: threading.Event) -> None:
+def _watch(launchers: list[psutil.Process], handled_at: HandledAt, ended: threading.Event) -> None:
     while not any(map(_is_gone, launchers)):
         if ended.wait(_POLL_SECONDS):
             return
-    _say("The launcher of this process is gone, so the process stops.")
+    _print_to_stderr("The launcher of this process is gone, so the process stops.")
     asked_at = time.monotonic()
     os.kill(os.getpid(), signal.SIGTERM)
-    if not ended.wait(_UNHEARD_SECONDS) and heard_at() < asked_at:
+    if not ended.wait(_NOTICE_SECONDS) and handled_at() < asked_at:
         _end(signal.SIGTERM)
-    if not ended.wait(_LEAVE_SECONDS - _UNHEARD_SECONDS):
+    if not ended.wait(_LEAVE_SECONDS - _NOTICE_SECONDS):
         _end(signal.SIGTERM)
 
 
@@ -100,15 +100,15 @@ def _is_gone(process: psutil.Process) -> bool:
         return True
 
 
-class Insistence:
+class RepeatedSignalWatch:
     """Ends the process when a signal comes again and the main thread does not notice it.
 
     Create and close it in the main thread.
     """
 
-    def __init__(self, numbers: tuple[int, ...], heard_at: HeardAt) -> None:
+    def __init__(self, numbers: tuple[int, ...], handled_at: HandledAt) -> None:
         self._numbers = numbers
-        self._heard_at = heard_at
+        self._handled_at = handled_at
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         self._closed = threading.Event()
@@ -138,14 +138,14 @@ class Insistence:
             numbers = [number for number in received if number in self._numbers]
             if numbers and first is None:
                 first = now
-            elif first is not None and numbers and now - first > _ECHO_SECONDS:
-                is_over = self._closed.wait(_INSIST_SECONDS)
-                if not is_over and self._heard_at() < now - _ECHO_SECONDS / 2:
+            elif first is not None and numbers and now - first > _DUPLICATE_SECONDS:
+                is_over = self._closed.wait(_REPEAT_SECONDS)
+                if not is_over and self._handled_at() < now - _DUPLICATE_SECONDS / 2:
                     _end(numbers[-1])
 
 
 # A forked child must not write into its parent's socket.
-_open: list[Insistence] = []
+_open: list[RepeatedSignalWatch] = []
 
 
 def _forget_in_child() -> None:
@@ -159,13 +159,13 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 def _end(number: int) -> None:
     faulthandler.dump_traceback(2)
-    _say(
+    _print_to_stderr(
         f"The main thread did not react to {signal.Signals(number).name} (its stack is above), so "
         "the process is terminated."
     )
     os._exit(128 + number)
 
 
-def _say(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     with contextlib.suppress(OSError):  # nobody reads us
         os.write(2, f"{text}\n".encode())

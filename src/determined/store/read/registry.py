@@ -13,11 +13,11 @@ from determined.store._records import (
     Project,
     Workspace,
 )
-from determined.store.read.connections import Connected
+from determined.store.read.connections import Queries
 from determined.store.read.pages import Where
 
 
-class NamedQuestions(Connected):
+class RegistryQueries(Queries):
     """Queries on workspaces, projects and the model registry."""
 
     def workspaces(self) -> list[Workspace]:
@@ -48,7 +48,7 @@ class NamedQuestions(Connected):
         """A model by name."""
         return MODELS.find(self._connection, "name=?", name)
 
-    def model_versions(self, model_id: int) -> list[ModelVersion]:
+    def versions(self, model_id: int) -> list[ModelVersion]:
         """The versions of a model, newest first."""
         rest = "WHERE model_id=? ORDER BY number DESC"
         return MODEL_VERSIONS.select(self._connection, rest, model_id)

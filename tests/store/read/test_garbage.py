@@ -10,7 +10,7 @@ from tests.support.retention_table import TRIALS
 
 
 def save(home: Home, run: Run, uuid: str, steps: int) -> None:
-    home.say(run, journal.Checkpoint(uuid, steps, {"w": 10}, {"steps_completed": steps}))
+    home.ingest(run, journal.Checkpoint(uuid, steps, {"w": 10}, {"steps_completed": steps}))
 
 
 def gone(home: Home, policy: Retention) -> set[str]:
@@ -24,7 +24,7 @@ def test_the_store_knows_the_same_table(home: Home) -> None:
         for uuid, steps, value in rows:
             save(home, run, uuid, steps)
             if value is not None:
-                home.say(run, report(steps, "validation", loss=value))
+                home.ingest(run, report(steps, "validation", loss=value))
         with home.writer.transaction() as tx:
             tx.update_trial(trial.id, state="COMPLETED")
     assert gone(home, Retention(0, 1, 1)) == {"a", "b", "f"}
@@ -51,7 +51,7 @@ def test_a_restart_would_use_the_newest_exact_one_so_it_stays(home: Home) -> Non
     run = home.new_run(home.new_trial())
     save(home, run, "old", 1)
     save(home, run, "exact", 2)
-    home.say(run, journal.Checkpoint("failed", 3, {"w": 10}, {"not_exact": "an error"}))
+    home.ingest(run, journal.Checkpoint("failed", 3, {"w": 10}, {"not_exact": "an error"}))
     assert gone(home, Retention(0, 0, 0)) == {"old", "failed"}
     assert gone(home, Retention(0, 0, 1)) == {"old"}
 
@@ -62,7 +62,7 @@ def test_deleted_checkpoints_are_counted_out(home: Home) -> None:
     save(home, run, "a", 1)
     save(home, run, "b", 2)
     assert (home.trial(trial.id).checkpoint_count, home.trial(trial.id).checkpoint_size) == (2, 20)
-    home.say(run, journal.CheckpointDeleted("a"))
+    home.ingest(run, journal.CheckpointDeleted("a"))
     with home.writer.transaction() as tx:
         assert tx.set_checkpoint_files("b", "PARTIALLY_DELETED", {"w": 4})
         assert not tx.set_checkpoint_files("c", "DELETED", {})

@@ -1,4 +1,4 @@
-"""Processes that hang in native code end all the same."""
+"""Processes that hang in native code are ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from determined.core._stop_signals import StopSignals
-from determined.core.hangs.last_resort import _is_launcher
+from determined.core.hangs.forced_exit import _is_launcher
 
 pytestmark = pytest.mark.multiprocess
 

@@ -26,7 +26,7 @@ from determined.journal import Control, InboxItem, JournalReader, Record
 from tests.support.waiting import eventually
 
 
-def said(folder: Path) -> list[Record]:
+def records_of(folder: Path) -> list[Record]:
     """What the journals in a folder say, without times."""
     records = [
         r for path in sorted(folder.glob("journal-*")) for r in JournalReader(path).records()
@@ -130,7 +130,7 @@ def test_reports_stand_in_the_journal_in_order(run: JournalBackend, tmp_path: Pa
     run.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
     run.acknowledge_preemption()
     columns = journal.BatchColumns.of([{"loss": 0.25, "n": 3}])
-    assert said(tmp_path) == [
+    assert records_of(tmp_path) == [
         journal.RunStarted(3, 100, time=0.0),
         journal.Metrics("training", 101, {"loss": 0.5}, columns, time=0.0),
         journal.Status("validating", time=0.0),
@@ -146,7 +146,7 @@ def test_values_of_any_kind_become_plain(run: JournalBackend, tmp_path: Path) ->
         "tuple": (1, np.int64(2)), "inner": {1: np.float32(2)}, "path": Path("a"),
     }  # fmt: skip
     run.report_metrics("training", 1, given)
-    (record,) = (r for r in said(tmp_path) if isinstance(r, journal.Metrics))
+    (record,) = (r for r in records_of(tmp_path) if isinstance(r, journal.Metrics))
     assert record.metrics == {
         "array": [0, 1, 2], "scalar": 1.5, "flag": True, "tuple": [1, 2], "inner": {"1": 2.0},
         "path": "a",
@@ -158,7 +158,7 @@ def test_columns_of_arrays_are_taken_as_they_are(run: JournalBackend, tmp_path: 
         columns = {"loss": np.array([0.5, math.inf], "f4"), "n": np.array([1, 2]), "t": ["a", None]}
 
     run.report_metrics("training", 2, {}, Rows([{}, {}]))
-    (record,) = (r for r in said(tmp_path) if isinstance(r, journal.Metrics))
+    (record,) = (r for r in records_of(tmp_path) if isinstance(r, journal.Metrics))
     assert record.batches is not None
     assert record.batches.columns["loss"].is_numeric
     assert record.batches.to_dicts() == [
@@ -253,7 +253,7 @@ def test_other_ranks_have_journals_of_their_own(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("journal-*"))) == 1, "a rank with nothing to say writes nothing"
     worker.report_early_exit(EarlyExitReason.INVALID_HP)
     worker.set_metadata({"a": 1})
-    assert said(tmp_path)[1:] == [journal.EarlyExit("INVALID_HP", rank=1, time=0.0)]
+    assert records_of(tmp_path)[1:] == [journal.EarlyExit("INVALID_HP", rank=1, time=0.0)]
     chief.close()
     worker.close()
 
@@ -271,7 +271,7 @@ def test_reports_of_many_threads_are_all_there(run: JournalBackend, tmp_path: Pa
     for number in range(4):
         own = [
             r
-            for r in said(tmp_path)
+            for r in records_of(tmp_path)
             if isinstance(r, journal.SystemSamples) and r.group == f"group{number}"
         ]
         assert [r.samples["step"] for r in own] == list(range(100))
@@ -286,7 +286,7 @@ def test_reports_wait_while_the_folder_is_gone(
     assert "kept in memory" in caplog.text
     folder.mkdir()
     backend.before_save("u", {"steps_completed": 3})
-    assert said(folder) == [
+    assert records_of(folder) == [
         journal.RunStarted(1, 0, time=0.0),
         journal.Progress(0.5, time=0.0),
         journal.CheckpointAnnounced("u", 3, time=0.0),

@@ -17,7 +17,7 @@ def other(home: Home, tmp_path: Path) -> Home:
     """A home whose store knows more, to be put in the place of the first."""
     made = Home(tmp_path / "other")
     run = made.new_run(made.new_trial())
-    made.say(run, report(1, loss=1.0))
+    made.ingest(run, report(1, loss=1.0))
     return made
 
 
@@ -42,7 +42,7 @@ def test_a_reader_goes_on_with_the_new_store(home: Home, other: Home) -> None:
     assert changed.is_another_store
     assert changed.trials == {1}
     assert not watch.look()
-    points, last = home.reader.new_points([CurveKey(1, "training", "loss", False)], 0)
+    points, last = home.reader.metrics.new_points([CurveKey(1, "training", "loss", False)], 0)
     assert (last, list(points)) == (1, [CurveKey(1, "training", "loss", False)])
 
 
@@ -64,13 +64,13 @@ def test_a_snapshot_and_an_answer_stay_with_the_store_that_they_began_with(
     home: Home, other: Home
 ) -> None:
     run = home.new_run(home.new_trial())
-    home.say(run, *(report(step, loss=1.0) for step in range(1, 500)))
-    reports = home.reader.iter_metrics(run.trial_id, "training")
+    home.ingest(run, *(report(step, loss=1.0) for step in range(1, 500)))
+    reports = home.reader.metrics.reports(run.trial_id, "training")
     first = next(reports)
     with home.reader.snapshot():
         _put_in_place(other, home)
-        assert len(list(home.reader.iter_metrics(1, "training"))) == 499
-    assert len(list(home.reader.iter_metrics(1, "training"))) == 1
+        assert len(list(home.reader.metrics.reports(1, "training"))) == 499
+    assert len(list(home.reader.metrics.reports(1, "training"))) == 1
     assert [r.steps_completed for r in (first, *reports)] == list(range(1, 500))
 
 
