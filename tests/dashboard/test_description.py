@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import jsonschema
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 from schemathesis.checks import load_all_checks
 
 from determined.dashboard.app import endpoints
-from determined.dashboard.endpoints.endpoints import Endpoint
-from determined.dashboard.endpoints.kinds import (
-    BadValue,
-    Choice,
+from determined.dashboard.endpoints.endpoints import ApiError, Endpoint, Routes
+from determined.dashboard.endpoints.openapi import openapi
+from determined.dashboard.endpoints.parameters import (
+    ColumnKey,
     Flag,
-    Integer,
-    Kind,
-    Many,
+    Id,
     Number,
+    OneOf,
+    Separated,
     SeriesKey,
-    Text,
+    ShortName,
+    ShortText,
 )
-from determined.dashboard.endpoints.schema import openapi
 from determined.platform.homes.home import Home
 from determined.platform.supervisor import presence
 from determined.store import Writer
@@ -44,7 +46,7 @@ def _schema(wanted: set[str]) -> Any:
     return schemathesis.openapi.from_dict(description)
 
 
-_questions = _schema({"GET"})
+_queries = _schema({"GET"})
 _verbs = _schema({"POST", "PATCH"})
 _settings = settings(
     max_examples=_EXAMPLES,
@@ -77,9 +79,9 @@ def _checks() -> list[Any]:
     ]
 
 
-@_questions.parametrize()  # type: ignore[untyped-decorator]  # made at run time
+@_queries.parametrize()  # type: ignore[untyped-decorator]  # made at run time
 @_settings
-def test_any_question_gets_an_answer_as_described(case: Any, shown: Served) -> None:
+def test_any_query_gets_an_answer_as_described(case: Any, shown: Served) -> None:
     _check(case, shown, {})
 
 
@@ -144,8 +146,6 @@ def test_what_is_there_is_shown_as_described(shown: Served) -> None:
 
 
 def _answer_schema(description: dict[str, Any], path: str) -> dict[str, Any]:
-    import re
-
     for template, methods in description["paths"].items():
         if re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path):
             if "{" in template and path in description["paths"]:
@@ -173,63 +173,89 @@ def test_the_description_is_a_valid_one_and_names_everything() -> None:
             assert method["summary"].endswith(".")
 
 
-def test_parameters_of_functions_are_those_declared() -> None:
-    import inspect
+_NO_KEY = "value: expected TRIAL:GROUP:NAME or TRIAL:GROUP:NAME:batches, got '1:loss'."
+_TYPES: dict[str, Any] = {
+    "id": Id,
+    "number": Number,
+    "flag": Flag,
+    "text": ShortText,
+    "name": ShortName,
+    "choice": Annotated[str, OneOf(("a", "b"))] | ColumnKey,
+    "series": SeriesKey,
+    "list": Annotated[tuple[Id, ...], Field(max_length=3), Separated()],
+}
 
-    for endpoint in endpoints():
-        wanted = inspect.signature(endpoint.function).parameters
-        takes_more = any(p.kind is p.VAR_KEYWORD for p in wanted.values())
-        declared = {f"{n}_" if n == "from" else n for n in endpoint.parameters}
-        declared |= {"view"} | ({"body"} if endpoint.body is not None else set())
-        named = {name for name, p in wanted.items() if p.kind is not p.VAR_KEYWORD}
-        assert named <= declared if takes_more else named == declared, endpoint.path
+
+def _endpoint(value: Any) -> Endpoint:
+    """An endpoint with one parameter, `value`, of a type."""
+
+    def function(view: None, value: Any) -> None: ...
+
+    function.__annotations__["value"] = value
+    routes = Routes("test")
+    routes.get("/test")(function)
+    return routes.endpoints[0]
 
 
-_KINDS: list[Kind] = [
-    Integer(1, 1000),
-    Number(-5, 5),
-    Number(),
-    Flag(),
-    Text(20),
-    Text(20, "[a-z]+", 1),
-    Choice(("a", "b"), ("hparam",)),
-    SeriesKey(),
-]
+@pytest.mark.parametrize("name", _TYPES)
+@given(text=st.text(max_size=30) | st.from_regex(r"-?[0-9.eE:;,abhprm]{0,20}", fullmatch=True))
+def test_any_text_is_taken_or_refused_with_a_sentence(name: str, text: str) -> None:
+    endpoint = _endpoint(_TYPES[name])
+    try:
+        endpoint.arguments({}, {"value": [text]})
+    except ApiError as error:
+        refused = error
+    else:
+        return
+    assert refused.status == 422
+    assert re.fullmatch(r"value: expected .+, got .+\.", refused.error, re.DOTALL)
+    assert len(refused.error) < 300
 
 
 @pytest.mark.parametrize(
-    "kind", [*_KINDS, Many(Integer(1), 3)], ids=lambda kind: type(kind).__name__
+    ("name", "text", "error"),
+    [
+        ("id", "x", "value: expected an integer, got 'x'."),
+        ("id", "0", "value: expected at least 1, got '0'."),
+        ("id", "", "value: expected a value, got none."),
+        ("number", "nan", "value: expected a number, got 'nan'."),
+        ("flag", "2", "value: expected 0 or 1, got '2'."),
+        ("text", "a" * 201, f"value: expected at most 200 characters, got '{'a' * 57}...'."),
+        ("series", "1:loss", _NO_KEY),
+        ("list", "1,2,3,4", 'value: expected at most 3 values, got ["1", "2", "3", "4"].'),
+        ("list", "1,x", "value: expected an integer, got 'x'."),
+    ],
 )
-@given(text=st.text(max_size=30) | st.from_regex(r"-?[0-9.eE:;,abhprm]{0,20}", fullmatch=True))
-def test_any_text_is_taken_or_refused_with_words(kind: Kind, text: str) -> None:
-    try:
-        kind.parse(text)
-    except BadValue as error:
-        said = str(error)
-    else:
-        return
-    assert said.startswith("expected")
-    assert len(said) < 300
+def test_an_error_says_what_was_expected_and_what_came(name: str, text: str, error: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        _endpoint(_TYPES[name]).arguments({}, {"value": [text]})
+    assert refused.value.error == error
+
+
+def test_all_alternatives_are_named() -> None:
+    with pytest.raises(ApiError, match=r"value: expected 'a' or 'b' or text like .+, got 'c'\."):
+        _endpoint(_TYPES["choice"]).arguments({}, {"value": ["c"]})
 
 
 @given(low=st.integers(-50, 50), size=st.integers(0, 50), value=st.integers(-200, 200))
 def test_limits_of_whole_numbers_are_kept(low: int, size: int, value: int) -> None:
-    kind = Integer(low, low + size)
+    endpoint = _endpoint(Annotated[int, Field(ge=low, le=low + size)])
     if low <= value <= low + size:
-        assert kind.parse(str(value)) == value
+        assert endpoint.arguments({}, {"value": [str(value)]}) == {"value": value}
     else:
-        with pytest.raises(BadValue):
-            kind.parse(str(value))
+        with pytest.raises(ApiError):
+            endpoint.arguments({}, {"value": [str(value)]})
 
 
 def test_a_parameter_is_taken_once_and_only_if_known() -> None:
     endpoint = next(e for e in endpoints() if e.path == "/api/experiments/{id}/trials")
-    assert _asked(endpoint, {"limit": ["5"]})["limit"] == 5
-    assert _asked(endpoint, {})["limit"] == 100
+    assert _arguments(endpoint, {"limit": ["5"]})["limit"] == 5
+    assert _arguments(endpoint, {})["limit"] == 100
+    assert _arguments(endpoint, {"state": ["ACTIVE,ERROR"]})["wanted"].state == ("ACTIVE", "ERROR")
     for query in ({"limit": ["5", "6"]}, {"nope": ["1"]}, {"id": ["2"]}):
-        with pytest.raises(BadValue):
-            _asked(endpoint, query)
+        with pytest.raises(ApiError):
+            _arguments(endpoint, query)
 
 
-def _asked(endpoint: Endpoint, query: dict[str, list[str]]) -> dict[str, Any]:
+def _arguments(endpoint: Endpoint, query: dict[str, list[str]]) -> dict[str, Any]:
     return endpoint.arguments({"id": "1"}, query)

@@ -42,7 +42,7 @@ from determined.dashboard.api import (
 )
 from determined.dashboard.endpoints.encoding import compressed, dump
 from determined.dashboard.endpoints.endpoints import Endpoint, answer, problem
-from determined.dashboard.endpoints.schema import openapi
+from determined.dashboard.endpoints.openapi import openapi
 from determined.dashboard.live import MOST_LISTENERS, Listener, Live, read_mark
 from determined.dashboard.server.access import Access, BodyTooLarge, BodyTooSlow, Guard, read_body
 from determined.dashboard.server.static_files import StaticFiles

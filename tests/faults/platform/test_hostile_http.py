@@ -136,15 +136,12 @@ def test_every_field_takes_or_refuses_anything(
 ) -> None:
     asked = shown if endpoint.method == "GET" else shown_empty
     usual = dict.fromkeys(endpoint.path_names, "1")
-    for field in [
-        *endpoint.path_names,
-        *endpoint.parameters,
-        *(endpoint.body or {}).get("properties", {}),
-    ]:
+    properties = () if endpoint.body is None else endpoint.body.model_fields
+    for field in [*endpoint.path_names, *endpoint.query_names, *properties]:
         for value in _FIELDS:
             places = {**usual, field: value}
             path = endpoint.path.format_map({k: quote(v, safe="") for k, v in places.items()})
-            query = {field: value} if field in endpoint.parameters and field not in usual else {}
+            query = {field: value} if field in endpoint.query_names else {}
             body = {field: value} if endpoint.method != "GET" else None
             answer = asked.client.request(
                 endpoint.method, path, params=query, json=body, headers=asked.verbs
