@@ -10,12 +10,11 @@ import click
 from determined.cli._commands.absent import absent
 from determined.cli._commands.downloads import best_checkpoints, download_options
 from determined.cli._commands.group import Group
-from determined.cli._commands.log_options import log_options
 from determined.cli._commands.options import TRIAL_ID, UUIDS, page_of, paging_options, utc_option
 from determined.cli._commands.platform import platform
-from determined.cli._commands.show_logs import LogRequest, show_logs
-from determined.cli._present.as_data import checkpoint_json
-from determined.cli._present.results import done, json_option
+from determined.cli._present.logs import LogRequest, log_options, show_logs
+from determined.cli._present.records import checkpoint_json
+from determined.cli._present.results import json_option, report
 from determined.cli._present.tables import (
     Output,
     hparams_text,
@@ -173,7 +172,7 @@ def kill(trial_id: int) -> None:
         state = service.trial(trial_id).state
         is_over = before in ("COMPLETED", "CANCELED", "ERROR")
         ended = f"Trial {trial_id} had already ended: it is {before}"
-        done(ended if is_over else f"Killed trial {trial_id}", trial_id=trial_id, state=state)
+        report(ended if is_over else f"Killed trial {trial_id}", trial_id=trial_id, state=state)
 
 
 @trial.verb("debug")

@@ -32,7 +32,7 @@ def platform(*, wake: bool = True) -> Iterator[Service]:
 
 
 def _wake(service: Service) -> None:
-    """Start a supervisor if need be; where none can be started, look all the same."""
+    """Start a supervisor if need be; if that fails, the command still reads what is there."""
     with contextlib.suppress(OSError, DeterminedError):
         service.wake_if_needed()
 

@@ -10,7 +10,6 @@ import click
 
 from determined.cli._commands.options import EXPERIMENT_IDS, utc_option
 from determined.cli._commands.platform import platform
-from determined.cli._present.notable import notable, tell_of_others
 from determined.cli._present.tables import (
     Output,
     hparams_text,
@@ -20,6 +19,7 @@ from determined.cli._present.tables import (
     show_json,
     time_text,
 )
+from determined.cli._present.trial_description import mention_others, validated_or_saved
 from determined.cli.experiment.listing import pool_of, shown_state, trial_json
 from determined.cli.experiment.noun import experiment
 
@@ -60,7 +60,7 @@ def describe(
             return time_text(seconds, utc=utc)
 
         is_shown = outdir is None and output == "table"
-        chosen = notable(steps) if is_shown and not metrics else steps
+        chosen = validated_or_saved(steps) if is_shown and not metrics else steps
         tables = {
             "experiments": _experiments(service, found, write_time),
             "trials": _trials_table(trials, running, write_time),
@@ -76,7 +76,7 @@ def describe(
                 click.echo(f"{'' if title == 'experiments' else chr(10)}{title.capitalize()}:")
             show(headers, rows, output, in_full=title != "workloads")
         if output == "table":
-            tell_of_others(len(steps) - len(chosen))
+            mention_others(len(steps) - len(chosen))
             _show_failures(service, trials)
 
 

@@ -17,8 +17,7 @@ from determined.cli._commands.options import (
     utc_option,
 )
 from determined.cli._commands.platform import platform
-from determined.cli._present.as_data import record_json
-from determined.cli._present.checkpoint_rows import show_checkpoints
+from determined.cli._present.records import record_json, show_checkpoints
 from determined.cli._present.tables import (
     Output,
     hparams_text,

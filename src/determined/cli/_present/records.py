@@ -1,22 +1,42 @@
-"""Checkpoints as rows of a table."""
+"""Records of the store as data, for JSON, and checkpoints as rows of a table."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from determined.cli._present.tables import Output, show, size_text
+from determined.cli._present.tables import Output, iso_time, show, size_text
 
 if TYPE_CHECKING:
-    from determined.store import RatedCheckpoint
+    from determined.store import Checkpoint, RatedCheckpoint
+
+_TIMES = ("created", "updated", "started", "ended", "report_time", "heartbeat", "time")
+
+
+def record_json(record: Any, hidden: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A record of the store as data: times are ISO 8601."""
+    return {
+        field.name: iso_time(value) if field.name in _TIMES else value
+        for field in dataclasses.fields(record)
+        if field.name not in hidden
+        for value in [getattr(record, field.name)]
+    }
+
+
+def checkpoint_json(checkpoint: Checkpoint) -> dict[str, Any]:
+    """A checkpoint as data; where it is stored, without secrets."""
+    from determined.config import masked
+
+    content = record_json(checkpoint)
+    content["storage"] = masked({"checkpoint_storage": checkpoint.storage})["checkpoint_storage"]
+    return content
 
 
 def show_checkpoints(
     rated: Sequence[RatedCheckpoint], output: Output = "table", *, with_experiment: bool = False
 ) -> None:
     """Print checkpoints with the metric that rates them."""
-    from determined.cli._present.as_data import checkpoint_json
-
     headers = ["Trial ID", "# of Batches", "State", "Validation Metric", "UUID", "Resources"]
     rows: list[list[Any]] = [
         [
