@@ -1,4 +1,4 @@
-"""Records of the store as data, for JSON, and checkpoints as rows of a table."""
+"""Records of the store as data, for JSON, and which of them a table shows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from determined.cli._present.tables import Output, iso_time, show, size_text
 
 if TYPE_CHECKING:
+    from determined.platform.queries.workloads import Workload
     from determined.store import Checkpoint, RatedCheckpoint
 
 _TIMES = ("created", "updated", "started", "ended", "report_time", "heartbeat", "time")
@@ -58,3 +61,15 @@ def show_checkpoints(
         ]
     data = [{**checkpoint_json(item.checkpoint), "validation_metric": item.value} for item in rated]
     show(headers, rows, output, data)
+
+
+def validated_or_saved(steps: Sequence[Workload]) -> list[Workload]:
+    """The steps with a validation or a checkpoint; the others have training metrics only."""
+    return [s for s in steps if s.validation_time is not None or s.checkpoint is not None]
+
+
+def mention_others(count: int) -> None:
+    """Say how many steps were left out, and how to see them."""
+    if count:
+        what = "1 step" if count == 1 else f"{count} steps"
+        click.echo(f"{what} with training metrics only: --metrics, --csv or --json shows them.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from determined.cli._present.records import mention_others, validated_or_saved
 from determined.cli._present.tables import (
     Output,
     hparams_text,
@@ -191,15 +192,3 @@ class TrialDescription:
                 row.append(hparams_text(self.batches.get(step.steps_completed) or step.training))
             rows.append(row)
         return ([*headers, "Workload Metrics"] if self.with_batches else headers), rows
-
-
-def validated_or_saved(steps: Sequence[Workload]) -> list[Workload]:
-    """The steps with a validation or a checkpoint; the others have training metrics only."""
-    return [s for s in steps if s.validation_time is not None or s.checkpoint is not None]
-
-
-def mention_others(count: int) -> None:
-    """Say how many steps were left out, and how to see them."""
-    if count:
-        what = "1 step" if count == 1 else f"{count} steps"
-        click.echo(f"{what} with training metrics only: --metrics, --csv or --json shows them.")

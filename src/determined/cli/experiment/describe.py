@@ -10,6 +10,7 @@ import click
 
 from determined.cli._commands.options import EXPERIMENT_IDS, utc_option
 from determined.cli._commands.platform import platform
+from determined.cli._present.records import mention_others, validated_or_saved
 from determined.cli._present.tables import (
     Output,
     hparams_text,
@@ -19,7 +20,6 @@ from determined.cli._present.tables import (
     show_json,
     time_text,
 )
-from determined.cli._present.trial_description import mention_others, validated_or_saved
 from determined.cli.experiment.listing import pool_of, shown_state, trial_json
 from determined.cli.experiment.noun import experiment
 
