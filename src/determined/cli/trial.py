@@ -126,8 +126,8 @@ def download(
         headers += ["Checkpoint UUID", "Validation Metrics", "Metadata"]
         row = [found.experiment_id, found.trial_id, found.steps_completed]
         metrics, metadata = service.metrics_at(found), found.metadata
-        told = [time_text(found.report_time), found.uuid, hparams_text(metrics)]
-        show(headers, [[*row, *told, hparams_text(metadata)]], in_full=True)
+        cells = [time_text(found.report_time), found.uuid, hparams_text(metrics)]
+        show(headers, [[*row, *cells, hparams_text(metadata)]], in_full=True)
 
 
 def _latest(service: Service, trial_id: int) -> Checkpoint:

@@ -198,9 +198,9 @@ def progress_text(service: Service, experiment_id: int) -> str:
         "waiting": sum(t.id not in running and t.state not in _OVER for t in trials),
         "done": sum(t.state in _OVER for t in trials),
     }
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    states = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     parts = [f"experiment {experiment_id} {experiment.state}", percent(experiment.progress)]
-    parts.append(f"trials: {told}" if told else "no trials yet")
+    parts.append(f"trials: {states}" if states else "no trials yet")
     if experiment.best_validation is not None:
         best = f"{experiment.searcher_metric} {experiment.best_validation:.6g}"
         parts.append(f"best {best} (trial {experiment.best_trial_id})")
@@ -271,10 +271,10 @@ def show_failure(
     service: Service, trial: Trial, count: int = 1, *, with_traceback: bool = True
 ) -> None:
     """Show the end of a failed trial's traceback, and where there is more."""
-    from determined.platform.queries.outcome import last_words
+    from determined.platform.queries.outcome import last_log_lines
 
     others = f" ({count - 1} more failed)" if count > 1 else ""
     click.echo(f"Trial {trial.id}{others}: {printable(trial.reason)}")
-    for line in last_words(service.reader, trial) if with_traceback else ():
+    for line in last_log_lines(service.reader, trial) if with_traceback else ():
         click.echo(f"    {printable(line)}")
     click.echo(f"Its log: det trial logs {trial.id}")

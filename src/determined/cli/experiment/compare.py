@@ -48,7 +48,7 @@ def compare(
 
     With several experiments, the trials of all of them.
     """
-    from determined.platform.queries.comparison import compare as look
+    from determined.platform.queries.comparison import compare as compare_trials
     from determined.store import TrialFilter
 
     with platform() as service:
@@ -61,7 +61,7 @@ def compare(
             if unknown := [number for number in trial_ids if number not in known]:
                 raise click.UsageError(f"Trial {unknown[0]} does not belong to these experiments.")
             trials = [known[number] for number in trial_ids]
-        seen = look(service.reader, found, trials, metric, smaller_is_better)
+        seen = compare_trials(service.reader, found, trials, metric, smaller_is_better)
         if metric is not None and trials and all(row.best is None for row in seen.rows):
             raise click.ClickException(_no_such_metric(service, metric, experiment_ids))
         running = {run.trial_id for run in service.reader.unfinished_runs()}

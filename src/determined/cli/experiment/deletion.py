@@ -30,8 +30,8 @@ def delete(experiment_ids: list[int], yes: bool) -> int:
 
     Refused if a checkpoint is a version of a model. Ctrl-C stops waiting, not the deletion.
     """
-    told = ", ".join(map(str, experiment_ids))
-    what = f"experiment {told}" if len(experiment_ids) == 1 else f"experiments {told}"
+    numbers = ", ".join(map(str, experiment_ids))
+    what = f"experiment {numbers}" if len(experiment_ids) == 1 else f"experiments {numbers}"
     with platform(wake=False) as service:
         found = [service.experiment(number) for number in experiment_ids]
         count = sum(record.checkpoint_count for record in found)

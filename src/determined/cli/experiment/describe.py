@@ -168,11 +168,11 @@ def _json(
     """The original's answer, and beside it the trials, with what they did if `metrics`."""
     from determined.cli._present.original_json import experiment_response, workload_containers
 
-    told = [trial_json(trial) for trial in trials]
-    for trial in told if metrics else ():
+    rows = [trial_json(trial) for trial in trials]
+    for trial in rows if metrics else ():
         own = [step for step in steps if step.trial_id == trial["id"]]
         trial["workloads"] = workload_containers(own)
-    return {**experiment_response(service, record, pool_of(record)), "trials": told}
+    return {**experiment_response(service, record, pool_of(record)), "trials": rows}
 
 
 def _write(folder: Path, tables: dict[str, _Table]) -> None:

@@ -119,14 +119,15 @@ def show_experiments(
             _show_none(output, is_empty=is_empty, is_filtered=is_filtered)
             return
         running = service.running_experiments()
-        places = service.projects() if show_project else {}
+        projects = service.projects() if show_project else {}
     headers = ["ID", "Owner", "Name", "Parent ID", "State", "Progress", "Started", "Ended"]
     headers += ["Resource Pool"]
     rows = [_experiment_row(e, e.id in running, utc) for e in chosen]
     if show_project:
         headers = ["Workspace", "Project", *headers]
         rows = [
-            [*places.get(e.project_id, ("", "")), *row] for e, row in zip(chosen, rows, strict=True)
+            [*projects.get(e.project_id, ("", "")), *row]
+            for e, row in zip(chosen, rows, strict=True)
         ]
     if show_all:
         headers = [*headers, "Archived"]

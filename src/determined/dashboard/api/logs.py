@@ -211,25 +211,25 @@ def merged(
     """The logs of all trials of an experiment, merged by time."""
     view.experiment(id)
     wanted = wanted_of(filters)
-    place = merge.Place.read(after) if after else None
-    if after and place is None:
+    position = merge.LogPosition.read(after) if after else None
+    if after and position is None:
         raise ApiError(422, "after: expected `next` or `previous` of another page.")
     runs = view.reader.tables.run_spans(id)
     page = merge.backwards if tail else merge.forwards
-    found, on = page(runs, place, limit, wanted)
+    found, on = page(runs, position, limit, wanted)
     lines: list[LineJson] = [
         {
             "line": entry.line.number + 1,
             "time": entry.line.time,
             "level": entry.line.level,
             "rank": entry.line.rank,
-            "source": f"trial {entry.place.trial_id} run {entry.place.run_id}",
+            "source": f"trial {entry.position.trial_id} run {entry.position.run_id}",
             "text": entry.line.text,
-            "trial_id": entry.place.trial_id,
+            "trial_id": entry.position.trial_id,
         }
         for entry in found
     ]
-    last = str(found[-1].place) if found else after
+    last = str(found[-1].position) if found else after
     return {
         "lines": lines,
         "next": last if tail else None if on is None else str(on),
@@ -238,7 +238,7 @@ def merged(
 
 
 def _first(found: list[merge.Entry], after: str | None) -> str | None:
-    return str(found[0].place) if found else after
+    return str(found[0].position) if found else after
 
 
 class LogDiffJson(TypedDict):

@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 from determined.dashboard.endpoints.endpoints import Routes
 from determined.dashboard.view import View
-from determined.platform.queries.queue import look
+from determined.platform.queries.queue import read_queue
 from determined.platform.rules.scheduler import DEFAULT_PRIORITY
 from determined.store import Run
 
@@ -63,7 +63,9 @@ _MOST_WAITING = 1000
 def queue(view: View) -> QueueJson:
     """The slots of this machine or the cluster with what runs on them, and what is waiting."""
     view.machine()  # raises a clear error if the slots cannot be read
-    found = look(view.home, view.reader if view.has_store else None, view.supervisor() is not None)
+    found = read_queue(
+        view.home, view.reader if view.has_store else None, view.supervisor() is not None
+    )
     names: dict[int, str] = {}
 
     def user(run: Run) -> UserJson:

@@ -86,7 +86,7 @@ def load_lines(checkpoint: Checkpoint, folder: Path | None) -> str:
     return f"from determined import pytorch\n{load}"
 
 
-def last_words(reader: Reader, trial: Trial, lines: int = 12) -> list[str]:
+def last_log_lines(reader: Reader, trial: Trial, lines: int = 12) -> list[str]:
     """The end of the traceback of a trial's last failed run, else of what it printed."""
     for run in reversed(reader.runs(trial.id)):
         with contextlib.suppress(OSError, ValueError, KeyError):
