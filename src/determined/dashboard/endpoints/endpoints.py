@@ -19,6 +19,7 @@ import sqlite3
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -49,28 +50,47 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One HTTP method of one path.
-
-    Attributes:
-        parameters: all parameters, in the path and in the query, by name.
-        groups: the arguments of the function that are dataclasses of parameters.
-    """
+    """One HTTP method of one path; its types are built when it is used first."""
 
     method: str
     path: str
     function: Function
     media_type: str
     subject: str
-    parameters: type[BaseModel]
-    groups: Mapping[str, type]
-    body: type[Body] | None
 
-    @property
+    @cached_property
+    def _signature(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.function, eval_str=True).parameters
+
+    @cached_property
+    def groups(self) -> dict[str, type]:
+        """The arguments of the function that are dataclasses of parameters."""
+        return {n: p.annotation for n, p in self._signature.items() if _is_group(p.annotation)}
+
+    @cached_property
+    def body(self) -> type[Body] | None:
+        """What the body of a request must be, if it has one."""
+        item = self._signature.get("body")
+        return None if item is None else item.annotation
+
+    @cached_property
+    def parameters(self) -> type[BaseModel]:
+        """All parameters, in the path and in the query."""
+        fields: dict[str, Any] = {
+            name: (item.annotation, ... if item.default is item.empty else item.default)
+            for name, item in self._signature.items()
+            if name not in ("view", "body", *self.groups)
+        }
+        for group in self.groups.values():
+            fields |= _fields_of(group)
+        return create_model("Parameters", __config__=ConfigDict(extra="forbid"), **fields)
+
+    @cached_property
     def path_names(self) -> list[str]:
         """The parameters in the path."""
         return re.findall(r"{(\w+)}", self.path)
 
-    @property
+    @cached_property
     def query_names(self) -> list[str]:
         """The parameters in the query."""
         names = [item.alias or name for name, item in self.parameters.model_fields.items()]
@@ -140,28 +160,7 @@ class Routes:
         self, method: str, path: str, media_type: str = "application/json"
     ) -> Callable[[Function], Function]:
         def keep(function: Function) -> Function:
-            signature = inspect.signature(function, eval_str=True).parameters
-            groups = {n: p.annotation for n, p in signature.items() if _is_group(p.annotation)}
-            body = signature.get("body")
-            fields: dict[str, Any] = {
-                name: (item.annotation, ... if item.default is item.empty else item.default)
-                for name, item in signature.items()
-                if name not in ("view", "body", *groups)
-            }
-            for group in groups.values():
-                fields |= _fields_of(group)
-            config = ConfigDict(extra="forbid", protected_namespaces=())
-            parameters: type[BaseModel] = create_model("Parameters", __config__=config, **fields)
-            endpoint = Endpoint(
-                method,
-                f"/api{path}",
-                function,
-                media_type,
-                self.subject,
-                parameters,
-                groups,
-                None if body is None else body.annotation,
-            )
+            endpoint = Endpoint(method, f"/api{path}", function, media_type, self.subject)
             self.endpoints.append(endpoint)
             return function
 
