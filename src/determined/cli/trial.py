@@ -1,4 +1,4 @@
-"""`det trial`: one trial, its log, and a way to run it by hand."""
+"""`det trial`: one trial, its log, and a way to run it in a terminal."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def debug(trial_id: int, from_beginning: bool, keep: bool) -> int:
 
     It uses the code, hyperparameters, environment and latest checkpoint of the trial, in a working
     copy of its own. Metrics are printed instead of recorded, and checkpoints are discarded at the
-    end: the experiment does not change. The exit code is that of the trial.
+    end: the experiment does not change. The exit code is the trial's.
     """
     import shutil
     import tempfile
@@ -209,7 +209,7 @@ def _debug(service: Service, trial_id: int, folder: Path, from_beginning: bool) 
     experiment = service.experiment(record.experiment_id)
     if experiment.unmanaged:
         raise RefusedError(
-            f"Trial {trial_id} is unmanaged: its script was started by hand, and its code is not "
+            f"Trial {trial_id} is unmanaged: its script was started manually, and its code is not "
             "stored here. Start the script itself."
         )
     ready = prepare(

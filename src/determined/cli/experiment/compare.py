@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--trials", "trial_ids", type=Ids(TRIAL_ID), metavar="ID[,ID...]", help="Only these trials."
 )
 @click.option("--top", type=COUNT, metavar="N", help="Only the N best.")
-@click.option("--metric", type=TEXT, help="The validation metric; default: that of the search.")
+@click.option("--metric", type=TEXT, help="The validation metric; default: the one of the search.")
 @smaller_option
 @click.option("--all", "show_all", is_flag=True, help="Include hyperparameters that do not differ.")
 @output_options

@@ -169,7 +169,7 @@ def _experiment_row(record: Experiment, is_running: bool, utc: bool) -> list[obj
 
 
 def pool_of(record: Experiment) -> str:
-    """Where an experiment runs; scripts that were started by hand are in no pool."""
+    """Where an experiment runs; scripts that were started manually are in no pool."""
     return "unmanaged" if record.unmanaged else _POOL
 
 

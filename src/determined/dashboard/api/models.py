@@ -115,7 +115,7 @@ def _version(view: View, version: ModelVersion) -> VersionJson:
 
 
 def _load(view: View, checkpoint: Checkpoint | None) -> str:
-    """The lines of code that load a checkpoint; empty if it was deleted or is of another kind."""
+    """The lines of code that load a checkpoint; empty if it is gone or holds no trial."""
     owner = view.reader.experiment(checkpoint.experiment_id or 0) if checkpoint else None
     if checkpoint is None or owner is None:
         return ""

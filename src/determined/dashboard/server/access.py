@@ -166,7 +166,7 @@ class Access:
             refused.headers["Allow"] = ", ".join(_METHODS)
             return refused
         if not self.knows_cookie(headers.get("cookie")):
-            return _stranger(scope["path"])
+            return _unauthorized(scope["path"])
         if method not in _SAFE:
             return self._refused_verb(headers)
         if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/api/"):
@@ -201,7 +201,7 @@ class Access:
             onward = f"http://{self.own_name}:{port}{_raw_path(scope)}?{query}"
             return RedirectResponse(onward, 303, {"Cache-Control": "no-store"})
         if not self.knows_token(token):
-            return _stranger(scope["path"], _WRONG_TOKEN)
+            return _unauthorized(scope["path"], _WRONG_TOKEN)
         rest = urlencode([pair for pair in pairs if pair[0] != "token"])
         path = _raw_path(scope)
         target = f"{path}?{rest}" if rest else path
@@ -241,7 +241,7 @@ def urlsplit_host(origin: str) -> str:
         return ""
 
 
-def _stranger(path: str, head: str = _NO_TOKEN) -> Response:
+def _unauthorized(path: str, head: str = _NO_TOKEN) -> Response:
     if path.startswith(("/api/", "/static/")):
         return problem(
             401,

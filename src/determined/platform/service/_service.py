@@ -212,7 +212,7 @@ class Service:
 
         config = loaded.effective
         if not allow_host_changes and (sentence := self.host_changes(snapshot)):
-            raise RefusedError(f"{sentence} Pass --allow-host-changes to run it all the same.")
+            raise RefusedError(f"{sentence} Pass --allow-host-changes to run it nevertheless.")
         creation_checks.check_script(config["entrypoint"], snapshot, model_dir)
         self._check_disk_limit()
         machine = find_machine(self.home)
