@@ -54,7 +54,7 @@ test: $(TOOLS)
 FAULTS ?= 12
 test-faults: $(TOOLS)
 	DET_TEST_FAULTS=$(FAULTS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -rP \
-		--timeout 7200 tests/faults tests/config/test_laws.py tests/dashboard/test_description.py \
+		--timeout 7200 tests/faults tests/config/test_laws.py tests/dashboard/endpoints \
 		tests/platform/runs/launchers/ray tests/exactness
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.soak --kills 1000 --minutes 5
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.platform.soak --kills 1000

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from determined.dashboard.app import endpoints
-from determined.dashboard.endpoints.schema import openapi
+from determined.dashboard.endpoints.openapi import openapi
 
 OUTPUT = Path(__file__).parent / "types" / "api.d.ts"
 _JSON, _BYTES = "application/json", "application/octet-stream"
 _ANYTHING = "string | number | boolean | null | Json[] | { [key: string]: Json }"
+_NUMBER = [{"type": "number"}, {"type": "string", "enum": ["NaN", "Infinity", "-Infinity"]}]
 _HEAD = "// Made by `python -m tools.api_types` from the API's description. Do not edit."
 
 
@@ -29,7 +30,8 @@ def render() -> str:
             content = operation["responses"]["200"]["content"]
             if content.keys() <= {_JSON, _BYTES}:  # the rest is for links and for the event source
                 found[method].append((_address(path, operation), _exchange(operation)))
-    lines = [_HEAD, "", "declare namespace Api {", f"  type Json = {_ANYTHING};", ""]
+    lines = [_HEAD, "", "declare namespace Api {", f"  type Json = {_ANYTHING};"]
+    lines += [f"  type Number = {' | '.join(_type(one, 1) for one in _NUMBER)};", ""]
     for name, schema in description["components"]["schemas"].items():
         lines += [*_comment(schema), f"  type {name} = {_type(schema, 1)};", ""]
     for method, exchanges in found.items():
@@ -67,8 +69,12 @@ def _exchange(operation: dict[str, Any]) -> str:
 def _type(schema: dict[str, Any], depth: int) -> str:
     if "$ref" in schema:
         return str(schema["$ref"]).rsplit("/", 1)[1]
+    if schema.get("anyOf") == _NUMBER:
+        return "Number"
     if "anyOf" in schema:
         return " | ".join(_type(one, depth) for one in schema["anyOf"])
+    if "const" in schema:
+        return json.dumps(schema["const"])
     if "enum" in schema:
         return " | ".join(json.dumps(one) for one in schema["enum"])
     match schema.get("type"):
@@ -77,18 +83,19 @@ def _type(schema: dict[str, Any], depth: int) -> str:
         case "string" | "boolean" | "null" as same:
             return str(same)
         case "array":
-            inside = _type(schema["items"], depth)
+            inside = _type(schema.get("items", {}), depth)
             return f"({inside})[]" if "|" in inside else f"{inside}[]"
         case "object" if "properties" in schema:
             return _object(schema, depth)
         case "object":
-            return f"Record<string, {_type(schema['additionalProperties'], depth)}>"
+            inside = schema.get("additionalProperties", {})
+            return f"Record<string, {_type({} if inside is True else inside, depth)}>"
         case _:
             return "Json"
 
 
 def _object(schema: dict[str, Any], depth: int) -> str:
-    required = set(schema["required"])
+    required = set(schema.get("required", ()))
     fields = [
         f"{name}{'' if name in required else '?'}: {_type(one, depth + 1)};"
         for name, one in schema["properties"].items()

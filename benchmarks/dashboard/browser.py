@@ -25,7 +25,7 @@ ARGUMENTS = (
     "--disable-sync",
     "--no-first-run",
 )
-PATIENCE_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 _CLOCK = """
 window.seenAfter = (since, isThere, patience) =>
   new Promise((resolve) => {
@@ -83,7 +83,7 @@ class Browser:
         """A page in a context of its own, with the cookie of the dashboard if there is one."""
         size = {"width": 1400, "height": 900}
         with contextlib.closing(self._opened.new_context(base_url=root, viewport=size)) as context:
-            context.set_default_timeout(4e3 * PATIENCE_SECONDS)
+            context.set_default_timeout(4e3 * TIMEOUT_SECONDS)
             context.add_init_script(_CLOCK)
             if entrance is not None:
                 context.request.get(entrance)
@@ -107,10 +107,10 @@ class Browser:
 def seen_after(page: Any, since: str, is_there: str) -> float:
     """Milliseconds from a moment of the page's clock until something is seen."""
     took = float(
-        page.evaluate(f"seenAfter(() => {since}, () => {is_there}, {1e3 * PATIENCE_SECONDS})")
+        page.evaluate(f"seenAfter(() => {since}, () => {is_there}, {1e3 * TIMEOUT_SECONDS})")
     )
     if took < 0:
-        raise NotShown(f"{page.url} does not show {is_there} within {PATIENCE_SECONDS} s")
+        raise NotShown(f"{page.url} does not show {is_there} within {TIMEOUT_SECONDS} s")
     return took
 
 

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, example, given, settings
 from determined.cli._commands.nouns import det
 from determined.store import NewExperiment, NewTrial, Writer
 from tests.cli.det import Answer, call_det, run_det
-from tests.support import original_commands
-from tests.support.command_reference import PAGE, reference
-from tests.support.command_tree import ABSENT, WORKING, Words, find
 from tests.support.hostile_calls import HOSTILE, calls, words_of
+from tools import original_commands
+from tools.command_reference import PAGE, reference
+from tools.command_tree import ABSENT, WORKING, Words, find
 
 # What changes or waits for nothing without arguments, so that it can be called with none.
 _NEEDS_NOTHING = {
@@ -173,7 +173,7 @@ def test_help_of_every_command_explains_each_option(words: Words) -> None:
 
 
 def test_the_reference_shows_every_command() -> None:
-    assert PAGE.read_text() == reference(det), "write it: python -m tests.support.command_reference"
+    assert PAGE.read_text() == reference(det), "write it: python -m tools.command_reference"
 
 
 @pytest.mark.parametrize("words", original_commands.OPTIONS)
@@ -183,7 +183,7 @@ def test_every_option_of_the_original_is_accepted_and_in_the_help(words: str) ->
 
 def test_the_table_tells_what_became_of_each_command_of_the_original() -> None:
     expected = original_commands.page()
-    write = "write it: python -m tests.support.original_commands"
+    write = "write it: python -m tools.original_commands"
     assert original_commands.PAGE.read_text() == expected, write
     for words in ABSENT:
         assert words[0] in original_commands.ORIGINAL or words[0] in _SHORT, words

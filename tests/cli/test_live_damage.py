@@ -102,7 +102,7 @@ def test_damage_is_told_in_one_line(home: Path, tmp_path: Path) -> None:
 def test_a_command_does_not_wait_for_a_supervisor_that_cannot_read(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("determined.platform.service._supervised._STOPPED_AFTER_SECONDS", 0.5)
+    monkeypatch.setattr("determined.platform.service.supervised_home._STOPPED_AFTER_SECONDS", 0.5)
     lab = Lab(tmp_path)
     _spoilt(home, lab.home.path, *range(6, 200))
     try:

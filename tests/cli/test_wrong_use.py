@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, example, given, settings
 from determined.platform.supervisor import presence
 from tests.cli.det import call_det, det_on_a_terminal
 from tests.cli.scripts import STEPS
-from tests.support.command_tree import WORKING, Words
 from tests.support.hostile_calls import calls, words_of
 from tests.support.lab import Lab
 from tests.support.messages import documented
 from tests.support.saving import collected
+from tools.command_tree import WORKING, Words
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 

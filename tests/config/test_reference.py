@@ -1,12 +1,11 @@
 """The reference page and the schema in the docs are what the models say.
 
-After a change of the models: `DET_WRITE_REFERENCE=1` writes both.
+After a change of the models: `python -m tools.config_reference` writes both.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from determined.config.model.sections import Environment, Integrations, Resource
 from determined.config.model.storage import STORAGES
 from determined.config.reading import yaml_reader
 from tests.config.wrong import AFTER_THE_SEARCHER
-from tests.support.config_reference import page
+from tools.config_reference import PAGE, SCHEMA, page, schema_text
 
-_REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 _OLDER = sorted((Path(__file__).parent / "older").glob("*.yaml"))
 _MODELS = [
     Configuration,
@@ -36,19 +34,15 @@ _MODELS = [
 ]
 
 
-def compare(name: str, text: str) -> None:
-    path = _REFERENCE / name
-    if os.environ.get("DET_WRITE_REFERENCE"):
-        path.write_text(text)
-    assert path.read_text() == text, f"{name} is stale; write it with DET_WRITE_REFERENCE=1."
+_WRITE = "write it: python -m tools.config_reference"
 
 
 def test_page_is_what_the_models_say() -> None:
-    compare("configuration.md", page())
+    assert PAGE.read_text() == page(), _WRITE
 
 
 def test_schema_file_is_what_the_models_say() -> None:
-    compare("experiment.schema.json", json.dumps(schema(), indent=2, sort_keys=True) + "\n")
+    assert SCHEMA.read_text() == schema_text(), _WRITE
 
 
 def test_schema_is_a_valid_draft_7_schema() -> None:

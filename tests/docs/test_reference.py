@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT
-from tests.support.api_reference import PAGES, listed, written
+from tools.api_reference import PAGES, listed, written
 
 _MODULES = (
     "determined",
@@ -58,7 +58,7 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_says_what_the_source_says(page: Path) -> None:
-    """After a change, write them: `python -m tests.support.api_reference`."""
+    """After a change, write them: `python -m tools.api_reference`."""
     assert page.read_text() == written(page)
 
 

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from determined.experimental import client
-from tests.support.client_reference import ORIGINAL, PAGE, members, reference
+from tools.client_reference import ORIGINAL, PAGE, members, reference
 
 
 @pytest.mark.parametrize("name", ORIGINAL)
@@ -28,4 +28,4 @@ def test_every_method_of_determined_is_a_function_too() -> None:
 
 
 def test_the_reference_shows_every_name() -> None:
-    assert PAGE.read_text() == reference(), "write it: python -m tests.support.client_reference"
+    assert PAGE.read_text() == reference(), "write it: python -m tools.client_reference"

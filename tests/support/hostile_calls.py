@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 from hypothesis import strategies as st
 
-from tests.support.command_tree import ALL, Words, find
+from tools.command_tree import ALL, Words, find
 
 HOSTILE = ("99", "-1", "x", "99999999999999999999999", "\x1b[31m", "", "\udcff", "..", "1,,2")
 

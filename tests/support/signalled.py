@@ -23,7 +23,7 @@ from determined.storage import Manifest, SharedFSStorageManager
 from tests.support.resumable import ResumableTrial, Trained, fingerprint
 
 LENGTH = 8
-PATIENCE_SECONDS = 20.0
+TIMEOUT_SECONDS = 20.0
 _PHASES = {0: "first step", LENGTH - 1: "last batch"}
 
 
@@ -42,7 +42,7 @@ class Moment:
         self._is_over = True
         (self.folder / "pid").write_text(str(os.getpid()))
         (self.folder / "pid").rename(self.folder / "ready")
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not (self.folder / "go").exists():
             if self._is_signalled():
                 (self.folder / "heard").touch()

@@ -2,9 +2,21 @@
 
 declare namespace Api {
   type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
+  type Number = number | "NaN" | "Infinity" | "-Infinity";
+
+  type Problem = {
+    error: string;
+    next?: string;
+  };
+
+  /** An action was accepted; `state` is the current one. */
+  type AcceptedJson = {
+    ok: boolean;
+    state: string;
+  };
 
   /** The best trial, and the line that loads it. */
-  type BestShape = {
+  type BestJson = {
     trial_id: number;
     hparams: Record<string, Json>;
     metric: string | null;
@@ -14,21 +26,21 @@ declare namespace Api {
     load: string;
   };
 
-  type BracketShape = {
+  type BracketJson = {
     number: number;
     max_trials: number;
-    rungs: RungShape[];
+    rungs: RungJson[];
   };
 
-  type ChartShape = {
+  type ChartJson = {
     title: string;
     unit: string;
     total: number;
-    series: CurveShape[];
+    series: CurveJson[];
   };
 
   /** A checkpoint; `metric` is the searcher's metric in the validation at its step. */
-  type CheckpointShape = {
+  type CheckpointJson = {
     uuid: string;
     trial_id: number | null;
     experiment_id: number | null;
@@ -39,34 +51,34 @@ declare namespace Api {
     time: Number;
     files: Record<string, number>;
     storage: string;
-    registered: RegisteredShape[];
+    registered: RegisteredJson[];
     load: string;
   };
 
-  type CheckpointsShape = {
+  type CheckpointsJson = {
     total: number;
-    rows: CheckpointShape[];
+    rows: CheckpointJson[];
   };
 
-  type CodeShape = {
-    files: FileShape[];
+  type CodeJson = {
+    files: FileJson[];
     truncated: boolean;
   };
 
   /** A column that a table can show, and whether its rows differ in it. */
-  type ColumnShape = {
+  type ColumnJson = {
     key: string;
     label: string;
     differs: boolean;
   };
 
-  type ColumnsShape = {
-    available: ColumnShape[];
+  type ColumnsJson = {
+    available: ColumnJson[];
   };
 
-  type CompareShape = {
+  type CompareJson = {
     trials: ComparedTrial[];
-    differs: DifferencesShape;
+    differs: DifferencesJson;
     metrics: MetricName[];
   };
 
@@ -99,7 +111,7 @@ declare namespace Api {
   };
 
   /** Cells in rows of y and columns of x; edges of ranges, or categories. */
-  type ContourShape = {
+  type ContourJson = {
     x: Json[];
     y: Json[];
     x_is_range: boolean;
@@ -109,7 +121,7 @@ declare namespace Api {
   };
 
   /** Means over equal time intervals, with the extremes of each interval. */
-  type CurveShape = {
+  type CurveJson = {
     name: string;
     x: Number[];
     y: Number[];
@@ -117,12 +129,12 @@ declare namespace Api {
     max: Number[];
   };
 
-  type DecisionShape = {
+  type DecisionJson = {
     time: Number;
     sentence: string;
   };
 
-  type DiffShape = {
+  type DiffJson = {
     config: string;
     code: FileDiff[];
     hparams: Record<string, Json[]>;
@@ -130,30 +142,31 @@ declare namespace Api {
   };
 
   /** Values in the order of the trials, by name; null where a trial has none. */
-  type DifferencesShape = {
+  type DifferencesJson = {
     hparams: Record<string, Json[]>;
     metrics: Record<string, Json[]>;
     config: Record<string, Json[]>;
   };
 
-  /** An action was accepted; `state` is the current one. */
-  type DoneShape = {
-    ok: boolean;
-    state: string;
-  };
-
   /** The error of a failed trial: the line of its log, if known, and the traceback. */
-  type ErrorShape = {
+  type ErrorJson = {
     line: number | null;
     text: string;
   };
 
-  type EventShape = {
+  type EventJson = {
     time: Number;
     level: string;
     kind: string;
     text: string;
     trial_id: number | null;
+  };
+
+  type ExperimentChanges = {
+    name?: string;
+    description?: string;
+    notes?: string;
+    labels?: string[];
   };
 
   /** An experiment with everything that its page shows first. */
@@ -186,15 +199,15 @@ declare namespace Api {
     config: Record<string, Json>;
     config_yaml: string;
     environment: Record<string, Json>;
-    best: BestShape | null;
+    best: BestJson | null;
     slot_seconds: Number;
-    events: EventShape[];
+    events: EventJson[];
     metrics: MetricName[];
-    hparams: HparamShape[];
+    hparams: HparamJson[];
   };
 
   /** A row of the table of experiments. */
-  type ExperimentShape = {
+  type ExperimentJson = {
     id: number;
     name: string;
     description: string;
@@ -221,10 +234,10 @@ declare namespace Api {
   };
 
   /** A page of the table of experiments. */
-  type ExperimentsShape = {
+  type ExperimentsJson = {
     total: number;
-    rows: ExperimentShape[];
-    columns: ColumnsShape;
+    rows: ExperimentJson[];
+    columns: ColumnsJson;
   };
 
   /** A file; without text if it is binary. */
@@ -243,13 +256,13 @@ declare namespace Api {
     diff: string;
   };
 
-  type FileShape = {
+  type FileJson = {
     path: string;
     size: number;
   };
 
   /** A hyperparameter as configured; `differs` says whether trials differ in it. */
-  type HparamShape = {
+  type HparamJson = {
     name: string;
     type: string;
     values: Json[] | null;
@@ -260,7 +273,7 @@ declare namespace Api {
   };
 
   /** The share of each hyperparameter; `note` says why there are none, or how reliable it is. */
-  type ImportanceShape = {
+  type ImportanceJson = {
     method: string;
     metric: string | null;
     trials: number;
@@ -269,7 +282,7 @@ declare namespace Api {
   };
 
   /** A line of a log; lines count from 1 over all runs of the trial. */
-  type LineShape = {
+  type LineJson = {
     line: number;
     time: Number | null;
     level: string | null;
@@ -280,14 +293,14 @@ declare namespace Api {
   };
 
   /** A unified diff of two logs; `note` says if only their beginnings were compared. */
-  type LogDiffShape = {
+  type LogDiffJson = {
     diff: string;
     note: string;
   };
 
   /** A page of a log: `next` and `previous` are where to continue, null at the ends. */
-  type LogShape = {
-    lines: LineShape[];
+  type LogJson = {
+    lines: LineJson[];
     first: number | null;
     last: number | null;
     total: number;
@@ -295,11 +308,28 @@ declare namespace Api {
     previous: number | null;
   };
 
+  type ManyVerbs = {
+    verb: "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive" | "delete" | "label" | "unlabel";
+    ids: number[];
+    label?: string;
+  };
+
   /** Lines of many trials by time; `line` counts within the run that `source` names. */
-  type MergedShape = {
-    lines: LineShape[];
+  type MergedJson = {
+    lines: LineJson[];
     next: string | null;
     previous: string | null;
+  };
+
+  /** A metric of a trial; `batches` says whether there are per-batch values too. */
+  type MetricJson = {
+    group: string;
+    name: string;
+    last: Json;
+    min: Number | null;
+    max: Number | null;
+    count: number | null;
+    batches: boolean;
   };
 
   /** A metric; `batches` says whether some trial has per-batch values too. */
@@ -309,15 +339,17 @@ declare namespace Api {
     batches: boolean;
   };
 
-  /** A metric of a trial; `batches` says whether there are per-batch values too. */
-  type MetricShape = {
-    group: string;
-    name: string;
-    last: Json;
-    min: Number | null;
-    max: Number | null;
-    count: number | null;
-    batches: boolean;
+  type ModelChanges = {
+    description?: string;
+    labels?: string[];
+    archived?: boolean;
+  };
+
+  /** The action is done; `version` is the version it was about. */
+  type ModelCompleted = {
+    ok: boolean;
+    model: string;
+    version: number | null;
   };
 
   type ModelDetail = {
@@ -332,18 +364,11 @@ declare namespace Api {
     updated: Number;
     metadata: Record<string, Json>;
     num_versions: number;
-    latest: VersionShape | null;
-    versions: VersionShape[];
+    latest: VersionJson | null;
+    versions: VersionJson[];
   };
 
-  /** The action is done; `version` is the version it was about. */
-  type ModelDone = {
-    ok: boolean;
-    model: string;
-    version: number | null;
-  };
-
-  type ModelShape = {
+  type ModelJson = {
     id: number;
     name: string;
     description: string;
@@ -355,29 +380,36 @@ declare namespace Api {
     updated: Number;
     metadata: Record<string, Json>;
     num_versions: number;
-    latest: VersionShape | null;
+    latest: VersionJson | null;
   };
 
-  type ModelsShape = {
+  type ModelsJson = {
     total: number;
-    rows: ModelShape[];
+    rows: ModelJson[];
   };
 
-  /** A number; NaN and infinities are strings. */
-  type Number = number | "NaN" | "Infinity" | "-Infinity";
+  type NewModel = {
+    name: string;
+    description?: string;
+    labels?: string[];
+  };
 
-  type OutcomeShape = {
+  type NewVersion = {
+    checkpoint_uuid: string;
+  };
+
+  type OutcomeJson = {
     ok?: boolean;
     state?: string;
     error?: string;
   };
 
   /** The outcomes of an action on many experiments, by id. */
-  type OutcomesShape = {
-    results: Record<string, OutcomeShape>;
+  type OutcomesJson = {
+    results: Record<string, OutcomeJson>;
   };
 
-  type OwnerShape = {
+  type OwnerJson = {
     id: number;
     name: string;
     state: string;
@@ -386,7 +418,7 @@ declare namespace Api {
   };
 
   /** A part of training, the seconds it took, and its share of the time. */
-  type PartShape = {
+  type PartJson = {
     what: string;
     seconds: Number;
     share: Number;
@@ -394,7 +426,7 @@ declare namespace Api {
   };
 
   /** All trials of a search, column by column. */
-  type PointsShape = {
+  type PointsJson = {
     ids: number[];
     states: string[];
     values: (Number | null)[];
@@ -402,16 +434,20 @@ declare namespace Api {
     hparams: Record<string, Json[]>;
   };
 
-  type Problem = {
-    error: string;
-    next?: string;
-  };
-
-  type ProfileShape = {
-    rows: PartShape[];
+  type ProfileJson = {
+    rows: PartJson[];
     batches: number | null;
     advice: string[];
     note: string;
+  };
+
+  type ProjectJson = {
+    id: number;
+    workspace_id: number;
+    workspace: string;
+    name: string;
+    description: string;
+    archived: boolean;
   };
 
   /** A project, and where it is. */
@@ -422,34 +458,25 @@ declare namespace Api {
     workspace: string;
   };
 
-  type ProjectShape = {
-    id: number;
-    workspace_id: number;
-    workspace: string;
-    name: string;
-    description: string;
-    archived: boolean;
+  type ProjectsJson = {
+    rows: ProjectJson[];
   };
 
-  type ProjectsShape = {
-    rows: ProjectShape[];
-  };
-
-  type QueueShape = {
-    slots: SlotShape[];
-    running: RunningShape[];
-    waiting: WaitingShape[];
+  type QueueJson = {
+    slots: SlotJson[];
+    running: RunningJson[];
+    waiting: WaitingJson[];
     waiting_total: number;
     left_out: string[];
   };
 
-  type RegisteredShape = {
+  type RegisteredJson = {
     model: string;
     version: number;
   };
 
   /** One run of a trial. */
-  type RunShape = {
+  type RunJson = {
     run_id: number;
     state: string;
     created: Number;
@@ -465,6 +492,14 @@ declare namespace Api {
     differences: string[];
   };
 
+  /** A rung: how many results it has, how many trials continued, and the best trials. */
+  type RungJson = {
+    units: number;
+    seen: number;
+    kept: number;
+    rows: RungRow[];
+  };
+
   /** A trial at a rung; `metric` is null if it failed there. */
   type RungRow = {
     trial_id: number;
@@ -474,24 +509,16 @@ declare namespace Api {
     sentence: string;
   };
 
-  /** A rung: how many results it has, how many trials continued, and the best trials. */
-  type RungShape = {
-    units: number;
-    seen: number;
-    kept: number;
-    rows: RungRow[];
-  };
-
   /** The rungs of a search; methods without rungs have no brackets. */
-  type RungsShape = {
+  type RungsJson = {
     method: string;
     metric: string | null;
     unit: string;
-    brackets: BracketShape[];
-    steps: StepShape[];
+    brackets: BracketJson[];
+    steps: StepJson[];
   };
 
-  type RunningShape = {
+  type RunningJson = {
     trial_id: number;
     experiment_id: number | null;
     name: string;
@@ -507,41 +534,46 @@ declare namespace Api {
     smaller_is_better: boolean;
   };
 
+  type Selection = {
+    experiments?: number[];
+    trials?: number[];
+  };
+
   /** What a page requests first. */
-  type SessionShape = {
+  type SessionJson = {
     csrf: string;
     version: string;
     home: string;
     user: string;
-    supervisor: SupervisorShape;
-    slots: SlotsShape;
+    supervisor: SupervisorJson;
+    slots: SlotsJson;
     counts: Record<string, number>;
     verbs: string[];
   };
 
   /** A slot; several trials may share it. */
-  type SlotShape = {
+  type SlotJson = {
     id: number;
     kind: string;
     name: string;
     node: string;
-    used_by: UserShape | null;
-    users: UserShape[];
+    used_by: UserJson | null;
+    users: UserJson[];
   };
 
-  type SlotsShape = {
+  type SlotsJson = {
     total: number;
     used: number;
   };
 
   /** A small curve: the searcher's metric of the best trial. */
-  type SparkShape = {
+  type SparkJson = {
     metric: string;
     y: Number[];
   };
 
   /** A decision of the search. */
-  type StepShape = {
+  type StepJson = {
     number: number;
     time: Number;
     trial_id: number | null;
@@ -549,18 +581,18 @@ declare namespace Api {
   };
 
   /** Whether a supervisor is running. */
-  type SupervisorShape = {
+  type SupervisorJson = {
     alive: boolean;
     pid: number | null;
     text: string;
   };
 
-  type SystemShape = {
-    charts: ChartShape[];
+  type SystemJson = {
+    charts: ChartJson[];
   };
 
   /** Its address, as seen from the dashboard's machine; of many trials it shows the best. */
-  type TensorBoardShape = {
+  type TensorBoardJson = {
     url: string;
     shown: number;
     trials: number;
@@ -591,19 +623,19 @@ declare namespace Api {
     bracket: number | null;
     decision: string;
     columns: Record<string, Json>;
-    experiment: OwnerShape;
-    metrics: MetricShape[];
-    run_list: RunShape[];
-    error: ErrorShape | null;
+    experiment: OwnerJson;
+    metrics: MetricJson[];
+    run_list: RunJson[];
+    error: ErrorJson | null;
     best_checkpoint: string | null;
     load: string;
     seed: number;
     metadata: Record<string, Json>;
-    decisions: DecisionShape[];
+    decisions: DecisionJson[];
   };
 
   /** A row of a table of trials. */
-  type TrialShape = {
+  type TrialJson = {
     id: number;
     experiment_id: number;
     state: string;
@@ -630,19 +662,25 @@ declare namespace Api {
   };
 
   /** A page of a table of trials. */
-  type TrialsShape = {
+  type TrialsJson = {
     total: number;
-    rows: TrialShape[];
+    rows: TrialJson[];
   };
 
-  type UserShape = {
+  type UserJson = {
     trial_id: number;
     experiment_id: number | null;
     name: string;
   };
 
+  type VersionChanges = {
+    name?: string;
+    comment?: string;
+    notes?: string;
+  };
+
   /** A version of a model, and where its checkpoint came from. */
-  type VersionShape = {
+  type VersionJson = {
     number: number;
     name: string;
     comment: string;
@@ -658,7 +696,7 @@ declare namespace Api {
     load: string;
   };
 
-  type WaitingShape = {
+  type WaitingJson = {
     experiment_id: number;
     trial_id: number;
     name: string;
@@ -667,87 +705,61 @@ declare namespace Api {
     why: string;
   };
 
-  type WorkspaceShape = {
+  type WorkspaceJson = {
     id: number;
     name: string;
     owner: string;
     archived: boolean;
   };
 
-  type WorkspacesShape = {
-    rows: WorkspaceShape[];
+  type WorkspacesJson = {
+    rows: WorkspaceJson[];
   };
 
   type Get<Address> =
     Address extends `/api/experiments/${number}/code/file` ? { parameters: "path"; body: undefined; answer: FileContent } :
-    Address extends `/api/trials/${number}/logs/diff` ? { parameters: "other" | "numbers"; body: undefined; answer: LogDiffShape } :
-    Address extends `/api/experiments/${number}/checkpoints` ? { parameters: "limit" | "offset"; body: undefined; answer: CheckpointsShape } :
-    Address extends `/api/experiments/${number}/code` ? { parameters: never; body: undefined; answer: CodeShape } :
-    Address extends `/api/experiments/${number}/contour` ? { parameters: "x" | "y" | "bins"; body: undefined; answer: ContourShape } :
-    Address extends `/api/experiments/${number}/diff` ? { parameters: "other"; body: undefined; answer: DiffShape } :
-    Address extends `/api/experiments/${number}/importance` ? { parameters: "metric" | "smaller"; body: undefined; answer: ImportanceShape } :
-    Address extends `/api/experiments/${number}/logs` ? { parameters: "after" | "tail" | "limit" | "search" | "level" | "rank" | "since" | "until"; body: undefined; answer: MergedShape } :
-    Address extends `/api/experiments/${number}/points` ? { parameters: never; body: undefined; answer: PointsShape } :
-    Address extends `/api/experiments/${number}/rungs` ? { parameters: never; body: undefined; answer: RungsShape } :
-    Address extends `/api/experiments/${number}/trials` ? { parameters: "limit" | "offset" | "state" | "sort" | "order" | "columns"; body: undefined; answer: TrialsShape } :
-    Address extends `/api/trials/${number}/checkpoints` ? { parameters: "limit" | "offset"; body: undefined; answer: CheckpointsShape } :
-    Address extends `/api/trials/${number}/logs` ? { parameters: "from_line" | "tail" | "limit" | "regex" | "search" | "level" | "rank" | "since" | "until"; body: undefined; answer: LogShape } :
-    Address extends `/api/trials/${number}/profile` ? { parameters: never; body: undefined; answer: ProfileShape } :
-    Address extends `/api/trials/${number}/system` ? { parameters: "px"; body: undefined; answer: SystemShape } :
-    Address extends `/api/experiments/sparks` ? { parameters: "ids" | "px"; body: undefined; answer: Record<string, SparkShape> } :
+    Address extends `/api/trials/${number}/logs/diff` ? { parameters: "other" | "numbers"; body: undefined; answer: LogDiffJson } :
+    Address extends `/api/experiments/${number}/checkpoints` ? { parameters: "limit" | "offset"; body: undefined; answer: CheckpointsJson } :
+    Address extends `/api/experiments/${number}/code` ? { parameters: never; body: undefined; answer: CodeJson } :
+    Address extends `/api/experiments/${number}/contour` ? { parameters: "x" | "y" | "bins"; body: undefined; answer: ContourJson } :
+    Address extends `/api/experiments/${number}/diff` ? { parameters: "other"; body: undefined; answer: DiffJson } :
+    Address extends `/api/experiments/${number}/importance` ? { parameters: "metric" | "smaller"; body: undefined; answer: ImportanceJson } :
+    Address extends `/api/experiments/${number}/logs` ? { parameters: "after" | "tail" | "limit" | "search" | "level" | "rank" | "since" | "until"; body: undefined; answer: MergedJson } :
+    Address extends `/api/experiments/${number}/points` ? { parameters: never; body: undefined; answer: PointsJson } :
+    Address extends `/api/experiments/${number}/rungs` ? { parameters: never; body: undefined; answer: RungsJson } :
+    Address extends `/api/experiments/${number}/trials` ? { parameters: "limit" | "offset" | "state" | "sort" | "order" | "columns"; body: undefined; answer: TrialsJson } :
+    Address extends `/api/trials/${number}/checkpoints` ? { parameters: "limit" | "offset"; body: undefined; answer: CheckpointsJson } :
+    Address extends `/api/trials/${number}/logs` ? { parameters: "from_line" | "tail" | "limit" | "regex" | "search" | "level" | "rank" | "since" | "until"; body: undefined; answer: LogJson } :
+    Address extends `/api/trials/${number}/profile` ? { parameters: never; body: undefined; answer: ProfileJson } :
+    Address extends `/api/trials/${number}/system` ? { parameters: "px"; body: undefined; answer: SystemJson } :
+    Address extends `/api/experiments/sparks` ? { parameters: "ids" | "px"; body: undefined; answer: Record<string, SparkJson> } :
     Address extends `/api/experiments/${number}` ? { parameters: never; body: undefined; answer: ExperimentDetail } :
     Address extends `/api/models/${string}` ? { parameters: never; body: undefined; answer: ModelDetail } :
     Address extends `/api/trials/${number}` ? { parameters: never; body: undefined; answer: TrialDetail } :
-    Address extends `/api/compare` ? { parameters: "trials"; body: undefined; answer: CompareShape } :
-    Address extends `/api/experiments` ? { parameters: "limit" | "offset" | "search" | "state" | "label" | "project" | "workspace" | "archived" | "unmanaged" | "metric_min" | "metric_max" | "sort" | "order" | "columns"; body: undefined; answer: ExperimentsShape } :
-    Address extends `/api/models` ? { parameters: never; body: undefined; answer: ModelsShape } :
-    Address extends `/api/projects` ? { parameters: never; body: undefined; answer: ProjectsShape } :
-    Address extends `/api/queue` ? { parameters: never; body: undefined; answer: QueueShape } :
+    Address extends `/api/compare` ? { parameters: "trials"; body: undefined; answer: CompareJson } :
+    Address extends `/api/experiments` ? { parameters: "limit" | "offset" | "search" | "state" | "label" | "project" | "workspace" | "archived" | "unmanaged" | "metric_min" | "metric_max" | "sort" | "order" | "columns"; body: undefined; answer: ExperimentsJson } :
+    Address extends `/api/models` ? { parameters: never; body: undefined; answer: ModelsJson } :
+    Address extends `/api/projects` ? { parameters: never; body: undefined; answer: ProjectsJson } :
+    Address extends `/api/queue` ? { parameters: never; body: undefined; answer: QueueJson } :
     Address extends `/api/series` ? { parameters: "keys" | "x" | "from" | "to" | "px" | "smooth"; body: undefined; answer: ArrayBuffer } :
-    Address extends `/api/session` ? { parameters: never; body: undefined; answer: SessionShape } :
-    Address extends `/api/workspaces` ? { parameters: never; body: undefined; answer: WorkspacesShape } :
+    Address extends `/api/session` ? { parameters: never; body: undefined; answer: SessionJson } :
+    Address extends `/api/workspaces` ? { parameters: never; body: undefined; answer: WorkspacesJson } :
     never;
 
   type Post<Address> =
-    Address extends `/api/models/${string}/versions/${number}/delete` ? { parameters: never; body: undefined; answer: ModelDone } :
-    Address extends `/api/experiments/${number}/${string}` ? { parameters: never; body: undefined; answer: DoneShape } :
-    Address extends `/api/models/${string}/delete` ? { parameters: never; body: undefined; answer: ModelDone } :
-    Address extends `/api/models/${string}/versions` ? { parameters: never; body: {
-      checkpoint_uuid: string;
-    }; answer: ModelDone } :
-    Address extends `/api/trials/${number}/kill` ? { parameters: never; body: undefined; answer: DoneShape } :
-    Address extends `/api/experiments/verbs` ? { parameters: never; body: {
-      verb: "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive" | "delete" | "label" | "unlabel";
-      ids: number[];
-      label?: string;
-    }; answer: OutcomesShape } :
-    Address extends `/api/models` ? { parameters: never; body: {
-      name: string;
-      description?: string;
-      labels?: string[];
-    }; answer: ModelDone } :
-    Address extends `/api/tensorboard` ? { parameters: never; body: {
-      experiments?: number[];
-      trials?: number[];
-    }; answer: TensorBoardShape } :
+    Address extends `/api/models/${string}/versions/${number}/delete` ? { parameters: never; body: undefined; answer: ModelCompleted } :
+    Address extends `/api/experiments/${number}/${string}` ? { parameters: never; body: undefined; answer: AcceptedJson } :
+    Address extends `/api/models/${string}/delete` ? { parameters: never; body: undefined; answer: ModelCompleted } :
+    Address extends `/api/models/${string}/versions` ? { parameters: never; body: NewVersion; answer: ModelCompleted } :
+    Address extends `/api/trials/${number}/kill` ? { parameters: never; body: undefined; answer: AcceptedJson } :
+    Address extends `/api/experiments/verbs` ? { parameters: never; body: ManyVerbs; answer: OutcomesJson } :
+    Address extends `/api/models` ? { parameters: never; body: NewModel; answer: ModelCompleted } :
+    Address extends `/api/tensorboard` ? { parameters: never; body: Selection; answer: TensorBoardJson } :
     never;
 
   type Patch<Address> =
-    Address extends `/api/models/${string}/versions/${number}` ? { parameters: never; body: {
-      name?: string;
-      comment?: string;
-      notes?: string;
-    }; answer: ModelDone } :
-    Address extends `/api/experiments/${number}` ? { parameters: never; body: {
-      name?: string;
-      description?: string;
-      notes?: string;
-      labels?: string[];
-    }; answer: DoneShape } :
-    Address extends `/api/models/${string}` ? { parameters: never; body: {
-      description?: string;
-      labels?: string[];
-      archived?: boolean;
-    }; answer: ModelDone } :
+    Address extends `/api/models/${string}/versions/${number}` ? { parameters: never; body: VersionChanges; answer: ModelCompleted } :
+    Address extends `/api/experiments/${number}` ? { parameters: never; body: ExperimentChanges; answer: AcceptedJson } :
+    Address extends `/api/models/${string}` ? { parameters: never; body: ModelChanges; answer: ModelCompleted } :
     never;
 }

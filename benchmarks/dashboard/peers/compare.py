@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from benchmarks.dashboard.browser import PATIENCE_SECONDS, Browser, NotShown, Shown
+from benchmarks.dashboard.browser import TIMEOUT_SECONDS, Browser, NotShown, Shown
 from benchmarks.dashboard.made_once import make_once
 from benchmarks.dashboard.peers import ours
 from benchmarks.dashboard.peers.data import SPIKE
@@ -113,7 +113,7 @@ def _look(browser: Browser, place: Place, rounds: int) -> dict[str, Any]:
         try:
             views = [_view(browser, place, wanted) for _ in range(rounds)]
         except NotShown:
-            row[f"{what}_ms"] = f"not within {PATIENCE_SECONDS:.0f} s"
+            row[f"{what}_ms"] = f"not within {TIMEOUT_SECONDS:.0f} s"
             continue
         for key in ("ms", "answer_ms", "kb"):
             row[f"{what}_{key}"] = round(statistics.median(view[key] for view in views), 1)

@@ -1,7 +1,9 @@
 """The `det` command: one file per noun, each imported only when it is used.
 
-`_nouns` lists them; `_group` finds them; `_errors` turns what goes wrong into exit codes; `_tables`
-prints. Nothing here but `click` is imported before a command runs, so that `det` starts at once.
+`_commands/` is what commands are made of: `nouns.py` lists the nouns, `group.py` finds their verbs,
+`errors.py` turns what goes wrong into exit codes. `_present/` is what they print. What they do is
+in `platform.service`. Nothing but `click` is imported before a command runs, so that `det` starts
+at once. Read `_commands/nouns.py` first.
 """
 
 from determined.cli._main import main

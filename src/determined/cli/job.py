@@ -32,7 +32,7 @@ def list_jobs(limit: int, offset: int, pages: str, utc: bool, output: Output) ->
 
     `det experiment set priority ID N` moves one to the front, `det slot list` shows each trial.
     """
-    from determined.platform.queries.queue import look
+    from determined.platform.queries.queue import read_queue
     from determined.platform.rules.scheduler import DEFAULT_PRIORITY
     from determined.platform.supervisor import presence
     from determined.store import ExperimentFilter
@@ -40,7 +40,9 @@ def list_jobs(limit: int, offset: int, pages: str, utc: bool, output: Output) ->
     with platform() as service:
         found: list[Experiment] = []
         has_supervisor = presence.find(service.home) is not None
-        queue = look(service.home, service.reader if service.has_store else None, has_supervisor)
+        queue = read_queue(
+            service.home, service.reader if service.has_store else None, has_supervisor
+        )
         if service.has_store:
             states = ["ACTIVE", "PAUSED", "STOPPING_COMPLETED", "STOPPING_CANCELED"]
             states += ["STOPPING_KILLED", "STOPPING_ERROR"]

@@ -22,7 +22,7 @@ def run(is_module: bool, script: str, arguments: tuple[str, ...]) -> None:
 
     `det run train.py --lr 0.1` does what `python train.py --lr 0.1` does, in this terminal and with
     its exit status. It starts in a copy of a process that has torch and this library loaded, so
-    that the time between an edit and the first batch is that of your own code.
+    that only your own code takes time between an edit and the first batch.
 
     The first run in a terminal is an ordinary one; it starts that process, which exits after ten
     minutes without use (DET_WARM_IDLE_SECONDS). Runs that cannot start this way are ordinary ones,

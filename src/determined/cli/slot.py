@@ -21,12 +21,14 @@ def slot() -> None:
 @output_options
 def list_slots(utc: bool, output: Output) -> None:
     """List the slots and the trials on them, and which trials wait for what."""
-    from determined.platform.queries.queue import look
+    from determined.platform.queries.queue import read_queue
     from determined.platform.supervisor import presence
 
     with platform() as service:
         has_supervisor = presence.find(service.home) is not None
-        queue = look(service.home, service.reader if service.has_store else None, has_supervisor)
+        queue = read_queue(
+            service.home, service.reader if service.has_store else None, has_supervisor
+        )
     hosts = {node.id: f"{node.host} ({node.address})" for node in queue.nodes}
     headers = ["Slot ID", "Node", "Device", "Experiment ID", "Trial ID", "Since"]
     rows: list[list[object]] = []

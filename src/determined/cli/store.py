@@ -79,7 +79,7 @@ def prune(workdirs: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
         if service.has_store:
             kept = find_kept(service.home, service.reader, workdirs=workdirs)
             found = find_waste(service.home, service.reader, workdirs=workdirs)
-            waste = [item for item in found if service.may_delete(item.path)]
+            waste = [item for item in found if service.supervised.may_delete(item.path)]
         if as_json:
             show_json([{"path": w.path, "bytes": w.num_bytes, "reason": w.reason} for w in waste])
         elif not waste:
@@ -148,9 +148,9 @@ def adopt(yes: bool, as_json: bool) -> None:
     if as_json and not yes:
         raise click.UsageError("--json needs --yes.")
     with platform(wake=False) as service:
-        if service.original is not None:
+        if service.supervised.original is not None:
             confirm(f"Make {service.home.path} a home of its own?", yes)
-        foreign = service.adopt()
+        foreign = service.supervised.adopt()
     if as_json:
         show_json({"home": service.home.path, "foreign_checkpoints": foreign})
         return
@@ -173,7 +173,7 @@ def import_(other: Path, numbers: tuple[int, ...], as_json: bool) -> int:
     from determined.platform.maintenance.importing import import_home
 
     with platform(wake=False) as service:
-        if service.original is not None:
+        if service.supervised.original is not None:
             raise RefusedError("A copy of a home cannot import: `det store adopt` it first.")
         service.close()
         result = import_home(service.home, other, numbers)

@@ -11,7 +11,7 @@ from determined.cli._commands.errors import ERROR, OK
 from determined.cli._commands.group import Group
 from determined.cli._commands.options import COUNT
 from determined.cli._commands.platform import platform
-from determined.cli._present.results import done, json_option
+from determined.cli._present.results import json_option, report
 from determined.cli._present.tables import show_json
 
 _START_SECONDS = 30.0
@@ -54,7 +54,7 @@ def start() -> int:
         find_cluster(service.home)  # which says what is wrong with its settings
         facts = presence.find(service.home)
         if facts is not None:
-            done(f"The supervisor is already running: process {facts.pid}.", **asdict(facts))
+            report(f"The supervisor is already running: process {facts.pid}.", **asdict(facts))
             return OK
         presence.start(service.home)
         deadline = time.monotonic() + _START_SECONDS
@@ -64,7 +64,7 @@ def start() -> int:
                     f"The supervisor did not start: see {service.home.supervisor_log}."
                 )
             time.sleep(0.02)
-        done(f"Started the supervisor: process {facts.pid}.", **asdict(facts))
+        report(f"Started the supervisor: process {facts.pid}.", **asdict(facts))
         return OK
 
 
@@ -77,11 +77,11 @@ def stop() -> int:
     with platform(wake=False) as service:
         facts = presence.find(service.home)
         if facts is None:
-            done("No supervisor is running.", stopped=None)
+            report("No supervisor is running.", stopped=None)
             return OK
         if not presence.stop(service.home):
             raise click.ClickException(f"The supervisor, process {facts.pid}, did not stop.")
-        done("Stopped the supervisor. Running trials continue.", stopped=facts.pid)
+        report("Stopped the supervisor. Running trials continue.", stopped=facts.pid)
         return OK
 
 

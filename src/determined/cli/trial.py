@@ -1,4 +1,4 @@
-"""`det trial`: one trial, its log, and a way to run it by hand."""
+"""`det trial`: one trial, its log, and a way to run it in a terminal."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import click
 from determined.cli._commands.absent import absent
 from determined.cli._commands.downloads import best_checkpoints, download_options
 from determined.cli._commands.group import Group
-from determined.cli._commands.log_options import log_options
 from determined.cli._commands.options import TRIAL_ID, UUIDS, page_of, paging_options, utc_option
 from determined.cli._commands.platform import platform
-from determined.cli._commands.show_logs import LogRequest, show_logs
-from determined.cli._present.as_data import checkpoint_json
-from determined.cli._present.results import done, json_option
+from determined.cli._present.logs import LogRequest, log_options, show_logs
+from determined.cli._present.records import checkpoint_json
+from determined.cli._present.results import json_option, report
 from determined.cli._present.tables import (
     Output,
     hparams_text,
@@ -127,8 +126,8 @@ def download(
         headers += ["Checkpoint UUID", "Validation Metrics", "Metadata"]
         row = [found.experiment_id, found.trial_id, found.steps_completed]
         metrics, metadata = service.metrics_at(found), found.metadata
-        told = [time_text(found.report_time), found.uuid, hparams_text(metrics)]
-        show(headers, [[*row, *told, hparams_text(metadata)]], in_full=True)
+        cells = [time_text(found.report_time), found.uuid, hparams_text(metrics)]
+        show(headers, [[*row, *cells, hparams_text(metadata)]], in_full=True)
 
 
 def _latest(service: Service, trial_id: int) -> Checkpoint:
@@ -173,7 +172,7 @@ def kill(trial_id: int) -> None:
         state = service.trial(trial_id).state
         is_over = before in ("COMPLETED", "CANCELED", "ERROR")
         ended = f"Trial {trial_id} had already ended: it is {before}"
-        done(ended if is_over else f"Killed trial {trial_id}", trial_id=trial_id, state=state)
+        report(ended if is_over else f"Killed trial {trial_id}", trial_id=trial_id, state=state)
 
 
 @trial.verb("debug")
@@ -185,7 +184,7 @@ def debug(trial_id: int, from_beginning: bool, keep: bool) -> int:
 
     It uses the code, hyperparameters, environment and latest checkpoint of the trial, in a working
     copy of its own. Metrics are printed instead of recorded, and checkpoints are discarded at the
-    end: the experiment does not change. The exit code is that of the trial.
+    end: the experiment does not change. The exit code is the trial's.
     """
     import shutil
     import tempfile
@@ -210,7 +209,7 @@ def _debug(service: Service, trial_id: int, folder: Path, from_beginning: bool) 
     experiment = service.experiment(record.experiment_id)
     if experiment.unmanaged:
         raise RefusedError(
-            f"Trial {trial_id} is unmanaged: its script was started by hand, and its code is not "
+            f"Trial {trial_id} is unmanaged: its script was started manually, and its code is not "
             "stored here. Start the script itself."
         )
     ready = prepare(

@@ -19,7 +19,7 @@ from determined.cli._commands.options import (
     yes_option,
 )
 from determined.cli._commands.platform import platform
-from determined.cli._present.as_data import record_json
+from determined.cli._present.records import record_json
 from determined.cli._present.tables import (
     Output,
     output_options,

@@ -41,10 +41,10 @@ from determined.dashboard.api import (
     verbs,
 )
 from determined.dashboard.endpoints.encoding import compressed, dump
-from determined.dashboard.endpoints.endpoints import Endpoint, answer, problem
-from determined.dashboard.endpoints.schema import openapi
+from determined.dashboard.endpoints.endpoints import ApiError, Endpoint, answer, problem
+from determined.dashboard.endpoints.openapi import openapi
 from determined.dashboard.live import MOST_LISTENERS, Listener, Live, read_mark
-from determined.dashboard.server.access import Access, BodyTooLarge, BodyTooSlow, Guard, read_body
+from determined.dashboard.server.access import Access, Guard, read_body
 from determined.dashboard.server.static_files import StaticFiles
 from determined.dashboard.view import View
 from determined.platform.service import Service
@@ -122,19 +122,17 @@ def make_app(service_factory: Callable[[], Service], access: Access) -> ASGIApp:
 
 
 def _route(endpoint: Endpoint) -> Route:
-    is_question = endpoint.method == "GET"
+    is_query = endpoint.method == "GET"
 
     async def handle(request: Request) -> Response:
         state = request.app.state
         body = b""
-        if not is_question:
+        if not is_query:
             try:
                 body = await read_body(request.receive)
-            except BodyTooLarge:
-                return problem(413, "The body is too large.")
-            except BodyTooSlow:
-                return problem(408, "The body did not arrive in time.")
-        pool = state.readers if is_question else state.actors
+            except ApiError as error:
+                return problem(error.status, error.error)
+        pool = state.readers if is_query else state.actors
         loop = asyncio.get_running_loop()
         result = await loop.run_in_executor(pool, answer, endpoint, state.view, request, body)
         return result if isinstance(result, Response) else _stream(request, result)

@@ -20,10 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from determined.dashboard.api.logs import line_shape, log_of
+from determined.dashboard.api.logs import line_json, log_of
 from determined.dashboard.api.series import text_of
 from determined.dashboard.endpoints.encoding import dump
-from determined.dashboard.endpoints.endpoints import Refusal
+from determined.dashboard.endpoints.endpoints import ApiError
 from determined.dashboard.logs.pages import Wanted
 from determined.dashboard.view import View
 from determined.errors import DeterminedError
@@ -121,7 +121,7 @@ class Live:
         while self._listeners:
             try:
                 changed, is_alive = await self._call(self._look)
-            except (DeterminedError, Refusal, OSError, sqlite3.Error) as error:
+            except (DeterminedError, ApiError, OSError, sqlite3.Error) as error:
                 logger.error("Changes cannot be read: %s", error)
                 await asyncio.sleep(10 * INTERVAL_SECONDS)
                 continue
@@ -190,7 +190,7 @@ class Live:
         listener.log_line = page.lines[-1].number
         if page.next is not None:
             listener.rung.set()
-        lines = [line_shape(listener.log_trial, line) for line in page.lines]
+        lines = [line_json(listener.log_trial, line) for line in page.lines]
         content = {"trial_id": listener.log_trial, "lines": lines, "total": page.total}
         return [_message("log", content, self._mark(listener))]
 

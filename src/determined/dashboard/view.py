@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from determined.dashboard.endpoints.endpoints import Refusal
+from determined.dashboard.endpoints.endpoints import ApiError
 from determined.dashboard.search.positions import Searches
 from determined.dashboard.tensorboards import TensorBoards
 from determined.errors import DeterminedError, StoreVersionError
@@ -44,11 +44,11 @@ class View:
 
     @property
     def reader(self) -> Reader:
-        """The store; a Refusal says what to do if it cannot be read yet."""
+        """The store; a ApiError says what to do if it cannot be read yet."""
         with self._guard:
             if self._reader is None:
                 if not self.has_store:
-                    raise Refusal(
+                    raise ApiError(
                         404,
                         f"There is nothing in {self.home.path} yet.",
                         "Create an experiment: `det experiment create CONFIG MODEL_DIR`.",
@@ -56,7 +56,7 @@ class View:
                 try:
                     self._reader = Reader(self.home.path)
                 except StoreVersionError as error:
-                    raise Refusal(503, str(error), "`det supervisor start`") from None
+                    raise ApiError(503, str(error), "`det supervisor start`") from None
             return self._reader
 
     def experiment(self, experiment_id: int) -> Experiment:

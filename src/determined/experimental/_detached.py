@@ -1,4 +1,4 @@
-"""How a script started by hand becomes a trial: it requests ids and gets a trial's context."""
+"""How a script started manually becomes a trial: it requests ids and gets a trial's context."""
 
 from __future__ import annotations
 

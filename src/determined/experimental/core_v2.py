@@ -124,8 +124,8 @@ def init_context(
         unmanaged: Deprecated, likewise.
         client: Accepted for compatibility; the home is the one that `DET_HOME` names.
         distributed: The ranks of this job; without it, this process is the only one.
-        checkpoint_storage: A path, a URL or a section; goes before that of `config`. Default: the
-            `checkpoints` folder of the home.
+        checkpoint_storage: A path, a URL or a section; goes before the one in `config`. Default:
+            the `checkpoints` folder of the home.
         preempt_mode: Who calls `preempt.should_preempt()`. Only signals ask to stop.
         tensorboard_mode: As for `core.init`.
     """

@@ -18,7 +18,6 @@ from starlette.datastructures import Headers
 
 from determined.dashboard.app import endpoints
 from determined.dashboard.server import access as access_module
-from determined.dashboard.server import connection_limits
 from determined.dashboard.server.access import CSRF_HEADER, Access
 from determined.dashboard.server.serve import address, bind, is_loopback, make_access
 from determined.dashboard.server.token import FILE_NAME, derive, load_token
@@ -393,22 +392,6 @@ def test_names_of_users_are_data_and_never_markup(shown: Served) -> None:
     assert any("<b>" in row["name"] for row in answer.json()["rows"])
     page = shown.client.get("/experiments/3")
     assert "<b>bold" not in page.text
-
-
-def test_a_slow_head_is_given_up(shown: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.2)
-    assert shown.raw(b"GET /api/session HTTP/1.1\r\nHost: 127", seconds=30) == b""
-    assert shown.raw(b"", seconds=30) == b""
-
-
-def test_a_slow_body_is_given_up(shown: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access_module, "BODY_SECONDS", 0.2)
-    cookie = f"{shown.access.cookie_name}={shown.access.cookie}"
-    head = (
-        f"PATCH /api/experiments/1 HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n"
-        f"{CSRF_HEADER}: {shown.access.csrf}\r\nContent-Length: 100\r\nConnection: close\r\n\r\n"
-    )
-    assert b" 408 " in shown.raw(head.encode() + b"{", seconds=30).split(b"\r\n")[0]
 
 
 def test_a_client_that_does_not_read_holds_nobody_up(shown: Served) -> None:

@@ -104,15 +104,6 @@ def test_what_is_not_http_is_refused(shown: Served, name: str) -> None:
     assert shown.json("/api/session")["version"]
 
 
-def test_whoever_sends_too_much_still_reads_the_answer(shown: Served) -> None:
-    sent = b"GET /?x=" + b"x" * 300_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    for _ in range(5):
-        with socket.create_connection(("127.0.0.1", shown.port), timeout=60) as connection:
-            connection.sendall(sent)
-            answer = b"".join(iter(lambda: connection.recv(65536), b""))
-        assert answer.startswith(b"HTTP/1.1 400"), answer[:200]
-
-
 _FIELDS = (
     POISON,
     "' OR 1=1; DROP TABLE experiment; --",
@@ -136,15 +127,12 @@ def test_every_field_takes_or_refuses_anything(
 ) -> None:
     asked = shown if endpoint.method == "GET" else shown_empty
     usual = dict.fromkeys(endpoint.path_names, "1")
-    for field in [
-        *endpoint.path_names,
-        *endpoint.parameters,
-        *(endpoint.body or {}).get("properties", {}),
-    ]:
+    properties = () if endpoint.body is None else endpoint.body.model_fields
+    for field in [*endpoint.path_names, *endpoint.query_names, *properties]:
         for value in _FIELDS:
             places = {**usual, field: value}
             path = endpoint.path.format_map({k: quote(v, safe="") for k, v in places.items()})
-            query = {field: value} if field in endpoint.parameters and field not in usual else {}
+            query = {field: value} if field in endpoint.query_names else {}
             body = {field: value} if endpoint.method != "GET" else None
             answer = asked.client.request(
                 endpoint.method, path, params=query, json=body, headers=asked.verbs

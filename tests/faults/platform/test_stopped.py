@@ -41,7 +41,7 @@ def _running(lab: Lab, experiment_id: int) -> RunFolder:
 def test_a_stopped_supervisor_is_named_and_what_was_asked_is_done_later(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("determined.platform.service._supervised._STOPPED_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr("determined.platform.service.supervised_home._STOPPED_AFTER_SECONDS", 0.2)
     experiment_id = lab.create(script(), paused=True)
     facts = presence.find(lab.home)
     assert facts is not None

@@ -40,7 +40,7 @@ _NOUNS = {
     "rbac": _ONE_USER,
     "resource-pool": "All slots of this machine are one pool: `det slot list` shows them.",
     "resources": "Slot usage is not accounted: `det experiment describe` shows the times.",
-    "shell": f"{_OWN_TERMINAL} `det trial debug ID` runs a trial by hand.",
+    "shell": f"{_OWN_TERMINAL} `det trial debug ID` runs a trial in it.",
     "task": "Trials are the only tasks: `det trial logs ID`, `det slot list`.",
     "template": "Templates are files: `det experiment create --template FILE` takes one.",
     "token": _ONE_USER,

@@ -11,7 +11,7 @@ from typing import IO, Any
 import click
 
 from determined._os.printable import printable
-from determined.cli._commands.group import ReaderLeft
+from determined.cli._commands.group import OutputClosedError
 from determined.errors import ConfigurationError, DeterminedError
 
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
@@ -25,7 +25,7 @@ def exit_code_of(command: click.Command, arguments: list[str]) -> int:
         code = _run(command, arguments)
         sys.stdout.flush()
         return code
-    except (BrokenPipeError, ReaderLeft):  # such as `head`, which has seen enough
+    except (BrokenPipeError, OutputClosedError):  # such as `head`, which has seen enough
         _discard_output()
         return OK
 
@@ -40,7 +40,7 @@ def _run(command: click.Command, arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         complain("interrupted")
         return INTERRUPTED
-    except (BrokenPipeError, ReaderLeft):
+    except (BrokenPipeError, OutputClosedError):
         raise
     except ConfigurationError as error:
         for problem in error.problems:

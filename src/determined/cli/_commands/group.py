@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _HELP = "help"
 
 
-class ReaderLeft(Exception):
+class OutputClosedError(Exception):
     """Nobody reads our output any more. As a BrokenPipeError, click would make it exit code 1."""
 
 
@@ -114,7 +114,7 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise ReaderLeft from error
+            raise OutputClosedError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands, in the order of their definition."""

@@ -174,7 +174,7 @@ def uuid_list(text: str) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def moment(text: str) -> float:
+def timestamp(text: str) -> float:
     """Read a date and time as RFC 3339 writes them, local unless it says otherwise."""
     try:
         # Python 3.10 does not know the Z.

@@ -32,7 +32,7 @@ def platform(*, wake: bool = True) -> Iterator[Service]:
 
 
 def _wake(service: Service) -> None:
-    """Start a supervisor if need be; where none can be started, look all the same."""
+    """Start a supervisor if need be; if that fails, the command still reads what is there."""
     with contextlib.suppress(OSError, DeterminedError):
         service.wake_if_needed()
 
@@ -52,7 +52,7 @@ def warn_if_full(service: Service) -> bool:
 def warn_if_copy(service: Service) -> None:
     """Say that a home is a copy, and how to make it a home of its own."""
     try:
-        original = service.original
+        original = service.supervised.original
     except DeterminedError:  # the command itself will say what is wrong with the store
         return
     if original is not None:

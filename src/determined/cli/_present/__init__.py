@@ -1,1 +1,4 @@
-"""What commands print: tables, descriptions, logs, JSON."""
+"""What commands print: tables, results, descriptions, logs, JSON.
+
+Nothing here changes anything. Read `tables.py` first.
+"""

@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
-from determined.cli._commands.errors import ERROR, HELD, INTERRUPTED, OK, complain
+from determined.cli._commands.errors import ERROR, HELD, INTERRUPTED, OK, complain, use_colour
 from determined.cli._commands.platform import warn_if_full
-from determined.cli._present.log_output import LogPrinter, ProgressLine
 from determined.cli._present.tables import hparams_text, percent, printable
 
 if TYPE_CHECKING:
+    from determined.cli._present.logs import LogPrinter
     from determined.platform.queries.logs import LogFilter
     from determined.platform.queries.outcome import Outcome
     from determined.platform.service import Service
     from determined.store import Experiment, Trial
 
 _OVER = ("COMPLETED", "CANCELED", "ERROR", "DELETED", "DELETE_FAILED")
+_CLEAR = "\r\x1b[K"
 _POLL_SECONDS = 0.2
 _WAKE_SECONDS = 2.0
 _PROGRESS_SECONDS = 0.5
 _SETTLE_SECONDS = 10.0
+
+
+class ProgressLine:
+    """One line on stderr that is drawn over; nothing where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty() and use_colour(sys.stderr)
+        self._text = ""
+        self._is_drawn = False
+
+    def show(self, text: str | None = None) -> None:
+        """Draw the line, with a new text or as it was."""
+        if text is not None and text != self._text:
+            self._text, self._is_drawn = text, False
+        if self._is_terminal and self._text and not self._is_drawn:
+            width = shutil.get_terminal_size().columns - 3  # a ^C fits behind it
+            sys.stderr.write(f"{_CLEAR}{printable(self._text)[:width]}")
+            sys.stderr.flush()
+            self._is_drawn = True
+
+    def clear(self) -> None:
+        """Make room for other output."""
+        if self._is_drawn:
+            sys.stdout.flush()
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+            self._is_drawn = False
 
 
 class Follower:
@@ -168,9 +198,9 @@ def progress_text(service: Service, experiment_id: int) -> str:
         "waiting": sum(t.id not in running and t.state not in _OVER for t in trials),
         "done": sum(t.state in _OVER for t in trials),
     }
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    states = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     parts = [f"experiment {experiment_id} {experiment.state}", percent(experiment.progress)]
-    parts.append(f"trials: {told}" if told else "no trials yet")
+    parts.append(f"trials: {states}" if states else "no trials yet")
     if experiment.best_validation is not None:
         best = f"{experiment.searcher_metric} {experiment.best_validation:.6g}"
         parts.append(f"best {best} (trial {experiment.best_trial_id})")
@@ -241,10 +271,10 @@ def show_failure(
     service: Service, trial: Trial, count: int = 1, *, with_traceback: bool = True
 ) -> None:
     """Show the end of a failed trial's traceback, and where there is more."""
-    from determined.platform.queries.outcome import last_words
+    from determined.platform.queries.outcome import last_log_lines
 
     others = f" ({count - 1} more failed)" if count > 1 else ""
     click.echo(f"Trial {trial.id}{others}: {printable(trial.reason)}")
-    for line in last_words(service.reader, trial) if with_traceback else ():
+    for line in last_log_lines(service.reader, trial) if with_traceback else ():
         click.echo(f"    {printable(line)}")
     click.echo(f"Its log: det trial logs {trial.id}")

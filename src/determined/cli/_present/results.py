@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_KEY = "determined.tells_json"
+_KEY = "determined.wants_json"
 
 
 def _note(context: click.Context, parameter: click.Parameter, as_json: bool) -> None:
@@ -16,7 +16,7 @@ def _note(context: click.Context, parameter: click.Parameter, as_json: bool) -> 
 
 
 def json_option(function: _Function) -> _Function:
-    """Add `--json` to a command that reports through `done`."""
+    """Add `--json` to a command that reports through `report`."""
     return click.option(
         "--json",
         is_flag=True,
@@ -26,14 +26,14 @@ def json_option(function: _Function) -> _Function:
     )(function)
 
 
-def tells_json() -> bool:
+def wants_json() -> bool:
     """Whether the current command was asked for JSON."""
     return bool(click.get_current_context().meta.get(_KEY))
 
 
-def done(line: str, **facts: Any) -> None:
-    """Tell that something is done."""
-    if tells_json():
+def report(line: str, **facts: Any) -> None:
+    """Print what a command did: the line, or the facts as JSON."""
+    if wants_json():
         from determined.cli._present.tables import show_json
 
         show_json(facts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._present.notable import notable, tell_of_others
+from determined.cli._present.records import mention_others, validated_or_saved
 from determined.cli._present.tables import (
     Output,
     hparams_text,
@@ -83,11 +83,11 @@ class TrialDescription:
         show(headers, [[*row, *times]], output, in_full=True)
         if output == "table":
             self._show_story(utc)
-            chosen = steps if self.with_batches else notable(steps)
+            chosen = steps if self.with_batches else validated_or_saved(steps)
             if chosen:
                 click.echo("\nWorkloads:")
                 show(*self._workloads(chosen, utc))
-            tell_of_others(len(steps) - len(chosen))
+            mention_others(len(steps) - len(chosen))
         else:
             show(*self._workloads(steps, utc), output)
         if output == "table" and trial.state == "ERROR":
@@ -135,8 +135,8 @@ class TrialDescription:
 
     def show_json(self, steps: Sequence[Workload]) -> None:
         """Print everything as JSON."""
-        from determined.cli._present.as_data import record_json
         from determined.cli._present.original_json import trial_additions, workload_containers
+        from determined.cli._present.records import record_json
         from determined.cli.experiment.listing import trial_json
 
         show_json(

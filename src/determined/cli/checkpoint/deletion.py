@@ -15,7 +15,7 @@ from determined.cli._commands.options import (
     yes_option,
 )
 from determined.cli._commands.platform import platform
-from determined.cli._present.checkpoint_rows import show_checkpoints
+from determined.cli._present.records import show_checkpoints
 from determined.cli._present.tables import (
     Output,
     counted,

@@ -20,8 +20,7 @@ from determined.cli._commands.options import (
     uuid_list,
 )
 from determined.cli._commands.platform import platform
-from determined.cli._present.as_data import checkpoint_json
-from determined.cli._present.checkpoint_rows import show_checkpoints
+from determined.cli._present.records import checkpoint_json, show_checkpoints
 from determined.cli._present.tables import (
     Output,
     counted,

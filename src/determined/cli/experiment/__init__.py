@@ -12,10 +12,7 @@ from determined.cli.experiment import (
     verbs,
     watch,
 )
-from determined.cli.experiment.continuing import continue_command
 from determined.cli.experiment.noun import experiment
-
-experiment.add_command(continue_command)
 
 __all__ = [
     "compare",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--trials", "trial_ids", type=Ids(TRIAL_ID), metavar="ID[,ID...]", help="Only these trials."
 )
 @click.option("--top", type=COUNT, metavar="N", help="Only the N best.")
-@click.option("--metric", type=TEXT, help="The validation metric; default: that of the search.")
+@click.option("--metric", type=TEXT, help="The validation metric; default: the one of the search.")
 @smaller_option
 @click.option("--all", "show_all", is_flag=True, help="Include hyperparameters that do not differ.")
 @output_options
@@ -48,7 +48,7 @@ def compare(
 
     With several experiments, the trials of all of them.
     """
-    from determined.platform.queries.comparison import compare as look
+    from determined.platform.queries.comparison import compare as compare_trials
     from determined.store import TrialFilter
 
     with platform() as service:
@@ -61,7 +61,7 @@ def compare(
             if unknown := [number for number in trial_ids if number not in known]:
                 raise click.UsageError(f"Trial {unknown[0]} does not belong to these experiments.")
             trials = [known[number] for number in trial_ids]
-        seen = look(service.reader, found, trials, metric, smaller_is_better)
+        seen = compare_trials(service.reader, found, trials, metric, smaller_is_better)
         if metric is not None and trials and all(row.best is None for row in seen.rows):
             raise click.ClickException(_no_such_metric(service, metric, experiment_ids))
         running = {run.trial_id for run in service.reader.unfinished_runs()}

@@ -1,4 +1,4 @@
-"""Configurations: check a file, show the schema, show that of an experiment, and its code."""
+"""Configurations: check a file, show the schema; configuration and code of an experiment."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import click
 from determined.cli._commands.errors import HELD, OK
 from determined.cli._commands.options import without_effect
 from determined.cli._commands.platform import platform
-from determined.cli._present.results import done, json_option, tells_json
+from determined.cli._present.results import json_option, report, wants_json
 from determined.cli._present.tables import printable, size_text
 from determined.cli.experiment.noun import experiment
 
@@ -83,7 +83,7 @@ def create(
     """
     if sum((paused, follow_first_trial, test_mode)) > 1:
         raise click.UsageError("--paused, --follow-first-trial and --test-mode cannot be combined.")
-    if tells_json() and (follow_first_trial or test_mode):
+    if wants_json() and (follow_first_trial or test_mode):
         raise click.UsageError(
             "--json cannot be combined with --follow-first-trial or --test-mode."
         )
@@ -94,7 +94,7 @@ def create(
         return _load(config_file, overrides, template)
 
     if test_mode:
-        from determined.cli.experiment._test_mode import run_test, run_test_here
+        from determined.cli.experiment.test_mode import run_test, run_test_here
 
         if local:
             return run_test_here(load(), model_dir)
@@ -121,7 +121,7 @@ def create(
             click.echo(f"note: {logout.HINT}", err=True)
         if follow_first_trial:
             return _follow(service, experiment_id)
-        if tells_json():
+        if wants_json():
             return OK
         if paused:
             click.echo(f"It is paused: `det experiment activate {experiment_id}` starts it.")
@@ -142,7 +142,7 @@ def _load(config_file: str, overrides: tuple[str, ...], template: Path | None) -
 
 def _snapshot(service: Service, model_dir: Path | None, includes: tuple[Path, ...]) -> Snapshot:
     """Store the code, and tell how much it is."""
-    is_quiet = tells_json()
+    is_quiet = wants_json()
     if not is_quiet:
         click.echo("Preparing files... ", nl=False)
         sys.stdout.flush()
@@ -160,7 +160,7 @@ def _snapshot(service: Service, model_dir: Path | None, includes: tuple[Path, ..
 
 
 def _tell(experiment_id: int, snapshot: Snapshot, location: str) -> None:
-    done(
+    report(
         f"Created experiment {experiment_id}\nCheckpoints go to {printable(location)}",
         experiment_id=experiment_id,
         checkpoints=location,
@@ -192,7 +192,7 @@ def _location(loaded: Loaded) -> str:
 
 def _follow(service: Service, experiment_id: int) -> int:
     from determined.cli._present.following import Follower, guarded, has_paused_itself, show_outcome
-    from determined.cli._present.log_output import LogPrinter
+    from determined.cli._present.logs import LogPrinter
     from determined.platform.queries.logs import LogFilter
     from determined.store import TrialFilter
 

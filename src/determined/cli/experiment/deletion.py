@@ -14,8 +14,8 @@ from determined.cli._commands.options import (
     yes_option,
 )
 from determined.cli._commands.platform import platform
-from determined.cli._present.checkpoint_rows import show_checkpoints
-from determined.cli._present.results import done, json_option
+from determined.cli._present.records import show_checkpoints
+from determined.cli._present.results import json_option, report
 from determined.cli._present.tables import counted, size_text
 from determined.cli.experiment.noun import experiment
 from determined.cli.experiment.settings import setting
@@ -30,8 +30,8 @@ def delete(experiment_ids: list[int], yes: bool) -> int:
 
     Refused if a checkpoint is a version of a model. Ctrl-C stops waiting, not the deletion.
     """
-    told = ", ".join(map(str, experiment_ids))
-    what = f"experiment {told}" if len(experiment_ids) == 1 else f"experiments {told}"
+    numbers = ", ".join(map(str, experiment_ids))
+    what = f"experiment {numbers}" if len(experiment_ids) == 1 else f"experiments {numbers}"
     with platform(wake=False) as service:
         found = [service.experiment(number) for number in experiment_ids]
         count = sum(record.checkpoint_count for record in found)
@@ -43,7 +43,7 @@ def delete(experiment_ids: list[int], yes: bool) -> int:
         except KeyboardInterrupt:
             click.echo(f"\nDeletion of {what} is in progress")
             return INTERRUPTED
-        done(f"Deleted {what}", deleted=experiment_ids)
+        report(f"Deleted {what}", deleted=experiment_ids)
         return OK
 
 
@@ -54,7 +54,7 @@ def delete_tb_files(experiment_id: int) -> None:
     """Delete the stored TensorBoard files of an experiment; its metrics stay."""
     with platform(wake=False) as service:
         freed = service.delete_tensorboard_files(experiment_id)
-        done(
+        report(
             f"Deleted the TensorBoard files of experiment {experiment_id} ({size_text(freed)})",
             experiment_id=experiment_id,
             freed_bytes=freed,

@@ -10,7 +10,7 @@ import click
 
 from determined.cli._commands.options import EXPERIMENT_IDS, utc_option
 from determined.cli._commands.platform import platform
-from determined.cli._present.notable import notable, tell_of_others
+from determined.cli._present.records import mention_others, validated_or_saved
 from determined.cli._present.tables import (
     Output,
     hparams_text,
@@ -60,7 +60,7 @@ def describe(
             return time_text(seconds, utc=utc)
 
         is_shown = outdir is None and output == "table"
-        chosen = notable(steps) if is_shown and not metrics else steps
+        chosen = validated_or_saved(steps) if is_shown and not metrics else steps
         tables = {
             "experiments": _experiments(service, found, write_time),
             "trials": _trials_table(trials, running, write_time),
@@ -76,7 +76,7 @@ def describe(
                 click.echo(f"{'' if title == 'experiments' else chr(10)}{title.capitalize()}:")
             show(headers, rows, output, in_full=title != "workloads")
         if output == "table":
-            tell_of_others(len(steps) - len(chosen))
+            mention_others(len(steps) - len(chosen))
             _show_failures(service, trials)
 
 
@@ -168,11 +168,11 @@ def _json(
     """The original's answer, and beside it the trials, with what they did if `metrics`."""
     from determined.cli._present.original_json import experiment_response, workload_containers
 
-    told = [trial_json(trial) for trial in trials]
-    for trial in told if metrics else ():
+    rows = [trial_json(trial) for trial in trials]
+    for trial in rows if metrics else ():
         own = [step for step in steps if step.trial_id == trial["id"]]
         trial["workloads"] = workload_containers(own)
-    return {**experiment_response(service, record, pool_of(record)), "trials": told}
+    return {**experiment_response(service, record, pool_of(record)), "trials": rows}
 
 
 def _write(folder: Path, tables: dict[str, _Table]) -> None:

@@ -9,7 +9,7 @@ import click
 from determined.cli._commands.downloads import best_checkpoints, download_options
 from determined.cli._commands.options import EXPERIMENT_ID, POSITIVE
 from determined.cli._commands.platform import platform
-from determined.cli._present.as_data import checkpoint_json
+from determined.cli._present.records import checkpoint_json
 from determined.cli._present.tables import hparams_text, show, show_json
 from determined.cli.experiment.noun import experiment
 

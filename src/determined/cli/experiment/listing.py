@@ -17,8 +17,7 @@ from determined.cli._commands.options import (
     utc_option,
 )
 from determined.cli._commands.platform import platform
-from determined.cli._present.as_data import record_json
-from determined.cli._present.checkpoint_rows import show_checkpoints
+from determined.cli._present.records import record_json, show_checkpoints
 from determined.cli._present.tables import (
     Output,
     hparams_text,
@@ -120,14 +119,15 @@ def show_experiments(
             _show_none(output, is_empty=is_empty, is_filtered=is_filtered)
             return
         running = service.running_experiments()
-        places = service.projects() if show_project else {}
+        projects = service.projects() if show_project else {}
     headers = ["ID", "Owner", "Name", "Parent ID", "State", "Progress", "Started", "Ended"]
     headers += ["Resource Pool"]
     rows = [_experiment_row(e, e.id in running, utc) for e in chosen]
     if show_project:
         headers = ["Workspace", "Project", *headers]
         rows = [
-            [*places.get(e.project_id, ("", "")), *row] for e, row in zip(chosen, rows, strict=True)
+            [*projects.get(e.project_id, ("", "")), *row]
+            for e, row in zip(chosen, rows, strict=True)
         ]
     if show_all:
         headers = [*headers, "Archived"]
@@ -169,7 +169,7 @@ def _experiment_row(record: Experiment, is_running: bool, utc: bool) -> list[obj
 
 
 def pool_of(record: Experiment) -> str:
-    """Where an experiment runs; scripts that were started by hand are in no pool."""
+    """Where an experiment runs; scripts that were started manually are in no pool."""
     return "unmanaged" if record.unmanaged else _POOL
 
 

@@ -9,7 +9,7 @@ import click
 from determined.cli._commands.group import Group
 from determined.cli._commands.options import EXPERIMENT_ID, TEXT
 from determined.cli._commands.platform import platform
-from determined.cli._present.results import done, json_option
+from determined.cli._present.results import json_option, report
 from determined.cli._present.tables import printable
 from determined.cli.experiment.noun import experiment
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from determined.platform.service import Service
 
 
-def _done(service: Service, experiment_id: int, line: str) -> None:
+def _report(service: Service, experiment_id: int, line: str) -> None:
     """Print the change, or the current values as JSON."""
     now = service.experiment(experiment_id)
     fields = ("name", "description", "labels", "priority", "max_slots", "weight")
-    done(line, experiment_id=experiment_id, **{field: getattr(now, field) for field in fields})
+    report(line, experiment_id=experiment_id, **{field: getattr(now, field) for field in fields})
 
 
 @click.group("label", cls=Group)
@@ -37,7 +37,7 @@ def add_label(experiment_id: int, text: str) -> None:
     """Add a label to an experiment."""
     with platform(wake=False) as service:
         service.label(experiment_id, text)
-        _done(
+        _report(
             service, experiment_id, f"Added label '{printable(text)}' to experiment {experiment_id}"
         )
 
@@ -50,7 +50,7 @@ def remove_label(experiment_id: int, text: str) -> None:
     """Remove a label from an experiment."""
     with platform(wake=False) as service:
         service.label(experiment_id, text, remove=True)
-        _done(
+        _report(
             service,
             experiment_id,
             f"Removed label '{printable(text)}' from experiment {experiment_id}",
@@ -72,7 +72,7 @@ def set_name(experiment_id: int, text: str) -> None:
         raise click.UsageError("An experiment needs a name.")
     with platform(wake=False) as service:
         service.change(experiment_id, name=text)
-        _done(
+        _report(
             service,
             experiment_id,
             f"Set the name of experiment {experiment_id} to '{printable(text)}'",
@@ -87,7 +87,7 @@ def set_description(experiment_id: int, text: str) -> None:
     """Set the description of an experiment."""
     with platform(wake=False) as service:
         service.change(experiment_id, description=text)
-        _done(
+        _report(
             service,
             experiment_id,
             f"Set the description of experiment {experiment_id} to '{printable(text)}'",
@@ -102,7 +102,7 @@ def set_priority(experiment_id: int, priority: int) -> None:
     """Set the priority: 1 is the highest, 99 the lowest. A higher one may preempt lower ones."""
     with platform(wake=False) as service:
         service.change(experiment_id, priority=priority)
-        _done(
+        _report(
             service, experiment_id, f"Set the priority of experiment {experiment_id} to {priority}"
         )
 
@@ -118,7 +118,9 @@ def set_max_slots(experiment_id: int, max_slots: str) -> None:
         raise click.UsageError(f"expected an integer or `none`, got {max_slots!r}.")
     with platform(wake=False) as service:
         service.change(experiment_id, max_slots=None if max_slots == "none" else int(max_slots))
-        _done(service, experiment_id, f"Set max_slots of experiment {experiment_id} to {max_slots}")
+        _report(
+            service, experiment_id, f"Set max_slots of experiment {experiment_id} to {max_slots}"
+        )
 
 
 @setting.verb("weight")
@@ -131,7 +133,9 @@ def set_weight(experiment_id: int, weight: float) -> None:
         raise click.UsageError(f"expected a number above 0, got {weight}.")
     with platform(wake=False) as service:
         service.change(experiment_id, weight=weight)
-        _done(service, experiment_id, f"Set the weight of experiment {experiment_id} to {weight:g}")
+        _report(
+            service, experiment_id, f"Set the weight of experiment {experiment_id} to {weight:g}"
+        )
 
 
 experiment.add_command(label)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from determined.cli._commands.log_options import log_options
 from determined.cli._commands.options import EXPERIMENT_ID, TRIAL_ID
 from determined.cli._commands.platform import platform
-from determined.cli._commands.show_logs import LogRequest, show_logs
-from determined.cli._present.results import json_option, tells_json
+from determined.cli._present.logs import LogRequest, log_options, show_logs
+from determined.cli._present.results import json_option, wants_json
 from determined.cli._present.tables import show_json
 from determined.cli.experiment.listing import experiment_json
 from determined.cli.experiment.noun import experiment
@@ -59,7 +58,7 @@ def wait(experiment_id: int, polling_interval: float) -> int:
             follower.wait(polling_interval)
             follower.close()
             ended = service.experiment(experiment_id)
-            if tells_json():
+            if wants_json():
                 show_json(experiment_json(ended))
             else:
                 show_outcome(service, experiment_id)

@@ -8,8 +8,8 @@ import click
 
 from determined.cli._commands.group import Group
 from determined.cli._commands.options import ID, TEXT, ModelName
-from determined.cli._present.as_data import record_json
-from determined.cli._present.results import done, json_option
+from determined.cli._present.records import record_json
+from determined.cli._present.results import json_option, report
 from determined.cli._present.tables import printable
 from determined.cli.model.noun import model, open_registry
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from determined.platform.service.model_registry import ModelRegistry
 
 
-def _done(registry: ModelRegistry, model_id: int, line: str) -> None:
+def _report(registry: ModelRegistry, model_id: int, line: str) -> None:
     """Tell a change: the line, with the model's name after it."""
     now = registry.model(model_id)
-    done(f"{line} model {printable(now.name)}", **record_json(now))
+    report(f"{line} model {printable(now.name)}", **record_json(now))
 
 
 @click.group("label", cls=Group)
@@ -37,7 +37,7 @@ def add_label(name: str, text: str) -> None:
     with open_registry() as (_, registry):
         model_id = registry.model(name).id
         registry.label(model_id, text)
-        _done(registry, model_id, f"Added label '{printable(text)}' to")
+        _report(registry, model_id, f"Added label '{printable(text)}' to")
 
 
 @label.verb("remove")
@@ -49,7 +49,7 @@ def remove_label(name: str, text: str) -> None:
     with open_registry() as (_, registry):
         model_id = registry.model(name).id
         registry.label(model_id, text, remove=True)
-        _done(registry, model_id, f"Removed label '{printable(text)}' from")
+        _report(registry, model_id, f"Removed label '{printable(text)}' from")
 
 
 @click.group("set", cls=Group)
@@ -66,7 +66,7 @@ def set_description(name: str, text: str) -> None:
     with open_registry() as (_, registry):
         model_id = registry.model(name).id
         registry.change(model_id, description=text)
-        _done(registry, model_id, "Set the description of")
+        _report(registry, model_id, "Set the description of")
 
 
 def _set_of_version(verb: str, field: str, help_text: str) -> None:
@@ -79,7 +79,7 @@ def _set_of_version(verb: str, field: str, help_text: str) -> None:
         with open_registry() as (_, registry):
             owner = registry.model(name)
             registry.change_version(registry.version(owner, version).id, **{field: text})
-            done(
+            report(
                 f"Set the {field} of version {version} of model {printable(owner.name)}",
                 **record_json(registry.version(owner, version)),
             )

@@ -14,8 +14,8 @@ from determined.cli._commands.options import (
     utc_option,
     yes_option,
 )
-from determined.cli._present.as_data import record_json
-from determined.cli._present.results import done, json_option
+from determined.cli._present.records import record_json
+from determined.cli._present.results import json_option, report
 from determined.cli._present.tables import (
     Output,
     hparams_text,
@@ -163,7 +163,7 @@ def delete_version(name: str, version: int, yes: bool) -> None:
         question = f"Remove version {version} of {printable(name)}?"
         if yes or click.confirm(question, err=True):
             registry.delete_version(found.id)
-            done(
+            report(
                 f"Removed version {version} of model {printable(name)}",
                 name=owner.name,
                 version=version,
@@ -182,7 +182,7 @@ def delete(name: str, yes: bool) -> None:
         question = f"Remove the model {printable(found.name)} and its {count} versions?"
         if yes or click.confirm(question, err=True):
             registry.delete(found.id)
-            done(f"Removed model {printable(found.name)}", name=found.name, versions=count)
+            report(f"Removed model {printable(found.name)}", name=found.name, versions=count)
 
 
 @model.verb("move")
@@ -200,7 +200,7 @@ def move(name: str, workspace: str | None, workspace_name: str | None) -> None:
     with open_registry() as (service, registry):
         found = registry.model(name)
         registry.change(found.id, workspace_id=Workspaces(service).named(workspace).id)
-        done(
+        report(
             f"Moved model {printable(found.name)} to workspace {printable(workspace)}",
             **record_json(registry.model(found.id)),
         )
@@ -215,7 +215,7 @@ def _change(verb: str, past: str, help_text: str, archived: bool) -> None:
             found = registry.model(name)
             registry.change(found.id, archived=archived)
             now = record_json(registry.model(found.id))
-            done(f"{past} model {printable(found.name)}", **now)
+            report(f"{past} model {printable(found.name)}", **now)
 
 
 _change("archive", "Archived", "Hide a model from lists; it takes no new versions.", True)

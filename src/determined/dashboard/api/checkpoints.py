@@ -6,13 +6,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypedDict
 
 from starlette.responses import Response, StreamingResponse
+from typing_extensions import TypedDict
 
 from determined.dashboard.archives import tar_of
-from determined.dashboard.endpoints.endpoints import Refusal, Routes
-from determined.dashboard.endpoints.parameters import ID, LIMIT, OFFSET, UUID
+from determined.dashboard.endpoints.endpoints import ApiError, Routes
+from determined.dashboard.endpoints.parameters import Id, Limit, Offset, Uuid
 from determined.dashboard.view import View
 from determined.platform.queries.outcome import folder_of, load_lines
 from determined.platform.service import NotFoundError
@@ -23,12 +23,12 @@ routes = Routes("checkpoints")
 _READABLE = ("COMPLETED", "PARTIALLY_DELETED")
 
 
-class RegisteredShape(TypedDict):
+class RegisteredJson(TypedDict):
     model: str
     version: int
 
 
-class CheckpointShape(TypedDict):
+class CheckpointJson(TypedDict):
     """A checkpoint; `metric` is the searcher's metric in the validation at its step."""
 
     uuid: str
@@ -41,23 +41,23 @@ class CheckpointShape(TypedDict):
     time: float
     files: dict[str, int]
     storage: str
-    registered: list[RegisteredShape]
+    registered: list[RegisteredJson]
     load: str
 
 
-class CheckpointsShape(TypedDict):
+class CheckpointsJson(TypedDict):
     total: int
-    rows: list[CheckpointShape]
+    rows: list[CheckpointJson]
 
 
-@routes.get("/experiments/{id}/checkpoints", id=ID, limit=LIMIT, offset=OFFSET)
-def of_experiment(view: View, id: int, limit: int, offset: int) -> CheckpointsShape:
+@routes.get("/experiments/{id}/checkpoints")
+def of_experiment(view: View, id: Id, limit: Limit = 100, offset: Offset = 0) -> CheckpointsJson:
     """The checkpoints of an experiment, newest first."""
     return _page(view, view.experiment(id), CheckpointFilter(experiment_id=id), limit, offset)
 
 
-@routes.get("/trials/{id}/checkpoints", id=ID, limit=LIMIT, offset=OFFSET)
-def of_trial(view: View, id: int, limit: int, offset: int) -> CheckpointsShape:
+@routes.get("/trials/{id}/checkpoints")
+def of_trial(view: View, id: Id, limit: Limit = 100, offset: Offset = 0) -> CheckpointsJson:
     """The checkpoints of a trial, newest first."""
     owner = view.experiment(view.trial(id).experiment_id)
     return _page(view, owner, CheckpointFilter(trial_id=id), limit, offset)
@@ -65,23 +65,23 @@ def of_trial(view: View, id: int, limit: int, offset: int) -> CheckpointsShape:
 
 def _page(
     view: View, owner: Experiment, wanted: CheckpointFilter, limit: int, offset: int
-) -> CheckpointsShape:
+) -> CheckpointsJson:
     with view.reader.snapshot():
         total, found = view.reader.tables.checkpoints(wanted, limit, offset)
         models = {model.id: model.name for model in view.reader.registry.models()}
         rows = [
-            checkpoint_shape(view, owner, checkpoint, value, models) for checkpoint, value in found
+            checkpoint_json(view, owner, checkpoint, value, models) for checkpoint, value in found
         ]
     return {"total": total, "rows": rows}
 
 
-def checkpoint_shape(
+def checkpoint_json(
     view: View,
     owner: Experiment,
     checkpoint: Checkpoint,
     value: float | None,
     models: dict[int, str],
-) -> CheckpointShape:
+) -> CheckpointJson:
     """A checkpoint with its location and the model versions it is registered as."""
     folder = folder_of(checkpoint, owner)
     section = checkpoint.storage or owner.config.get("checkpoint_storage", {})
@@ -104,18 +104,18 @@ def checkpoint_shape(
     }
 
 
-@routes.get("/checkpoints/{uuid}/download", "application/x-tar", uuid=UUID)
-def download(view: View, uuid: str) -> Response:
+@routes.get("/checkpoints/{uuid}/download", "application/x-tar")
+def download(view: View, uuid: Uuid) -> Response:
     """A checkpoint as a tar archive."""
     checkpoint = view.reader.checkpoint(uuid) if view.has_store else None
     if checkpoint is None or checkpoint.experiment_id is None:
         raise NotFoundError(f"There is no checkpoint {uuid}.")
     if checkpoint.state not in _READABLE:
-        raise Refusal(409, f"Checkpoint {uuid} is {checkpoint.state}: it cannot be downloaded.")
+        raise ApiError(409, f"Checkpoint {uuid} is {checkpoint.state}: it cannot be downloaded.")
     folder = folder_of(checkpoint, view.experiment(checkpoint.experiment_id))
     if folder is not None:
         if not folder.is_dir():
-            raise Refusal(404, f"The files of checkpoint {uuid} no longer exist: {folder}.")
+            raise ApiError(404, f"The files of checkpoint {uuid} no longer exist: {folder}.")
         return _archive(tar_of(folder, uuid), uuid)
     return _archive(_fetched(view, checkpoint), uuid)
 

@@ -8,14 +8,15 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, TypedDict
+from typing import IO, Annotated, Any
 
+from pydantic import Field
 from starlette.responses import Response, StreamingResponse
+from typing_extensions import TypedDict
 
 from determined.config import masked, to_yaml
-from determined.dashboard.endpoints.endpoints import Parameter, Refusal, Routes
-from determined.dashboard.endpoints.kinds import Text
-from determined.dashboard.endpoints.parameters import ID
+from determined.dashboard.endpoints.endpoints import ApiError, Routes
+from determined.dashboard.endpoints.parameters import NO_NULL, Id
 from determined.dashboard.view import View
 from determined.platform.homes.code_archive import write_archive
 from determined.platform.homes.snapshot import Snapshot, load_snapshot
@@ -28,13 +29,13 @@ _MOST_FILES = 5000
 _PIECE = 1 << 18
 
 
-class FileShape(TypedDict):
+class FileJson(TypedDict):
     path: str
     size: int
 
 
-class CodeShape(TypedDict):
-    files: list[FileShape]
+class CodeJson(TypedDict):
+    files: list[FileJson]
     truncated: bool
 
 
@@ -56,35 +57,36 @@ class FileDiff(TypedDict):
     diff: str
 
 
-class DiffShape(TypedDict):
+class DiffJson(TypedDict):
     config: str
     code: list[FileDiff]
     hparams: dict[str, list[Any]]
     truncated: bool
 
 
-@routes.get("/experiments/{id}/code", id=ID)
-def code(view: View, id: int) -> CodeShape:
+@routes.get("/experiments/{id}/code")
+def code(view: View, id: Id) -> CodeJson:
     """The files of an experiment's code."""
     snapshot = snapshot_of(view, id)
     if snapshot is None:
         return {"files": [], "truncated": False}
     files = list(files_of(snapshot))
-    rows: list[FileShape] = [
+    rows: list[FileJson] = [
         {"path": name, "size": path.lstat().st_size} for name, path in files[:_MOST_FILES]
     ]
     return {"files": rows, "truncated": len(files) > _MOST_FILES}
 
 
-@routes.get(
-    "/experiments/{id}/code/file", id=ID, path=Parameter(Text(1000, shortest=1), is_required=True)
-)
-def file(view: View, id: int, path: str) -> FileContent:
+_Path = Annotated[str, Field(min_length=1, max_length=1000, pattern=NO_NULL)]
+
+
+@routes.get("/experiments/{id}/code/file")
+def file(view: View, id: Id, path: _Path) -> FileContent:
     """One file of an experiment's code."""
     snapshot = snapshot_of(view, id)
     found = None if snapshot is None else dict(files_of(snapshot)).get(path)
     if found is None:
-        raise Refusal(404, f"The code of experiment {id} has no file of this name.")
+        raise ApiError(404, f"The code of experiment {id} has no file of this name.")
     content = read_start(found, _LARGEST_SHOWN + 1)
     text = as_text(content[:_LARGEST_SHOWN])
     return {
@@ -96,12 +98,12 @@ def file(view: View, id: int, path: str) -> FileContent:
     }
 
 
-@routes.get("/experiments/{id}/code/download", "application/gzip", id=ID)
-def download(view: View, id: int) -> Response:
+@routes.get("/experiments/{id}/code/download", "application/gzip")
+def download(view: View, id: Id) -> Response:
     """The code of an experiment as a tar.gz archive."""
     snapshot = snapshot_of(view, id)
     if snapshot is None:
-        raise Refusal(404, f"Experiment {id} was created without code.")
+        raise ApiError(404, f"Experiment {id} was created without code.")
     archive = tempfile.TemporaryFile()  # noqa: SIM115  # closed when all of it is sent
     write_archive(snapshot, archive)
     archive.seek(0)
@@ -115,8 +117,8 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
             yield piece
 
 
-@routes.get("/experiments/{id}/diff", id=ID, other=Parameter(ID, is_required=True))
-def diff(view: View, id: int, other: int) -> DiffShape:
+@routes.get("/experiments/{id}/diff")
+def diff(view: View, id: Id, other: Id) -> DiffJson:
     """How another experiment differs from this one: configuration and code."""
     left, right = view.experiment(id), view.experiment(other)
     config = unified(
@@ -141,7 +143,7 @@ def snapshot_of(view: View, experiment_id: int) -> Snapshot | None:
     try:
         return load_snapshot(view.home.snapshots, digest)
     except (OSError, ValueError):
-        raise Refusal(404, f"The code of experiment {experiment_id} no longer exists.") from None
+        raise ApiError(404, f"The code of experiment {experiment_id} no longer exists.") from None
 
 
 def files_of(snapshot: Snapshot) -> Iterator[tuple[str, Path]]:

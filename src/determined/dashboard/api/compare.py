@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from determined.config import masked
-from determined.dashboard.api.trials import shapes_of
+from determined.dashboard.api.trials import trial_rows
 from determined.dashboard.endpoints.answers import (
     MetricName,
-    TrialShape,
+    TrialJson,
     differing,
     flat,
     metric_names,
 )
-from determined.dashboard.endpoints.endpoints import Parameter, Routes
-from determined.dashboard.endpoints.kinds import Many
-from determined.dashboard.endpoints.parameters import ID
+from determined.dashboard.endpoints.endpoints import Routes
+from determined.dashboard.endpoints.parameters import Id, Separated
 from determined.dashboard.view import View
 
 routes = Routes("compare")
@@ -23,13 +25,13 @@ routes = Routes("compare")
 _MOST_TRIALS = 100
 
 
-class ComparedTrial(TrialShape):
+class ComparedTrial(TrialJson):
     """A trial with the name of its experiment."""
 
     experiment_name: str
 
 
-class DifferencesShape(TypedDict):
+class DifferencesJson(TypedDict):
     """Values in the order of the trials, by name; null where a trial has none."""
 
     hparams: dict[str, list[Any]]
@@ -37,20 +39,23 @@ class DifferencesShape(TypedDict):
     config: dict[str, list[Any]]
 
 
-class CompareShape(TypedDict):
+class CompareJson(TypedDict):
     trials: list[ComparedTrial]
-    differs: DifferencesShape
+    differs: DifferencesJson
     metrics: list[MetricName]
 
 
-@routes.get("/compare", trials=Parameter(Many(ID, _MOST_TRIALS, least=1), is_required=True))
-def compare(view: View, trials: list[int]) -> CompareShape:
+_Trials = Annotated[tuple[Id, ...], Field(min_length=1, max_length=_MOST_TRIALS), Separated()]
+
+
+@routes.get("/compare")
+def compare(view: View, trials: _Trials) -> CompareJson:
     """Trials, the differences between them, and their metrics."""
     records = [view.trial(number) for number in dict.fromkeys(trials)]
     owners = {r.experiment_id: view.experiment(r.experiment_id) for r in records}
-    shapes = [
-        ComparedTrial(**shape, experiment_name=owners[shape["experiment_id"]].name)
-        for shape in shapes_of(view, records)
+    rows = [
+        ComparedTrial(**row, experiment_name=owners[row["experiment_id"]].name)
+        for row in trial_rows(view, records)
     ]
     metrics = [view.reader.tables.summaries(record.id) for record in records]
     last = [
@@ -61,9 +66,9 @@ def compare(view: View, trials: list[int]) -> CompareShape:
     names = {key for found in metrics for key in found}
     of_batches = {key for r in records for key in view.reader.tables.batch_metrics(r.id)}
     return {
-        "trials": shapes,
+        "trials": rows,
         "differs": {
-            "hparams": _different([shape["hparams"] for shape in shapes]),
+            "hparams": _different([row["hparams"] for row in rows]),
             "metrics": _different(last),
             "config": _different(configs),
         },

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from determined.dashboard.endpoints.endpoints import Parameter, Refusal, Routes
-from determined.dashboard.endpoints.kinds import Many, SeriesKey, Text
-from determined.dashboard.endpoints.parameters import ID
+from typing import Annotated
+
+from pydantic import Field
+
+from determined.dashboard.endpoints.endpoints import ApiError, Routes
+from determined.dashboard.endpoints.parameters import NO_NULL, Id, Separated, SeriesKey
 from determined.dashboard.live import Listener
 from determined.dashboard.view import View
-from determined.store import CurveKey
 
 routes = Routes("events")
 
 
-@routes.get(
-    "/events",
-    "text/event-stream",
-    since=Parameter(Text(80), about="The id of the last message; like the header Last-Event-ID."),
-    series=Parameter(Many(SeriesKey(), 500, ";"), [], about="Curves whose new points to send."),
-    log=Parameter(ID, about="The trial whose new log lines to send."),
-)
+_Since = Annotated[
+    str,
+    Field(
+        max_length=80,
+        pattern=NO_NULL,
+        description="The id of the last message; like the header Last-Event-ID.",
+    ),
+]
+_Series = Annotated[
+    tuple[SeriesKey, ...],
+    Field(max_length=500),
+    Separated(";", about="Curves whose new points to send."),
+]
+_Log = Annotated[Id, Field(description="The trial whose new log lines to send.")]
+
+
+@routes.get("/events", "text/event-stream")
 def events(
-    view: View,
-    since: str | None,
-    series: list[tuple[int, str, str, bool]],
-    log: int | None,
+    view: View, since: _Since | None = None, series: _Series = (), log: _Log | None = None
 ) -> Listener:
     """Changes as they happen (server-sent events): `change`, `points` and `log`."""
     if log is not None:
@@ -31,5 +40,5 @@ def events(
     if view.has_store:
         _ = view.reader  # an unreadable store is refused before the stream begins
     elif series:
-        raise Refusal(404, "There are no trials yet.")
-    return Listener(curves=[CurveKey(*key) for key in series], log_trial=log)
+        raise ApiError(404, "There are no trials yet.")
+    return Listener(curves=list(series), log_trial=log)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import Any, TypedDict
+from typing import Any
+
+from typing_extensions import TypedDict
 
 from determined.config import masked, to_yaml
 from determined.dashboard.api.experiments import project_names
 from determined.dashboard.api.trials import points_of
 from determined.dashboard.endpoints.answers import (
-    ExperimentShape,
+    ExperimentJson,
     MetricName,
     Values,
-    experiment_shape,
+    experiment_json,
     flat,
     metric_names,
     same,
 )
 from determined.dashboard.endpoints.endpoints import Routes
-from determined.dashboard.endpoints.parameters import ID
+from determined.dashboard.endpoints.parameters import Id
 from determined.dashboard.view import View
 from determined.platform.queries.outcome import Outcome, outcome
 from determined.store import Experiment
@@ -30,7 +32,7 @@ _MOST_EVENTS = 200
 _RANGES = ("const", "categorical", "int", "double", "log")
 
 
-class BestShape(TypedDict):
+class BestJson(TypedDict):
     """The best trial, and the line that loads it."""
 
     trial_id: int
@@ -42,7 +44,7 @@ class BestShape(TypedDict):
     load: str
 
 
-class EventShape(TypedDict):
+class EventJson(TypedDict):
     time: float
     level: str
     kind: str
@@ -50,7 +52,7 @@ class EventShape(TypedDict):
     trial_id: int | None
 
 
-class HparamShape(TypedDict):
+class HparamJson(TypedDict):
     """A hyperparameter as configured; `differs` says whether trials differ in it."""
 
     name: str
@@ -62,7 +64,7 @@ class HparamShape(TypedDict):
     differs: bool
 
 
-class ExperimentDetail(ExperimentShape):
+class ExperimentDetail(ExperimentJson):
     """An experiment with everything that its page shows first."""
 
     notes: str
@@ -70,15 +72,15 @@ class ExperimentDetail(ExperimentShape):
     config: Values
     config_yaml: str
     environment: Values
-    best: BestShape | None
+    best: BestJson | None
     slot_seconds: float
-    events: list[EventShape]
+    events: list[EventJson]
     metrics: list[MetricName]
-    hparams: list[HparamShape]
+    hparams: list[HparamJson]
 
 
-@routes.get("/experiments/{id}", id=ID)
-def experiment(view: View, id: int) -> ExperimentDetail:
+@routes.get("/experiments/{id}")
+def experiment(view: View, id: Id) -> ExperimentDetail:
     """One experiment."""
     record = view.experiment(id)
     config = masked(record.config)
@@ -93,7 +95,7 @@ def experiment(view: View, id: int) -> ExperimentDetail:
             for name, value in record.environment.items()
             if name not in _SECRET_ENVIRONMENT
         },
-        "best": best_shape(record, outcome(view.reader, record)),
+        "best": best_json(record, outcome(view.reader, record)),
         "slot_seconds": view.reader.tables.slot_seconds(id, time.time()),
         "events": events_of(view, id),
         "metrics": view.while_unchanged(("metrics", id), lambda: _metrics(view, id)),
@@ -106,10 +108,10 @@ def _metrics(view: View, experiment_id: int) -> list[MetricName]:
     return metric_names(reported, view.reader.tables.batch_metrics_of_experiment(experiment_id))
 
 
-def experiment_row(view: View, record: Experiment) -> ExperimentShape:
+def experiment_row(view: View, record: Experiment) -> ExperimentJson:
     """The row of one experiment."""
     states = view.reader.tables.trial_states([record.id])
-    return experiment_shape(
+    return experiment_json(
         record,
         searcher=str(record.config.get("searcher", {}).get("name", "")),
         project=project_names(view)[record.project_id],
@@ -118,7 +120,7 @@ def experiment_row(view: View, record: Experiment) -> ExperimentShape:
     )
 
 
-def best_shape(record: Experiment, found: Outcome) -> BestShape | None:
+def best_json(record: Experiment, found: Outcome) -> BestJson | None:
     """The best trial, None if none has validated."""
     trial = found.best_trial
     if trial is None:
@@ -134,7 +136,7 @@ def best_shape(record: Experiment, found: Outcome) -> BestShape | None:
     }
 
 
-def events_of(view: View, experiment_id: int) -> list[EventShape]:
+def events_of(view: View, experiment_id: int) -> list[EventJson]:
     """The last events, newest first."""
     return [
         {
@@ -148,16 +150,14 @@ def events_of(view: View, experiment_id: int) -> list[EventShape]:
     ]
 
 
-def hparams_of(view: View, record: Experiment) -> list[HparamShape]:
+def hparams_of(view: View, record: Experiment) -> list[HparamJson]:
     """The hyperparameters of a search, and whether its trials differ in them."""
     configured = ranges(record.config.get("hyperparameters") or {})
     points = points_of(view, record.id)
     known = {name: _differs(column) for name, column in points["hparams"].items()}
-    found = [
-        hparam_shape(name, value, known.get(name, False)) for name, value in configured.items()
-    ]
+    found = [hparam_json(name, value, known.get(name, False)) for name, value in configured.items()]
     others = [name for name in known if name not in configured]
-    return found + [hparam_shape(name, None, known[name]) for name in others]
+    return found + [hparam_json(name, None, known[name]) for name in others]
 
 
 def _differs(column: list[Any]) -> bool:
@@ -176,7 +176,7 @@ def ranges(section: dict[str, Any], prefix: str = "") -> Values:
     return found
 
 
-def hparam_shape(name: str, value: Any, differs: bool) -> HparamShape:
+def hparam_json(name: str, value: Any, differs: bool) -> HparamJson:
     """One hyperparameter."""
     is_range = isinstance(value, dict) and value.get("type") in _RANGES
     kind = str(value["type"]) if is_range else "const"

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from determined.dashboard.endpoints.answers import (
-    ColumnShape,
-    ExperimentShape,
-    ExperimentsShape,
+    ColumnJson,
+    ExperimentJson,
+    ExperimentsJson,
     ProjectName,
     Values,
     differing,
-    experiment_shape,
+    experiment_json,
     flat,
 )
-from determined.dashboard.endpoints.endpoints import Parameter, Routes
-from determined.dashboard.endpoints.kinds import BadValue, Choice, Flag, Integer, Many, Number, Text
-from determined.dashboard.endpoints.parameters import COLUMNS, ID, LIMIT, OFFSET, STATES
+from determined.dashboard.endpoints.endpoints import Routes
+from determined.dashboard.endpoints.parameters import (
+    ColumnKey,
+    Columns,
+    Flag,
+    Id,
+    Limit,
+    Number,
+    Offset,
+    OneOf,
+    Order,
+    Separated,
+    ShortText,
+    States,
+)
 from determined.dashboard.view import View
 from determined.store import CurveKey, ExperimentRow, Slice, TableFilter
 
@@ -29,59 +44,76 @@ _SORTS = (
     *("id", "name", "state", "progress", "created", "started", "ended", "duration", "trials"),
     *("best", "checkpoint_size", "owner"),
 )
-FILTERS = {
-    "search": Parameter(Text(200), about="In the name, the description or a label; or an id."),
-    "state": STATES,
-    "label": Parameter(Many(Text(200), 20), [], about="Only with all of these labels."),
-    "project": Parameter(ID),
-    "workspace": Parameter(ID),
-    "archived": Parameter(Flag(), about="Left out: both."),
-    "unmanaged": Parameter(Flag(), about="Left out: both."),
-    "metric_min": Parameter(Number(), about="The best validation is at least this."),
-    "metric_max": Parameter(Number(), about="The best validation is at most this."),
-    "sort": Parameter(Choice(_SORTS, ("hparam", "metric")), "id"),
-    "order": Parameter(Choice(("asc", "desc")), "desc"),
-    "columns": COLUMNS,
-}
+_Search = Annotated[
+    ShortText, Field(description="In the name, the description or a label; or an id.")
+]
+_Labels = Annotated[
+    tuple[ShortText, ...],
+    Field(max_length=20),
+    Separated(about="Only with all of these labels."),
+]
+_Both = Annotated[Flag | None, Field(description="Left out: both.")]
+_AtLeast = Annotated[Number, Field(description="The best validation is at least this.")]
+_AtMost = Annotated[Number, Field(description="The best validation is at most this.")]
 
 
-@routes.get("/experiments", limit=LIMIT, offset=OFFSET, **FILTERS)
-def experiments(view: View, limit: int, offset: int, **wanted: Any) -> ExperimentsShape:
+@dataclass(frozen=True)
+class ExperimentFilters:
+    """Which experiments to show, in which order, with which additional columns."""
+
+    search: _Search | None = None
+    state: States | None = None
+    label: _Labels = ()
+    project: Id | None = None
+    workspace: Id | None = None
+    archived: _Both = None
+    unmanaged: _Both = None
+    metric_min: _AtLeast | None = None
+    metric_max: _AtMost | None = None
+    sort: Annotated[str, OneOf(_SORTS)] | ColumnKey = "id"
+    order: Order = "desc"
+    columns: Columns = ()
+
+
+@routes.get("/experiments")
+def experiments(
+    view: View, wanted: ExperimentFilters, limit: Limit = 100, offset: Offset = 0
+) -> ExperimentsJson:
     """Matching experiments, and the columns that a table of them can show."""
     if not view.has_store:
         return {"total": 0, "rows": [], "columns": {"available": []}}
-    total, rows = rows_of(view, wanted, limit, offset)
+    total, rows = experiments_page(view, wanted, limit, offset)
     return {"total": total, "rows": rows, "columns": {"available": _available(view, wanted)}}
 
 
-def filter_of(wanted: dict[str, Any]) -> TableFilter:
+def filter_of(wanted: ExperimentFilters) -> TableFilter:
     """Build the filter from the parameters of a request."""
     return TableFilter(
-        states=wanted["state"],
-        archived=wanted["archived"],
-        project_id=wanted["project"],
-        workspace_id=wanted["workspace"],
-        labels=wanted["label"],
-        search=wanted["search"],
-        unmanaged=wanted["unmanaged"],
-        metric_min=wanted["metric_min"],
-        metric_max=wanted["metric_max"],
+        states=wanted.state,
+        archived=wanted.archived,
+        project_id=wanted.project,
+        workspace_id=wanted.workspace,
+        labels=wanted.label,
+        search=wanted.search,
+        unmanaged=wanted.unmanaged,
+        metric_min=wanted.metric_min,
+        metric_max=wanted.metric_max,
     )
 
 
-def rows_of(
-    view: View, wanted: dict[str, Any], limit: int, offset: int
-) -> tuple[int, list[ExperimentShape]]:
+def experiments_page(
+    view: View, wanted: ExperimentFilters, limit: int, offset: int
+) -> tuple[int, list[ExperimentJson]]:
     """The number of matching experiments, and a page of them."""
-    shown = Slice(wanted["sort"], wanted["order"] == "desc", limit, offset)
+    shown = Slice(wanted.sort, wanted.order == "desc", limit, offset)
     with view.reader.snapshot():
         total, found = view.reader.tables.experiments(filter_of(wanted), shown)
-        return total, shapes_of(view, found, wanted["columns"])
+        return total, _rows(view, found, wanted.columns)
 
 
-def shapes_of(
+def _rows(
     view: View, found: Sequence[tuple[ExperimentRow, str | None]], columns: Sequence[str]
-) -> list[ExperimentShape]:
+) -> list[ExperimentJson]:
     """Rows with everything that a table shows."""
     tables = view.reader.tables
     states = tables.trial_states([row.id for row, _ in found])
@@ -90,7 +122,7 @@ def shapes_of(
     extra = column_values(view, best, columns)
     now = time.time()
     return [
-        experiment_shape(
+        experiment_json(
             row,
             searcher=searcher or "",
             project=names[row.project_id],
@@ -141,13 +173,13 @@ def project_names(view: View) -> dict[int, ProjectName]:
     }
 
 
-def _available(view: View, wanted: dict[str, Any]) -> list[ColumnShape]:
+def _available(view: View, wanted: ExperimentFilters) -> list[ColumnJson]:
     """The hyperparameters and metrics of the best trials; those that differ come first."""
 
-    def look() -> list[ColumnShape]:
+    def read() -> list[ColumnJson]:
         tables, fitting = view.reader.tables, filter_of(wanted)
         hparams = differing(map(flat, tables.best_hparams(fitting)))
-        found: list[ColumnShape] = [
+        found: list[ColumnJson] = [
             {"key": f"hparam:{name}", "label": name, "differs": differs}
             for name, differs in sorted(hparams.items())
         ]
@@ -158,32 +190,32 @@ def _available(view: View, wanted: dict[str, Any]) -> list[ColumnShape]:
         found = [column for column in found if _can_be_asked_for(column["key"])]
         return sorted(found, key=lambda column: not column["differs"])
 
-    return view.while_unchanged(("columns", json.dumps(wanted, sort_keys=True)), look)
+    return view.while_unchanged(("columns", repr(wanted)), read)
 
 
 def _can_be_asked_for(key: str) -> bool:
     """Whether a column has a name that a request can hold: one that cannot would fail them all."""
     try:
-        return bool(COLUMNS.kind.parse(key) == [key])
-    except BadValue:
+        return TypeAdapter(Columns).validate_python(key) == (key,)
+    except ValidationError:
         return False
 
 
-class SparkShape(TypedDict):
+class SparkJson(TypedDict):
     """A small curve: the searcher's metric of the best trial."""
 
     metric: str
     y: list[float]
 
 
-@routes.get(
-    "/experiments/sparks",
-    ids=Parameter(Many(ID, 200), [], about="Which experiments."),
-    px=Parameter(Integer(2, 200), 60),
-)
-def sparks(view: View, ids: list[int], px: int) -> dict[str, SparkShape]:
+_Ids = Annotated[tuple[Id, ...], Field(max_length=200), Separated(about="Which experiments.")]
+_SparkPixels = Annotated[int, Field(ge=2, le=200)]
+
+
+@routes.get("/experiments/sparks")
+def sparks(view: View, ids: _Ids = (), px: _SparkPixels = 60) -> dict[str, SparkJson]:
     """Small curves for a table, by experiment."""
-    found: dict[str, SparkShape] = {}
+    found: dict[str, SparkJson] = {}
     for experiment_id in ids if view.has_store else []:
         record = view.reader.experiment(experiment_id)
         if record is None or record.best_trial_id is None or record.searcher_metric is None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from determined.dashboard.api import experiments as experiments_api
-from determined.dashboard.api import trials as trials_api
-from determined.dashboard.endpoints.endpoints import Parameter, Routes
-from determined.dashboard.endpoints.parameters import ID
+from determined.dashboard.api.experiments import ExperimentFilters, experiments_page
+from determined.dashboard.api.trials import TrialFilters, trials_page
+from determined.dashboard.endpoints.endpoints import Routes
+from determined.dashboard.endpoints.parameters import Id
 from determined.dashboard.view import View
 
 routes = Routes("export")
@@ -21,12 +21,12 @@ _MOST_ROWS = 100_000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-@routes.get("/export/experiments.csv", "text/csv", **experiments_api.FILTERS)
-def experiments(view: View, **wanted: Any) -> Response:
+@routes.get("/export/experiments.csv", "text/csv")
+def experiments(view: View, wanted: ExperimentFilters) -> Response:
     """The table of experiments."""
     rows: list[dict[str, Any]] = []
     if view.has_store:
-        _, found = experiments_api.rows_of(view, wanted, _MOST_ROWS, 0)
+        _, found = experiments_page(view, wanted, _MOST_ROWS, 0)
         rows = [dict(row) for row in found]
     for row in rows:
         row["project"] = f"{row['project']['workspace']}/{row['project']['name']}"
@@ -37,16 +37,11 @@ def experiments(view: View, **wanted: Any) -> Response:
     return _csv("experiments", [_spread(row) for row in rows])
 
 
-@routes.get(
-    "/export/trials.csv",
-    "text/csv",
-    experiment=Parameter(ID, is_required=True),
-    **trials_api.FILTERS,
-)
-def trials(view: View, experiment: int, **wanted: Any) -> Response:
+@routes.get("/export/trials.csv", "text/csv")
+def trials(view: View, experiment: Id, wanted: TrialFilters) -> Response:
     """The table of trials of an experiment, with their hyperparameters."""
     view.experiment(experiment)
-    _, found = trials_api.rows_of(view, experiment, wanted, _MOST_ROWS, 0)
+    _, found = trials_page(view, experiment, wanted, _MOST_ROWS, 0)
     rows = []
     for row in found:
         content = dict(row)

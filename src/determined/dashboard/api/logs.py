@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, TypedDict
+from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
 from starlette.responses import Response, StreamingResponse
+from typing_extensions import TypedDict
 
 from determined._os.regular_file import open_regular
 from determined.dashboard.api.code import unified
-from determined.dashboard.endpoints.endpoints import Parameter, Refusal, Routes
-from determined.dashboard.endpoints.kinds import Choice, Flag, Integer, Many, Number, Text
-from determined.dashboard.endpoints.parameters import ID
+from determined.dashboard.endpoints.endpoints import ApiError, Routes
+from determined.dashboard.endpoints.parameters import (
+    NO_NULL,
+    Flag,
+    Id,
+    Number,
+    OneOf,
+    Separated,
+    ShortText,
+)
 from determined.dashboard.logs import merge
-from determined.dashboard.logs.grep import TooSlow
+from determined.dashboard.logs.grep import SearchTimeoutError
 from determined.dashboard.logs.pages import Numbered, Page, TrialLog, Wanted, reader_of
 from determined.dashboard.view import View
 from determined.platform.queries.logs import LEVELS
@@ -26,18 +36,33 @@ routes = Routes("logs")
 _MOST_COMPARED = 5000
 _TRACEBACK = "Traceback (most recent call last)"
 _PIECE = 1 << 18
-LIMIT = Parameter(Integer(1, 5000), 500, about="The maximum number of lines.")
-TAIL = Parameter(Flag(), False, about="1: count from the end.")
-FILTERS = {
-    "search": Parameter(Text(200), about="Text to search for, ignoring case."),
-    "level": Parameter(Many(Choice(LEVELS), 6), [], about="Lines without a level count as INFO."),
-    "rank": Parameter(Many(Integer(0, 100_000), 100), []),
-    "since": Parameter(Number(), about="Seconds since 1970."),
-    "until": Parameter(Number(), about="Seconds since 1970."),
-}
+_Limit = Annotated[int, Field(ge=1, le=5000, description="The maximum number of lines.")]
+_Tail = Annotated[Flag, Field(description="1: count from the end.")]
+_Levels = Annotated[
+    tuple[Annotated[str, OneOf(LEVELS)], ...],
+    Field(max_length=6),
+    Separated(about="Lines without a level count as INFO."),
+]
+_Ranks = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=100_000)], ...], Field(max_length=100), Separated()
+]
+_Time = Annotated[Number, Field(description="Seconds since 1970.")]
 
 
-class LineShape(TypedDict):
+@dataclass(frozen=True)
+class LogFilters:
+    """Which lines to show."""
+
+    search: Annotated[ShortText, Field(description="Text to search for, ignoring case.")] | None = (
+        None
+    )
+    level: _Levels = ()
+    rank: _Ranks = ()
+    since: _Time | None = None
+    until: _Time | None = None
+
+
+class LineJson(TypedDict):
     """A line of a log; lines count from 1 over all runs of the trial."""
 
     line: int
@@ -49,10 +74,10 @@ class LineShape(TypedDict):
     trial_id: int
 
 
-class LogShape(TypedDict):
+class LogJson(TypedDict):
     """A page of a log: `next` and `previous` are where to continue, null at the ends."""
 
-    lines: list[LineShape]
+    lines: list[LineJson]
     first: int | None
     last: int | None
     total: int
@@ -60,27 +85,29 @@ class LogShape(TypedDict):
     previous: int | None
 
 
-@routes.get(
-    "/trials/{id}/logs",
-    id=ID,
-    from_line=Parameter(Integer(1), about="The first line; with `tail`, the last one."),
-    tail=TAIL,
-    limit=LIMIT,
-    regex=Parameter(Flag(), False, about="1: `search` is a regular expression."),
-    **FILTERS,
-)
+_FirstLine = Annotated[Id, Field(description="The first line; with `tail`, the last one.")]
+_Regex = Annotated[Flag, Field(description="1: `search` is a regular expression.")]
+
+
+@routes.get("/trials/{id}/logs")
 def logs(
-    view: View, id: int, from_line: int | None, tail: bool, limit: int, regex: bool, **filters: Any
-) -> LogShape:
+    view: View,
+    id: Id,
+    filters: LogFilters,
+    from_line: _FirstLine | None = None,
+    tail: _Tail = False,
+    limit: _Limit = 500,
+    regex: _Regex = False,
+) -> LogJson:
     """Lines of a trial's log, from a line number on or from the end."""
     view.trial(id)
     wanted = wanted_of(filters, regex)
     log = log_of(view, id)
     try:
         page = _page(log, from_line, tail, limit, wanted)
-    except TooSlow:
-        raise Refusal(422, "search: this expression takes too long; simplify it.") from None
-    lines = [line_shape(id, numbered) for numbered in page.lines]
+    except SearchTimeoutError:
+        raise ApiError(422, "search: this expression takes too long; simplify it.") from None
+    lines = [line_json(id, numbered) for numbered in page.lines]
     return {
         "lines": lines,
         "first": lines[0]["line"] if lines else None,
@@ -97,21 +124,21 @@ def _page(log: TrialLog, from_line: int | None, tail: bool, limit: int, wanted: 
     return log.forwards(from_line or 1, limit, wanted)
 
 
-def wanted_of(filters: dict[str, Any], regex: bool = False) -> Wanted:
+def wanted_of(filters: LogFilters, regex: bool = False) -> Wanted:
     """Build the filter from the parameters of a request."""
-    search = filters["search"] or None
+    search = filters.search or None
     if search and regex:
         try:
             re.compile(search)
         except (re.error, OverflowError, RecursionError) as error:
-            raise Refusal(422, f"search: not a regular expression: {error}.") from None
+            raise ApiError(422, f"search: not a regular expression: {error}.") from None
     return Wanted(
         None if regex else search,
         search if regex else None,
-        frozenset(filters["level"]),
-        frozenset(filters["rank"]),
-        filters["since"],
-        filters["until"],
+        frozenset(filters.level),
+        frozenset(filters.rank),
+        filters.since,
+        filters.until,
     )
 
 
@@ -140,7 +167,7 @@ def traceback_line(view: View, trial_id: int, run_id: int) -> int | None:
     return view.remember(("traceback", trial_id, run_id), log.total, find)
 
 
-def line_shape(trial_id: int, numbered: Numbered) -> LineShape:
+def line_json(trial_id: int, numbered: Numbered) -> LineJson:
     """A line."""
     line = numbered.line
     return {
@@ -154,47 +181,55 @@ def line_shape(trial_id: int, numbered: Numbered) -> LineShape:
     }
 
 
-class MergedShape(TypedDict):
+class MergedJson(TypedDict):
     """Lines of many trials by time; `line` counts within the run that `source` names."""
 
-    lines: list[LineShape]
+    lines: list[LineJson]
     next: str | None
     previous: str | None
 
 
-@routes.get(
-    "/experiments/{id}/logs",
-    id=ID,
-    after=Parameter(Text(80), about="`next` of another page; with `tail`, its `previous`."),
-    tail=TAIL,
-    limit=LIMIT,
-    **FILTERS,
-)
+_After = Annotated[
+    str,
+    Field(
+        max_length=80,
+        pattern=NO_NULL,
+        description="`next` of another page; with `tail`, its `previous`.",
+    ),
+]
+
+
+@routes.get("/experiments/{id}/logs")
 def merged(
-    view: View, id: int, after: str | None, tail: bool, limit: int, **filters: Any
-) -> MergedShape:
+    view: View,
+    id: Id,
+    filters: LogFilters,
+    after: _After | None = None,
+    tail: _Tail = False,
+    limit: _Limit = 500,
+) -> MergedJson:
     """The logs of all trials of an experiment, merged by time."""
     view.experiment(id)
     wanted = wanted_of(filters)
-    place = merge.Place.read(after) if after else None
-    if after and place is None:
-        raise Refusal(422, "after: expected `next` or `previous` of another page.")
+    position = merge.LogPosition.read(after) if after else None
+    if after and position is None:
+        raise ApiError(422, "after: expected `next` or `previous` of another page.")
     runs = view.reader.tables.run_spans(id)
     page = merge.backwards if tail else merge.forwards
-    found, on = page(runs, place, limit, wanted)
-    lines: list[LineShape] = [
+    found, on = page(runs, position, limit, wanted)
+    lines: list[LineJson] = [
         {
             "line": entry.line.number + 1,
             "time": entry.line.time,
             "level": entry.line.level,
             "rank": entry.line.rank,
-            "source": f"trial {entry.place.trial_id} run {entry.place.run_id}",
+            "source": f"trial {entry.position.trial_id} run {entry.position.run_id}",
             "text": entry.line.text,
-            "trial_id": entry.place.trial_id,
+            "trial_id": entry.position.trial_id,
         }
         for entry in found
     ]
-    last = str(found[-1].place) if found else after
+    last = str(found[-1].position) if found else after
     return {
         "lines": lines,
         "next": last if tail else None if on is None else str(on),
@@ -203,25 +238,23 @@ def merged(
 
 
 def _first(found: list[merge.Entry], after: str | None) -> str | None:
-    return str(found[0].place) if found else after
+    return str(found[0].position) if found else after
 
 
-class LogDiffShape(TypedDict):
+class LogDiffJson(TypedDict):
     """A unified diff of two logs; `note` says if only their beginnings were compared."""
 
     diff: str
     note: str
 
 
-@routes.get(
-    "/trials/{id}/logs/diff",
-    id=ID,
-    other=Parameter(ID, is_required=True),
-    numbers=Parameter(
-        Flag(), False, about="1: lines that differ only in numbers count as different."
-    ),
-)
-def diff(view: View, id: int, other: int, numbers: bool) -> LogDiffShape:
+_Numbers = Annotated[
+    Flag, Field(description="1: lines that differ only in numbers count as different.")
+]
+
+
+@routes.get("/trials/{id}/logs/diff")
+def diff(view: View, id: Id, other: Id, numbers: _Numbers = False) -> LogDiffJson:
     """How the log of another trial differs from this one's."""
     for trial_id in (id, other):
         view.trial(trial_id)
@@ -235,8 +268,8 @@ def diff(view: View, id: int, other: int, numbers: bool) -> LogDiffShape:
     return {"diff": unified(texts[0], texts[1], f"trial {id}", f"trial {other}"), "note": note}
 
 
-@routes.get("/trials/{id}/logs/download", "text/plain", id=ID)
-def download(view: View, id: int) -> Response:
+@routes.get("/trials/{id}/logs/download", "text/plain")
+def download(view: View, id: Id) -> Response:
     """The unmodified log of a trial, one run after the other."""
     view.trial(id)
     headers = {"Content-Disposition": f'attachment; filename="trial-{id}.log"'}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing_extensions import TypedDict
 
-from determined.dashboard.api.registry import NAME
 from determined.dashboard.endpoints.answers import Values
 from determined.dashboard.endpoints.endpoints import Routes
+from determined.dashboard.endpoints.parameters import Name
 from determined.dashboard.view import View
 from determined.platform.queries.outcome import folder_of, load_lines
 from determined.platform.service import NotFoundError
@@ -15,7 +15,7 @@ from determined.store import Checkpoint, Model, ModelVersion
 routes = Routes("models")
 
 
-class VersionShape(TypedDict):
+class VersionJson(TypedDict):
     """A version of a model, and where its checkpoint came from."""
 
     number: int
@@ -33,7 +33,7 @@ class VersionShape(TypedDict):
     load: str
 
 
-class ModelShape(TypedDict):
+class ModelJson(TypedDict):
     id: int
     name: str
     description: str
@@ -45,28 +45,28 @@ class ModelShape(TypedDict):
     updated: float
     metadata: Values
     num_versions: int
-    latest: VersionShape | None
+    latest: VersionJson | None
 
 
-class ModelDetail(ModelShape):
-    versions: list[VersionShape]
+class ModelDetail(ModelJson):
+    versions: list[VersionJson]
 
 
-class ModelsShape(TypedDict):
+class ModelsJson(TypedDict):
     total: int
-    rows: list[ModelShape]
+    rows: list[ModelJson]
 
 
 @routes.get("/models")
-def models(view: View) -> ModelsShape:
+def models(view: View) -> ModelsJson:
     """All models."""
     found = view.reader.registry.models() if view.has_store else []
     rows = [_model(view, model)[0] for model in found]
     return {"total": len(rows), "rows": rows}
 
 
-@routes.get("/models/{name}", name=NAME)
-def model(view: View, name: str) -> ModelDetail:
+@routes.get("/models/{name}")
+def model(view: View, name: Name) -> ModelDetail:
     """One model with its versions, newest first."""
     found = view.reader.registry.model(name) if view.has_store else None
     if found is None:
@@ -75,10 +75,10 @@ def model(view: View, name: str) -> ModelDetail:
     return {**shape, "versions": versions}
 
 
-def _model(view: View, model: Model) -> tuple[ModelShape, list[VersionShape]]:
+def _model(view: View, model: Model) -> tuple[ModelJson, list[VersionJson]]:
     versions = [_version(view, version) for version in view.reader.registry.versions(model.id)]
     workspaces = {workspace.id: workspace.name for workspace in view.reader.registry.workspaces()}
-    shape: ModelShape = {
+    shape: ModelJson = {
         "id": model.id,
         "name": model.name,
         "description": model.description,
@@ -95,7 +95,7 @@ def _model(view: View, model: Model) -> tuple[ModelShape, list[VersionShape]]:
     return shape, versions
 
 
-def _version(view: View, version: ModelVersion) -> VersionShape:
+def _version(view: View, version: ModelVersion) -> VersionJson:
     checkpoint = view.reader.checkpoint(version.checkpoint_uuid)
     return {
         "number": version.number,
@@ -115,7 +115,7 @@ def _version(view: View, version: ModelVersion) -> VersionShape:
 
 
 def _load(view: View, checkpoint: Checkpoint | None) -> str:
-    """The lines of code that load a checkpoint; empty if it was deleted or is of another kind."""
+    """The lines of code that load a checkpoint; empty if it is gone or holds no trial."""
     owner = view.reader.experiment(checkpoint.experiment_id or 0) if checkpoint else None
     if checkpoint is None or owner is None:
         return ""

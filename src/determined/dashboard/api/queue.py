@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 from determined.dashboard.endpoints.endpoints import Routes
 from determined.dashboard.view import View
-from determined.platform.queries.queue import look
+from determined.platform.queries.queue import read_queue
 from determined.platform.rules.scheduler import DEFAULT_PRIORITY
 from determined.store import Run
 
 routes = Routes("queue")
 
 
-class UserShape(TypedDict):
+class UserJson(TypedDict):
     trial_id: int
     experiment_id: int | None
     name: str
 
 
-class SlotShape(TypedDict):
+class SlotJson(TypedDict):
     """A slot; several trials may share it."""
 
     id: int
     kind: str
     name: str
     node: str
-    used_by: UserShape | None
-    users: list[UserShape]
+    used_by: UserJson | None
+    users: list[UserJson]
 
 
-class RunningShape(TypedDict):
+class RunningJson(TypedDict):
     trial_id: int
     experiment_id: int | None
     name: str
@@ -39,7 +39,7 @@ class RunningShape(TypedDict):
     host: str
 
 
-class WaitingShape(TypedDict):
+class WaitingJson(TypedDict):
     experiment_id: int
     trial_id: int
     name: str
@@ -48,10 +48,10 @@ class WaitingShape(TypedDict):
     why: str
 
 
-class QueueShape(TypedDict):
-    slots: list[SlotShape]
-    running: list[RunningShape]
-    waiting: list[WaitingShape]
+class QueueJson(TypedDict):
+    slots: list[SlotJson]
+    running: list[RunningJson]
+    waiting: list[WaitingJson]
     waiting_total: int
     left_out: list[str]
 
@@ -60,13 +60,15 @@ _MOST_WAITING = 1000
 
 
 @routes.get("/queue")
-def queue(view: View) -> QueueShape:
+def queue(view: View) -> QueueJson:
     """The slots of this machine or the cluster with what runs on them, and what is waiting."""
     view.machine()  # raises a clear error if the slots cannot be read
-    found = look(view.home, view.reader if view.has_store else None, view.supervisor() is not None)
+    found = read_queue(
+        view.home, view.reader if view.has_store else None, view.supervisor() is not None
+    )
     names: dict[int, str] = {}
 
-    def user(run: Run) -> UserShape:
+    def user(run: Run) -> UserJson:
         owner = found.experiment_of.get(run.trial_id)
         if owner is not None and owner not in names:
             names[owner] = view.experiment(owner).name
@@ -77,7 +79,7 @@ def queue(view: View) -> QueueShape:
         }
 
     hosts = {node.id: node.host for node in found.nodes}
-    slots: list[SlotShape] = []
+    slots: list[SlotJson] = []
     for slot in found.slots:
         users = [user(run) for run in found.runs.get(slot.id, [])]
         kind = "cpu" if slot.gpu is None else "gpu"
@@ -96,7 +98,7 @@ def queue(view: View) -> QueueShape:
         (run.trial_id, run.run_id): run
         for run in [*(r for rs in found.runs.values() for r in rs), *found.without_slot]
     }
-    running: list[RunningShape] = [
+    running: list[RunningJson] = [
         {
             **user(run),
             "slots": run.slots,
@@ -105,7 +107,7 @@ def queue(view: View) -> QueueShape:
         }
         for run in runs.values()
     ]
-    waiting: list[WaitingShape] = [
+    waiting: list[WaitingJson] = [
         {
             "experiment_id": item.experiment.id,
             "trial_id": item.trial.id,

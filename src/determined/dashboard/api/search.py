@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 from itertools import compress
-from typing import Any, TypedDict
+from typing import Annotated, Any
 
-from determined.dashboard.api.experiment import hparam_shape, ranges
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from determined.dashboard.api.experiment import hparam_json, ranges
 from determined.dashboard.api.trials import points_of
-from determined.dashboard.endpoints.endpoints import Parameter, Refusal, Routes
-from determined.dashboard.endpoints.kinds import Flag, Integer, Text
-from determined.dashboard.endpoints.parameters import ID
-from determined.dashboard.search.contour import Column, ContourShape, contour
+from determined.dashboard.endpoints.endpoints import ApiError, Routes
+from determined.dashboard.endpoints.parameters import NO_NULL, Flag, Id, ShortName
+from determined.dashboard.search.contour import Column, ContourJson, contour
 from determined.dashboard.search.importance import FEWEST, importance
-from determined.dashboard.search.rungs import BracketShape, brackets_of
+from determined.dashboard.search.rungs import BracketJson, brackets_of
 from determined.dashboard.view import View
 from determined.store import Experiment
 
 routes = Routes("search")
 
 _MOST_STEPS = 500
-_HPARAM = Text(200, shortest=1)
 
 
-class StepShape(TypedDict):
+class StepJson(TypedDict):
     """A decision of the search."""
 
     number: int
@@ -32,24 +33,24 @@ class StepShape(TypedDict):
     sentence: str
 
 
-class RungsShape(TypedDict):
+class RungsJson(TypedDict):
     """The rungs of a search; methods without rungs have no brackets."""
 
     method: str
     metric: str | None
     unit: str
-    brackets: list[BracketShape]
-    steps: list[StepShape]
+    brackets: list[BracketJson]
+    steps: list[StepJson]
 
 
-@routes.get("/experiments/{id}/rungs", id=ID)
-def rungs(view: View, id: int) -> RungsShape:
+@routes.get("/experiments/{id}/rungs")
+def rungs(view: View, id: Id) -> RungsJson:
     """Which trials stopped at which rung and why, which continued; and the last decisions."""
     record = view.experiment(id)
     return view.while_unchanged(("rungs", id), lambda: _rungs(view, record))
 
 
-def _rungs(view: View, record: Experiment) -> RungsShape:
+def _rungs(view: View, record: Experiment) -> RungsJson:
     searcher = view.searches.find(view, record)
     trials = view.reader.tables.trial_ids(record.id)
     reasons = view.reader.tables.trial_reasons(record.id) if searcher is not None else {}
@@ -73,7 +74,7 @@ def _rungs(view: View, record: Experiment) -> RungsShape:
     }
 
 
-class ImportanceShape(TypedDict):
+class ImportanceJson(TypedDict):
     """The share of each hyperparameter; `note` says why there are none, or how reliable it is."""
 
     method: str
@@ -83,17 +84,23 @@ class ImportanceShape(TypedDict):
     note: str
 
 
-@routes.get(
-    "/experiments/{id}/importance",
-    id=ID,
-    metric=Parameter(
-        Text(300), about="GROUP.NAME, whose last values count; default: the searcher's metric."
+_Metric = Annotated[
+    str,
+    Field(
+        max_length=300,
+        pattern=NO_NULL,
+        description="GROUP.NAME, whose last values count; default: the searcher's metric.",
     ),
-    smaller=Parameter(
-        Flag(), about="Whether smaller is better; default: as the searcher's metric."
-    ),
-)
-def importances(view: View, id: int, metric: str | None, smaller: bool | None) -> ImportanceShape:
+]
+_Smaller = Annotated[
+    Flag | None, Field(description="Whether smaller is better; default: as the searcher's metric.")
+]
+
+
+@routes.get("/experiments/{id}/importance")
+def importances(
+    view: View, id: Id, metric: _Metric | None = None, smaller: _Smaller = None
+) -> ImportanceJson:
     """Which hyperparameters matter, by PED-ANOVA."""
     record = view.experiment(id)
     is_smaller_better = record.smaller_is_better if smaller is None else smaller
@@ -105,7 +112,7 @@ def importances(view: View, id: int, metric: str | None, smaller: bool | None) -
 
 def _importance(
     view: View, record: Experiment, metric: str | None, smaller_is_better: bool
-) -> ImportanceShape:
+) -> ImportanceJson:
     columns, values = _results(view, record, metric)
     found = importance(columns, values, smaller_is_better)
     note = ""
@@ -144,23 +151,20 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-@routes.get(
-    "/experiments/{id}/contour",
-    id=ID,
-    x=Parameter(_HPARAM, is_required=True),
-    y=Parameter(_HPARAM, is_required=True),
-    bins=Parameter(Integer(2, 100), 24),
-)
-def contours(view: View, id: int, x: str, y: str, bins: int) -> ContourShape:
+_Bins = Annotated[int, Field(ge=2, le=100)]
+
+
+@routes.get("/experiments/{id}/contour")
+def contours(view: View, id: Id, x: ShortName, y: ShortName, bins: _Bins = 24) -> ContourJson:
     """The best results over two hyperparameters."""
     record = view.experiment(id)
     columns, values = _results(view, record, None)
     for name in (x, y):
         if columns and name not in columns:
-            raise Refusal(404, f"No trial of experiment {id} has a hyperparameter {name[:60]!r}.")
+            raise ApiError(404, f"No trial of experiment {id} has a hyperparameter {name[:60]!r}.")
     configured = ranges(record.config.get("hyperparameters") or {})
     x_column, y_column = (
-        Column(columns.get(name, []), hparam_shape(name, configured.get(name), True)["type"])
+        Column(columns.get(name, []), hparam_json(name, configured.get(name), True)["type"])
         for name in (x, y)
     )
     return contour(x_column, y_column, values if columns else [], bins, record.smaller_is_better)

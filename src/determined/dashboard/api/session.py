@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import getpass
-from typing import TypedDict
+
+from typing_extensions import TypedDict
 
 from determined._version import __version__
 from determined.dashboard.api.verbs import VERBS
@@ -14,7 +15,7 @@ from determined.store import Workspace
 routes = Routes("session")
 
 
-class SupervisorShape(TypedDict):
+class SupervisorJson(TypedDict):
     """Whether a supervisor is running."""
 
     alive: bool
@@ -22,26 +23,26 @@ class SupervisorShape(TypedDict):
     text: str
 
 
-class SlotsShape(TypedDict):
+class SlotsJson(TypedDict):
     total: int
     used: int
 
 
-class SessionShape(TypedDict):
+class SessionJson(TypedDict):
     """What a page requests first."""
 
     csrf: str
     version: str
     home: str
     user: str
-    supervisor: SupervisorShape
-    slots: SlotsShape
+    supervisor: SupervisorJson
+    slots: SlotsJson
     counts: dict[str, int]
     verbs: list[str]
 
 
 @routes.get("/session")
-def session(view: View) -> SessionShape:
+def session(view: View) -> SessionJson:
     """This home, its supervisor and slots, and the CSRF value that actions must send."""
     counts = view.reader.tables.experiment_counts() if view.has_store else {}
     used = {n for run in view.reader.unfinished_runs() for n in run.slots} if view.has_store else ()
@@ -50,14 +51,14 @@ def session(view: View) -> SessionShape:
         "version": __version__,
         "home": str(view.home.path),
         "user": getpass.getuser(),
-        "supervisor": supervisor_shape(view),
+        "supervisor": supervisor_json(view),
         "slots": {"total": len(view.machine().slots), "used": len(used)},
         "counts": counts,
         "verbs": list(VERBS),
     }
 
 
-def supervisor_shape(view: View) -> SupervisorShape:
+def supervisor_json(view: View) -> SupervisorJson:
     """The state of the supervisor, with a description in words."""
     facts = view.supervisor()
     if facts is None:
@@ -68,14 +69,14 @@ def supervisor_shape(view: View) -> SupervisorShape:
     return {"alive": True, "pid": facts.pid, "text": text}
 
 
-class WorkspaceShape(TypedDict):
+class WorkspaceJson(TypedDict):
     id: int
     name: str
     owner: str
     archived: bool
 
 
-class ProjectShape(TypedDict):
+class ProjectJson(TypedDict):
     id: int
     workspace_id: int
     workspace: str
@@ -84,31 +85,31 @@ class ProjectShape(TypedDict):
     archived: bool
 
 
-class WorkspacesShape(TypedDict):
-    rows: list[WorkspaceShape]
+class WorkspacesJson(TypedDict):
+    rows: list[WorkspaceJson]
 
 
-class ProjectsShape(TypedDict):
-    rows: list[ProjectShape]
+class ProjectsJson(TypedDict):
+    rows: list[ProjectJson]
 
 
 @routes.get("/workspaces")
-def workspaces(view: View) -> WorkspacesShape:
+def workspaces(view: View) -> WorkspacesJson:
     """All workspaces."""
     found: list[Workspace] = view.reader.registry.workspaces() if view.has_store else []
-    rows: list[WorkspaceShape] = [
+    rows: list[WorkspaceJson] = [
         {"id": w.id, "name": w.name, "owner": w.owner, "archived": w.archived} for w in found
     ]
     return {"rows": rows}
 
 
 @routes.get("/projects")
-def projects(view: View) -> ProjectsShape:
+def projects(view: View) -> ProjectsJson:
     """All projects, with the names of their workspaces."""
     if not view.has_store:
         return {"rows": []}
     names = {workspace.id: workspace.name for workspace in view.reader.registry.workspaces()}
-    rows: list[ProjectShape] = [
+    rows: list[ProjectJson] = [
         {
             "id": project.id,
             "workspace_id": project.workspace_id,

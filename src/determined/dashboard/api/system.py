@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, TypedDict
+from typing import Annotated, Any
 
-from determined.dashboard.endpoints.endpoints import Parameter, Routes
-from determined.dashboard.endpoints.kinds import Integer
-from determined.dashboard.endpoints.parameters import ID
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from determined.dashboard.endpoints.endpoints import Routes
+from determined.dashboard.endpoints.parameters import Id
 from determined.dashboard.view import View
 from determined.store import PROFILER_GROUPS
 
@@ -34,7 +36,7 @@ _NAMES = {
 }
 
 
-class CurveShape(TypedDict):
+class CurveJson(TypedDict):
     """Means over equal time intervals, with the extremes of each interval."""
 
     name: str
@@ -44,19 +46,19 @@ class CurveShape(TypedDict):
     max: list[float]
 
 
-class ChartShape(TypedDict):
+class ChartJson(TypedDict):
     title: str
     unit: str
     total: int
-    series: list[CurveShape]
+    series: list[CurveJson]
 
 
-class SystemShape(TypedDict):
-    charts: list[ChartShape]
+class SystemJson(TypedDict):
+    charts: list[ChartJson]
 
 
-@routes.get("/trials/{id}/system", id=ID, px=Parameter(Integer(2, 2000), 400))
-def system(view: View, id: int, px: int) -> SystemShape:
+@routes.get("/trials/{id}/system")
+def system(view: View, id: Id, px: Annotated[int, Field(ge=2, le=2000)] = 400) -> SystemJson:
     """System metrics of the machine while a trial ran; x is in seconds since 1970."""
     view.trial(id)
     found: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
@@ -66,7 +68,7 @@ def system(view: View, id: int, px: int) -> SystemShape:
                 title = _TITLES.get(path[-1], (path[-1], ""))
                 name = " ".join([*path[:-1], _NAMES.get(path[-1], "")]).strip()
                 found.setdefault(title, {}).setdefault(name, []).append((samples.time, value))
-    charts: list[ChartShape] = [
+    charts: list[ChartJson] = [
         {
             "title": title,
             "unit": unit,
@@ -86,7 +88,7 @@ def _numbers(samples: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tu
             yield (*path, name), float(value)
 
 
-def thinned(name: str, points: list[tuple[float, float]], parts: int) -> CurveShape:
+def thinned(name: str, points: list[tuple[float, float]], parts: int) -> CurveJson:
     """Reduce points to equal time intervals; a few points are returned unchanged."""
     points = sorted(points)
     groups: list[list[tuple[float, float]]] = [[point] for point in points]
@@ -106,7 +108,7 @@ def thinned(name: str, points: list[tuple[float, float]], parts: int) -> CurveSh
     }
 
 
-class PartShape(TypedDict):
+class PartJson(TypedDict):
     """A part of training, the seconds it took, and its share of the time."""
 
     what: str
@@ -115,15 +117,15 @@ class PartShape(TypedDict):
     calls: int | None
 
 
-class ProfileShape(TypedDict):
-    rows: list[PartShape]
+class ProfileJson(TypedDict):
+    rows: list[PartJson]
     batches: int | None
     advice: list[str]
     note: str
 
 
-@routes.get("/trials/{id}/profile", id=ID)
-def profile(view: View, id: int) -> ProfileShape:
+@routes.get("/trials/{id}/profile")
+def profile(view: View, id: Id) -> ProfileJson:
     """Where training time went, if the trial was profiled."""
     view.trial(id)
     folder = view.home.tensorboard / str(id)
@@ -133,7 +135,7 @@ def profile(view: View, id: int) -> ProfileShape:
         return {"rows": [], "batches": None, "advice": [], "note": note}
     try:
         content = json.loads(found[-1].read_bytes())
-        rows: list[PartShape] = [
+        rows: list[PartJson] = [
             {
                 "what": str(what),
                 "seconds": float(part["seconds"]),

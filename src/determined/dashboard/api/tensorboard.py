@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Annotated
 
-from determined.dashboard.endpoints.bodies import AN_ID, list_of, record
-from determined.dashboard.endpoints.endpoints import Refusal, Routes
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from determined.dashboard.endpoints.endpoints import ApiError, Routes
+from determined.dashboard.endpoints.parameters import Body, Id
 from determined.dashboard.view import View
 
 routes = Routes("tensorboard")
 
-_WHAT = record(experiments=list_of(AN_ID, 100), trials=list_of(AN_ID, 1000))
+
+class Selection(Body):
+    experiments: Annotated[list[Id], Field(max_length=100)] = []
+    trials: Annotated[list[Id], Field(max_length=1000)] = []
 
 
-class TensorBoardShape(TypedDict):
+class TensorBoardJson(TypedDict):
     """Its address, as seen from the dashboard's machine; of many trials it shows the best."""
 
     url: str
@@ -21,15 +27,15 @@ class TensorBoardShape(TypedDict):
     trials: int
 
 
-@routes.post("/tensorboard", body=_WHAT)
-def start(view: View, body: dict[str, Any]) -> TensorBoardShape:
+@routes.post("/tensorboard")
+def start(view: View, body: Selection) -> TensorBoardJson:
     """Start TensorBoard for the trials of experiments, or for single trials.
 
     It ends with the dashboard. While it runs, requests for the same trials reuse it.
     """
-    experiments, trials = body.get("experiments", []), body.get("trials", [])
+    experiments, trials = body.experiments, body.trials
     if not experiments and not trials:
-        raise Refusal(422, "The body: expected ids of experiments or of trials.")
+        raise ApiError(422, "The body: expected ids of experiments or of trials.")
     for number in experiments:
         view.experiment(number)
     for number in trials:

@@ -5,84 +5,102 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from typing_extensions import TypedDict
 
 from determined.dashboard.api.experiments import column_values
 from determined.dashboard.api.logs import traceback_line
 from determined.dashboard.endpoints.answers import (
-    RunShape,
+    RunJson,
     SearcherName,
-    TrialShape,
-    TrialsShape,
+    TrialJson,
+    TrialsJson,
     Values,
     flat,
-    run_shape,
-    trial_shape,
+    run_json,
+    trial_json,
 )
-from determined.dashboard.endpoints.endpoints import Parameter, Routes
-from determined.dashboard.endpoints.kinds import Choice
-from determined.dashboard.endpoints.parameters import COLUMNS, ID, LIMIT, OFFSET, ORDER, STATES
-from determined.dashboard.search.positions import places_of
+from determined.dashboard.endpoints.endpoints import Routes
+from determined.dashboard.endpoints.parameters import (
+    ColumnKey,
+    Columns,
+    Id,
+    Limit,
+    Offset,
+    OneOf,
+    Order,
+    States,
+)
+from determined.dashboard.search.positions import positions_of
 from determined.dashboard.view import View
 from determined.platform.queries.outcome import folder_of, load_lines
 from determined.platform.queries.run_environments import environments_of
 from determined.platform.runs.folder import RunFolder
-from determined.store import CheckpointFilter, Order, Slice, Trial
+from determined.store import CheckpointFilter, Slice, Trial
+from determined.store import Order as StoreOrder
 
 routes = Routes("trials")
 
 _SORTS = ("id", "state", "best", "latest", "steps", "progress", "created", "duration", "restarts")
-FILTERS = {
-    "state": STATES,
-    "sort": Parameter(Choice(_SORTS, ("hparam", "metric")), "id"),
-    "order": ORDER,
-    "columns": COLUMNS,
-}
 _MOST_POINTS = 10_000
 
 
-@routes.get("/experiments/{id}/trials", id=ID, limit=LIMIT, offset=OFFSET, **FILTERS)
-def trials(view: View, id: int, limit: int, offset: int, **wanted: Any) -> TrialsShape:
+@dataclass(frozen=True)
+class TrialFilters:
+    """Which trials to show, in which order, with which additional columns."""
+
+    state: States | None = None
+    sort: Annotated[str, OneOf(_SORTS)] | ColumnKey = "id"
+    order: Order = "asc"
+    columns: Columns = ()
+
+
+@routes.get("/experiments/{id}/trials")
+def trials(
+    view: View, id: Id, wanted: TrialFilters, limit: Limit = 100, offset: Offset = 0
+) -> TrialsJson:
     """The trials of an experiment."""
     view.experiment(id)
-    total, rows = rows_of(view, id, wanted, limit, offset)
+    total, rows = trials_page(view, id, wanted, limit, offset)
     return {"total": total, "rows": rows}
 
 
-def rows_of(
-    view: View, experiment_id: int, wanted: dict[str, Any], limit: int, offset: int
-) -> tuple[int, list[TrialShape]]:
+def trials_page(
+    view: View, experiment_id: int, wanted: TrialFilters, limit: int, offset: int
+) -> tuple[int, list[TrialJson]]:
     """The number of matching trials, and a page of them."""
-    shown = Slice(wanted["sort"], wanted["order"] == "desc", limit, offset)
+    shown = Slice(wanted.sort, wanted.order == "desc", limit, offset)
     with view.reader.snapshot():
-        total, found = view.reader.tables.trials(experiment_id, wanted["state"], shown)
-        places = places_of(view, experiment_id)
-        return total, shapes_of(view, found, wanted["columns"], places)
+        total, found = view.reader.tables.trials(experiment_id, wanted.state, shown)
+        positions = positions_of(view, experiment_id)
+        return total, trial_rows(view, found, wanted.columns, positions)
 
 
-def shapes_of(
+def trial_rows(
     view: View,
     found: Sequence[Trial],
     columns: Sequence[str] = (),
-    places: dict[str, tuple[int, int]] | None = None,
-) -> list[TrialShape]:
+    positions: dict[str, tuple[int, int]] | None = None,
+) -> list[TrialJson]:
     """Rows with everything that a table shows."""
     running = {run.trial_id for run in view.reader.unfinished_runs()}
     extra = column_values(view, [trial.id for trial in found], columns) if columns else {}
     now = time.time()
     return [
-        trial_shape(
+        trial_json(
             trial,
             is_running=trial.id in running,
             now=now,
-            place=(places or {}).get(trial.request_id),
+            position=(positions or {}).get(trial.request_id),
             columns=extra.get(trial.id),
         )
         for trial in found
     ]
 
 
-class PointsShape(TypedDict):
+class PointsJson(TypedDict):
     """All trials of a search, column by column."""
 
     ids: list[int]
@@ -92,19 +110,19 @@ class PointsShape(TypedDict):
     hparams: dict[str, list[Any]]
 
 
-@routes.get("/experiments/{id}/points", id=ID)
-def points(view: View, id: int) -> PointsShape:
+@routes.get("/experiments/{id}/points")
+def points(view: View, id: Id) -> PointsJson:
     """All trials in columns, for charts of the search; at most 10,000."""
     view.experiment(id)
     return points_of(view, id)
 
 
-def points_of(view: View, experiment_id: int) -> PointsShape:
+def points_of(view: View, experiment_id: int) -> PointsJson:
     """All trials in columns, read once for all charts."""
     return view.while_unchanged(("points", experiment_id), lambda: _points(view, experiment_id))
 
 
-def _points(view: View, experiment_id: int) -> PointsShape:
+def _points(view: View, experiment_id: int) -> PointsJson:
     found = view.reader.tables.trial_points(experiment_id, _MOST_POINTS)
     running = {run.trial_id for run in view.reader.unfinished_runs()}
     rows = [flat(point.hparams) for point in found]
@@ -122,7 +140,7 @@ def _points(view: View, experiment_id: int) -> PointsShape:
     }
 
 
-class MetricShape(TypedDict):
+class MetricJson(TypedDict):
     """A metric of a trial; `batches` says whether there are per-batch values too."""
 
     group: str
@@ -134,7 +152,7 @@ class MetricShape(TypedDict):
     batches: bool
 
 
-class OwnerShape(TypedDict):
+class OwnerJson(TypedDict):
     id: int
     name: str
     state: str
@@ -142,38 +160,38 @@ class OwnerShape(TypedDict):
     searcher: SearcherName
 
 
-class ErrorShape(TypedDict):
+class ErrorJson(TypedDict):
     """The error of a failed trial: the line of its log, if known, and the traceback."""
 
     line: int | None
     text: str
 
 
-class DecisionShape(TypedDict):
+class DecisionJson(TypedDict):
     time: float
     sentence: str
 
 
-class TrialDetail(TrialShape):
+class TrialDetail(TrialJson):
     """A trial with everything that its page shows first."""
 
-    experiment: OwnerShape
-    metrics: list[MetricShape]
-    run_list: list[RunShape]
-    error: ErrorShape | None
+    experiment: OwnerJson
+    metrics: list[MetricJson]
+    run_list: list[RunJson]
+    error: ErrorJson | None
     best_checkpoint: str | None
     load: str
     seed: int
     metadata: Values
-    decisions: list[DecisionShape]
+    decisions: list[DecisionJson]
 
 
-@routes.get("/trials/{id}", id=ID)
-def trial(view: View, id: int) -> TrialDetail:
+@routes.get("/trials/{id}")
+def trial(view: View, id: Id) -> TrialDetail:
     """One trial."""
     record = view.trial(id)
     owner = view.experiment(record.experiment_id)
-    (row,) = shapes_of(view, [record], (), places_of(view, owner.id))
+    (row,) = trial_rows(view, [record], (), positions_of(view, owner.id))
     uuid, load = _best_checkpoint(view, record)
     environments = {one.run_id: one for one in environments_of(view.reader, id)}
     return {
@@ -190,7 +208,7 @@ def trial(view: View, id: int) -> TrialDetail:
             },
         },
         "metrics": metrics_of(view, id),
-        "run_list": [run_shape(run, environments.get(run.run_id)) for run in view.reader.runs(id)],
+        "run_list": [run_json(run, environments.get(run.run_id)) for run in view.reader.runs(id)],
         "error": error_of(view, record),
         "best_checkpoint": uuid,
         "load": load,
@@ -205,10 +223,10 @@ def trial(view: View, id: int) -> TrialDetail:
     }
 
 
-def metrics_of(view: View, trial_id: int) -> list[MetricShape]:
+def metrics_of(view: View, trial_id: int) -> list[MetricJson]:
     """The metrics of a trial, including those with per-batch values only."""
     of_batches = view.reader.tables.batch_metrics(trial_id)
-    found: list[MetricShape] = [
+    found: list[MetricJson] = [
         {
             "group": group,
             "name": name,
@@ -236,7 +254,7 @@ def metrics_of(view: View, trial_id: int) -> list[MetricShape]:
     return found
 
 
-def error_of(view: View, record: Trial) -> ErrorShape | None:
+def error_of(view: View, record: Trial) -> ErrorJson | None:
     """The traceback of the last failed run, or its last lines of output."""
     for run in reversed(view.reader.runs(record.id)):
         try:
@@ -255,7 +273,7 @@ def error_of(view: View, record: Trial) -> ErrorShape | None:
 def _best_checkpoint(view: View, record: Trial) -> tuple[str | None, str]:
     """The checkpoint of the best validation, if it exists; code that loads it, or else the last."""
     only = CheckpointFilter(trial_id=record.id, states=["COMPLETED"])
-    order = Order("steps_completed", descending=True)
+    order = StoreOrder("steps_completed", descending=True)
     found = view.reader.checkpoints(only, order, limit=1000).rows
     if not found:
         return None, ""

@@ -6,12 +6,23 @@ The answer comes when the supervisor has accepted the action; its effects show a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import Annotated
 
-from determined.dashboard.endpoints.bodies import AN_ID, LABELS, list_of, record, text
-from determined.dashboard.endpoints.endpoints import Refusal, Routes
-from determined.dashboard.endpoints.kinds import Choice
-from determined.dashboard.endpoints.parameters import ID
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from determined.dashboard.endpoints.endpoints import ApiError, Routes
+from determined.dashboard.endpoints.parameters import (
+    NO_NULL,
+    Body,
+    Changes,
+    Description,
+    Id,
+    Label,
+    Labels,
+    Notes,
+    OneOf,
+)
 from determined.dashboard.view import View
 from determined.errors import DeterminedError
 from determined.platform.service import Service
@@ -30,47 +41,47 @@ VERBS: dict[str, Callable[[Service, int], None]] = {
 _LABELS = ("label", "unlabel")
 _MOST_IDS = 1000
 
-_CHANGES = record(
-    (),
-    1,
-    name=text(128),
-    description=text(10_000),
-    notes=text(500_000),
-    labels=LABELS,
-)
-_MANY = record(
-    ("verb", "ids"),
-    verb={"type": "string", "enum": [*VERBS, *_LABELS]},
-    ids=list_of(AN_ID, _MOST_IDS),
-    label=text(128, 1),
-)
+_Name = Annotated[str, Field(max_length=128, pattern=NO_NULL)]
 
 
-class DoneShape(TypedDict):
+class ExperimentChanges(Changes):
+    name: _Name = ""
+    description: Description = ""
+    notes: Notes = ""
+    labels: Labels = []
+
+
+class ManyVerbs(Body):
+    verb: Annotated[str, OneOf((*VERBS, *_LABELS))]
+    ids: Annotated[list[Id], Field(max_length=_MOST_IDS)]
+    label: Label = ""
+
+
+class AcceptedJson(TypedDict):
     """An action was accepted; `state` is the current one."""
 
     ok: bool
     state: str
 
 
-class OutcomeShape(TypedDict, total=False):
+class OutcomeJson(TypedDict, total=False):
     ok: bool
     state: str
     error: str
 
 
-class OutcomesShape(TypedDict):
+class OutcomesJson(TypedDict):
     """The outcomes of an action on many experiments, by id."""
 
-    results: dict[str, OutcomeShape]
+    results: dict[str, OutcomeJson]
 
 
-@routes.post("/experiments/verbs", body=_MANY)
-def many(view: View, body: dict[str, Any]) -> OutcomesShape:
+@routes.post("/experiments/verbs")
+def many(view: View, body: ManyVerbs) -> OutcomesJson:
     """An action on many experiments; each succeeds or fails independently."""
-    act = _act(body["verb"], body.get("label"))
-    results: dict[str, OutcomeShape] = {}
-    for number in dict.fromkeys(body["ids"]):
+    act = _act(body.verb, body.label)
+    results: dict[str, OutcomeJson] = {}
+    for number in dict.fromkeys(body.ids):
         try:
             act(view.service, number)
             results[str(number)] = {"ok": True, "state": _state(view, number)}
@@ -79,37 +90,38 @@ def many(view: View, body: dict[str, Any]) -> OutcomesShape:
     return {"results": results}
 
 
-def _act(verb: str, label: str | None) -> Callable[[Service, int], None]:
+def _act(verb: str, label: str) -> Callable[[Service, int], None]:
     if verb in VERBS:
         return VERBS[verb]
-    if label is None:
-        raise Refusal(422, "label: expected a label, got none.")
+    if not label:
+        raise ApiError(422, "label: expected a label, got none.")
     return lambda service, number: service.label(number, label, remove=verb == "unlabel")
 
 
-@routes.post("/experiments/{id}/{verb}", id=ID, verb=Choice(tuple(VERBS)))
-def one(view: View, id: int, verb: str) -> DoneShape:
+@routes.post("/experiments/{id}/{verb}")
+def one(view: View, id: Id, verb: Annotated[str, OneOf(tuple(VERBS))]) -> AcceptedJson:
     """An action on an experiment."""
     view.experiment(id)
     VERBS[verb](view.service, id)
     return {"ok": True, "state": _state(view, id)}
 
 
-@routes.post("/trials/{id}/kill", id=ID)
-def kill_trial(view: View, id: int) -> DoneShape:
+@routes.post("/trials/{id}/kill")
+def kill_trial(view: View, id: Id) -> AcceptedJson:
     """End a trial at once."""
     view.trial(id)
     view.service.kill_trial(id)
     return {"ok": True, "state": view.trial(id).state}
 
 
-@routes.patch("/experiments/{id}", id=ID, body=_CHANGES)
-def change(view: View, id: int, body: dict[str, Any]) -> DoneShape:
+@routes.patch("/experiments/{id}")
+def change(view: View, id: Id, body: ExperimentChanges) -> AcceptedJson:
     """Set the name, description, notes or labels."""
-    if "labels" in body:
-        body = body | {"labels": list(dict.fromkeys(body["labels"]))}
     view.experiment(id)
-    view.service.change(id, **body)
+    changes = body.given()
+    if "labels" in changes:
+        changes["labels"] = list(dict.fromkeys(changes["labels"]))
+    view.service.change(id, **changes)
     return {"ok": True, "state": view.experiment(id).state}
 
 

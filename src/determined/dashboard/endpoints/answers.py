@@ -6,7 +6,9 @@ Pure. Times are seconds since 1970. Numbers that are not finite are sent as stri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any
+
+from typing_extensions import TypedDict
 
 from determined.config import masked_hparams
 from determined.platform.queries.run_environments import RunEnvironment
@@ -35,7 +37,7 @@ class SearcherName(TypedDict):
     smaller_is_better: bool
 
 
-class ExperimentShape(TypedDict):
+class ExperimentJson(TypedDict):
     """A row of the table of experiments."""
 
     id: int
@@ -63,7 +65,7 @@ class ExperimentShape(TypedDict):
     columns: Values
 
 
-class ColumnShape(TypedDict):
+class ColumnJson(TypedDict):
     """A column that a table can show, and whether its rows differ in it."""
 
     key: str
@@ -71,16 +73,16 @@ class ColumnShape(TypedDict):
     differs: bool
 
 
-class ColumnsShape(TypedDict):
-    available: list[ColumnShape]
+class ColumnsJson(TypedDict):
+    available: list[ColumnJson]
 
 
-class ExperimentsShape(TypedDict):
+class ExperimentsJson(TypedDict):
     """A page of the table of experiments."""
 
     total: int
-    rows: list[ExperimentShape]
-    columns: ColumnsShape
+    rows: list[ExperimentJson]
+    columns: ColumnsJson
 
 
 class MetricName(TypedDict):
@@ -102,7 +104,7 @@ def metric_names(
     ]
 
 
-class TrialShape(TypedDict):
+class TrialJson(TypedDict):
     """A row of a table of trials."""
 
     id: int
@@ -130,14 +132,14 @@ class TrialShape(TypedDict):
     columns: Values
 
 
-class TrialsShape(TypedDict):
+class TrialsJson(TypedDict):
     """A page of a table of trials."""
 
     total: int
-    rows: list[TrialShape]
+    rows: list[TrialJson]
 
 
-class RunShape(TypedDict):
+class RunJson(TypedDict):
     """One run of a trial."""
 
     run_id: int
@@ -167,7 +169,7 @@ def duration(started: float | None, ended: float | None, now: float) -> float | 
     return None if started is None else max(0.0, (now if ended is None else ended) - started)
 
 
-def experiment_shape(
+def experiment_json(
     record: ExperimentRow | Experiment,
     *,
     searcher: str,
@@ -175,7 +177,7 @@ def experiment_shape(
     states: dict[str, int],
     now: float,
     columns: Values | None = None,
-) -> ExperimentShape:
+) -> ExperimentJson:
     """A row of the table of experiments."""
     return {
         "id": record.id,
@@ -208,16 +210,16 @@ def experiment_shape(
     }
 
 
-def trial_shape(
+def trial_json(
     trial: Trial,
     *,
     is_running: bool,
     now: float,
-    place: tuple[int, int] | None = None,
+    position: tuple[int, int] | None = None,
     columns: Values | None = None,
-) -> TrialShape:
-    """A row of a table of trials; `place` is its bracket and rung."""
-    bracket, rung = place or (None, None)
+) -> TrialJson:
+    """A row of a table of trials; `position` is its bracket and rung."""
+    bracket, rung = position or (None, None)
     return {
         "id": trial.id,
         "experiment_id": trial.experiment_id,
@@ -245,7 +247,7 @@ def trial_shape(
     }
 
 
-def run_shape(run: Run, environment: RunEnvironment | None = None) -> RunShape:
+def run_json(run: Run, environment: RunEnvironment | None = None) -> RunJson:
     """A run, with what it computed with if it said so."""
     state = RUNNING if run.ended is None else "ENDED"
     if run.ended is None and run.preempted:

@@ -1,27 +1,34 @@
-"""Declare endpoints: their parameters, their answers, and the functions that compute them.
+"""Endpoints: a path, and a function whose signature says what a request may contain.
 
-    @routes.get("/experiments/{id}", id=ID)
-    def experiment(view: View, id: int) -> ExperimentDetail: ...
+    @routes.get("/experiments/{id}/trials")
+    def trials(view: View, id: Id, wanted: TrialFilters, limit: Limit = 100) -> TrialsJson: ...
 
-The same declaration checks every request and describes the endpoint in the OpenAPI schema.
+Every argument but `view` is a parameter, in the path or in the query; the fields of a dataclass are
+parameters too, and `body` is the JSON that was sent. pydantic checks each request against these
+types (`parameters.py`), and `openapi.py` describes them.
 Functions run in threads, so they may block; exceptions become errors that a page can show.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import re
 import sqlite3
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import ErrorDetails
 from starlette.requests import Request
 from starlette.responses import Response
 
-from determined.dashboard.endpoints.bodies import check
 from determined.dashboard.endpoints.encoding import compressed, dump
-from determined.dashboard.endpoints.kinds import BadValue, Kind, shown
+from determined.dashboard.endpoints.parameters import Body
 from determined.errors import DeterminedError
 from determined.platform.service import NotFoundError, RefusedError
 
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """An error response: the status, a sentence, and possibly the next step."""
 
     def __init__(self, status: int, error: str, next_step: str = "") -> None:
@@ -42,60 +49,90 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A parameter of an endpoint; one without a default is required."""
-
-    kind: Kind
-    default: Any = None
-    is_required: bool = False
-    about: str = ""
-
-
-@dataclass(frozen=True)
 class Endpoint:
-    """One HTTP method of one path."""
+    """One HTTP method of one path; its types are built when it is used first."""
 
     method: str
     path: str
     function: Function
-    parameters: dict[str, Parameter]
-    body: dict[str, Any] | None = None
-    media_type: str = "application/json"
-    subject: str = ""
+    media_type: str
+    subject: str
 
-    @property
+    @cached_property
+    def _signature(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.function, eval_str=True).parameters
+
+    @cached_property
+    def groups(self) -> dict[str, type]:
+        """The arguments of the function that are dataclasses of parameters."""
+        return {n: p.annotation for n, p in self._signature.items() if _is_group(p.annotation)}
+
+    @cached_property
+    def body(self) -> type[Body] | None:
+        """What the body of a request must be, if it has one."""
+        item = self._signature.get("body")
+        return None if item is None else item.annotation
+
+    @cached_property
+    def parameters(self) -> type[BaseModel]:
+        """All parameters, in the path and in the query."""
+        fields: dict[str, Any] = {
+            name: (item.annotation, ... if item.default is item.empty else item.default)
+            for name, item in self._signature.items()
+            if name not in ("view", "body", *self.groups)
+        }
+        for group in self.groups.values():
+            fields |= _fields_of(group)
+        return create_model("Parameters", __config__=ConfigDict(extra="forbid"), **fields)
+
+    @cached_property
     def path_names(self) -> list[str]:
         """The parameters in the path."""
         return re.findall(r"{(\w+)}", self.path)
 
-    def arguments(self, path: dict[str, str], query: dict[str, list[str]]) -> dict[str, Any]:
-        """Check the parameters; BadValue names an invalid one."""
-        unknown = query.keys() - self.parameters.keys() | query.keys() & set(self.path_names)
-        if unknown:
-            known = [name for name in self.parameters if name not in self.path_names]
-            raise BadValue(
-                f"There is no parameter {shown(min(unknown))} here; there are: "
-                f"{', '.join(known) or 'none'}."
-            )
-        found = {}
-        for name, parameter in self.parameters.items():
-            texts = [path[name]] if name in path else query.get(name, [])
+    @cached_property
+    def query_names(self) -> list[str]:
+        """The parameters in the query."""
+        names = [item.alias or name for name, item in self.parameters.model_fields.items()]
+        return [name for name in names if name not in self.path_names]
+
+    def arguments(self, path: Mapping[str, str], query: Mapping[str, list[str]]) -> dict[str, Any]:
+        """The arguments of the function; an ApiError names an invalid parameter."""
+        given = dict(path)
+        for name, texts in query.items():
+            if name not in self.query_names:
+                known = ", ".join(self.query_names) or "none"
+                words = f"There is no parameter {_shown(name)} here; there are: {known}."
+                raise ApiError(422, words)
             if len(texts) > 1:
-                raise BadValue(f"{name}: expected one value, got {len(texts)} times.")
-            if not texts or (texts == [""] and not parameter.is_required):
-                if parameter.is_required:
-                    raise BadValue(f"{name}: expected a value, got none.")
-                found[_argument(name)] = parameter.default
-                continue
-            try:
-                found[_argument(name)] = parameter.kind.parse(texts[0])
-            except BadValue as error:
-                raise BadValue(f"{name}: {error}.") from None
-        return found
+                raise ApiError(422, f"{name}: expected one value, got {len(texts)} times.")
+            if texts[0]:  # an empty one is left out
+                given[name] = texts[0]
+        try:
+            found = self.parameters.model_validate(given)
+        except ValidationError as error:
+            raise ApiError(422, sentence(error.errors())) from None
+        values = {name: getattr(found, name) for name in self.parameters.model_fields}
+        for name, group in self.groups.items():
+            fields = dataclasses.fields(group)
+            values[name] = group(**{item.name: values.pop(item.name) for item in fields})
+        return values
+
+    def read_body(self, content: bytes) -> Body:
+        """The body of a request; an ApiError says what is wrong with it."""
+        assert self.body is not None
+        try:
+            data = json.loads(content or b"{}", parse_constant=_reject_constant)
+        except (ValueError, RecursionError):
+            raise ApiError(400, "The body is not JSON.") from None
+        try:
+            return self.body.model_validate(data)
+        except ValidationError as error:
+            raise ApiError(422, sentence(error.errors())) from None
 
 
-def _argument(name: str) -> str:
-    return f"{name}_" if name in ("from",) else name
+def _reject_constant(word: str) -> Any:
+    raise ValueError(word)
 
 
 @dataclass
@@ -106,61 +143,95 @@ class Routes:
     endpoints: list[Endpoint] = field(default_factory=list)
 
     def get(
-        self, path: str, media_type: str = "application/json", /, **parameters: Parameter | Kind
+        self, path: str, media_type: str = "application/json"
     ) -> Callable[[Function], Function]:
         """Declare a query."""
-        return self._declare("GET", path, None, media_type, parameters)
+        return self._declare("GET", path, media_type)
 
-    def post(
-        self, path: str, /, *, body: dict[str, Any] | None = None, **parameters: Parameter | Kind
-    ) -> Callable[[Function], Function]:
+    def post(self, path: str) -> Callable[[Function], Function]:
         """Declare an action."""
-        return self._declare("POST", path, body, "application/json", parameters)
+        return self._declare("POST", path)
 
-    def patch(
-        self, path: str, /, *, body: dict[str, Any], **parameters: Parameter | Kind
-    ) -> Callable[[Function], Function]:
+    def patch(self, path: str) -> Callable[[Function], Function]:
         """Declare a change."""
-        return self._declare("PATCH", path, body, "application/json", parameters)
+        return self._declare("PATCH", path)
 
     def _declare(
-        self,
-        method: str,
-        path: str,
-        body: dict[str, Any] | None,
-        media_type: str,
-        parameters: dict[str, Parameter | Kind],
+        self, method: str, path: str, media_type: str = "application/json"
     ) -> Callable[[Function], Function]:
-        in_path = re.findall(r"{(\w+)}", path)
-        known = {
-            name.rstrip("_"): item
-            if isinstance(item, Parameter)
-            else Parameter(item, is_required=name in in_path)
-            for name, item in parameters.items()
-        }
-        assert set(in_path) <= known.keys(), f"{path} does not say what {in_path} are"
-
         def keep(function: Function) -> Function:
-            self.endpoints.append(
-                Endpoint(method, f"/api{path}", function, known, body, media_type, self.subject)
-            )
+            endpoint = Endpoint(method, f"/api{path}", function, media_type, self.subject)
+            self.endpoints.append(endpoint)
             return function
 
         return keep
 
 
+def _is_group(annotation: Any) -> bool:
+    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
+
+
+def _fields_of(group: Any) -> dict[str, Any]:
+    """The fields of a dataclass as those of a model; all have defaults."""
+    hints = typing.get_type_hints(group, include_extras=True)
+    return {item.name: (hints[item.name], item.default) for item in dataclasses.fields(group)}
+
+
+_EXPECTED = {
+    "expected": "{expected}",
+    "missing": "a value",
+    "literal_error": "{expected}",
+    **dict.fromkeys(("int_parsing", "int_parsing_size", "int_from_float"), "an integer"),
+    "int_type": "an integer",
+    **dict.fromkeys(("float_parsing", "float_type", "finite_number"), "a number"),
+    "bool_type": "true or false",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "string_type": "text",
+    "string_unicode": "text that can be stored as UTF-8",
+    "string_too_short": "at least {min_length} characters",
+    "string_too_long": "at most {max_length} characters",
+    "string_pattern_mismatch": "text like {pattern}",
+    "list_type": "a list",
+    "too_short": "at least {min_length} values",
+    "too_long": "at most {max_length} values",
+    "model_type": "a JSON object",
+}
+
+
+def sentence(errors: list[ErrorDetails]) -> str:
+    """What is wrong with a parameter or a body: its name, what was expected, and what came."""
+    first = errors[0]
+    name = str(first["loc"][0]) if first["loc"] else "The body"
+    if first["type"] == "extra_forbidden":
+        return f"{name}: expected no such property."
+    alternatives = [error for error in errors if error["input"] is first["input"]]
+    words = " or ".join(dict.fromkeys(map(_expected, alternatives)))
+    got = "none" if first["type"] == "missing" else _shown(first["input"])
+    return f"{name}: expected {words}, got {got}."
+
+
+def _expected(error: ErrorDetails) -> str:
+    template = _EXPECTED.get(error["type"])
+    return error["msg"] if template is None else template.format(**error.get("ctx", {}))
+
+
+def _shown(value: Any) -> str:
+    """A value as quoted in an error: short, and on one line."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = text if len(text) <= 60 else f"{text[:57]}..."
+    return repr(text) if isinstance(value, str) else text
+
+
 def answer(endpoint: Endpoint, view: View, request: Request, body: bytes) -> Any:
     """Run an endpoint for a request; called in a thread. For a stream, return its listener."""
     try:
-        arguments = endpoint.arguments(dict(request.path_params), _query(request))
+        arguments = endpoint.arguments(request.path_params, _query(request))
         if endpoint.body is not None:
-            arguments["body"] = _json(body)
-            check(arguments["body"], endpoint.body)
+            arguments["body"] = endpoint.read_body(body)
         result = endpoint.function(view, **arguments)
-    except Refusal as error:
+    except ApiError as error:
         return problem(error.status, error.error, error.next_step)
-    except BadValue as error:
-        return problem(422, str(error))
     except NotFoundError as error:
         return problem(404, str(error))
     except RefusedError as error:
@@ -174,8 +245,8 @@ def answer(endpoint: Endpoint, view: View, request: Request, body: bytes) -> Any
     if isinstance(result, Response) or endpoint.media_type == "text/event-stream":
         return result
     accepted = request.headers.get("accept-encoding", "")
-    body = result if isinstance(result, bytes) else dump(result)
-    return compressed(body, endpoint.media_type, accepted)
+    content = result if isinstance(result, bytes) else dump(result)
+    return compressed(content, endpoint.media_type, accepted)
 
 
 def _query(request: Request) -> dict[str, list[str]]:
@@ -183,17 +254,6 @@ def _query(request: Request) -> dict[str, list[str]]:
     for name, value in request.query_params.multi_items():
         found.setdefault(name, []).append(value)
     return found
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body or b"{}", parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise Refusal(400, "The body is not JSON.") from None
-
-
-def _no_constant(word: str) -> Any:
-    raise ValueError(word)
 
 
 def problem(status: int, error: str, next_step: str = "") -> Response:

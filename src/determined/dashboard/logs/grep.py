@@ -33,7 +33,7 @@ class Part(NamedTuple):
     stop: int
 
 
-class TooSlow(Exception):
+class SearchTimeoutError(Exception):
     """The search did not finish in time."""
 
 
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 def grep(
     pattern: str, parts: Sequence[Part], limit: int, seconds: float, hard_limit: float = 3.0
 ) -> Found:
-    """Find lines; TooSlow if a single line takes too long."""
+    """Find lines; SearchTimeoutError if a single line takes too long."""
     request = {"pattern": pattern, "parts": parts, "limit": limit, "seconds": seconds}
     command = [sys.executable, "-I", "-S", str(Path(__file__))]
     try:
@@ -59,7 +59,7 @@ def grep(
             check=True,
         )
     except subprocess.TimeoutExpired:
-        raise TooSlow from None
+        raise SearchTimeoutError from None
     answer = json.loads(done.stdout)
     return Found(answer["lines"], answer["looked_up_to"])
 

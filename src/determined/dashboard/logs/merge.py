@@ -1,6 +1,6 @@
 """The logs of many runs merged by time, in pages that can be continued in both directions.
 
-A line's place is its time, trial, run and number, so the order is always the same, and a page
+A line's position is its time, trial, run and number, so the order is always the same, and a page
 begins exactly where another ended, whatever was written in between.
 """
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from determined.dashboard.logs.pages import PATIENCE_SECONDS, TrialLog, Wanted, reader_of
+from determined.dashboard.logs.pages import SCAN_SECONDS, TrialLog, Wanted, reader_of
 from determined.platform.queries.log_reader import LogLine
 from determined.platform.runs.folder import LOG
 from determined.store import RunSpan
@@ -23,7 +23,7 @@ _MARK = re.compile(r"(-?[0-9.]{1,30}(?:e[+-]?\d{1,3})?)_(\d{1,15})_(\d{1,9})_(\d
 _SKEW_SECONDS = 60.0  # clocks of machines may differ by this much
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """The position of a line among all lines."""
 
     time: float
@@ -35,8 +35,8 @@ class Place(NamedTuple):
         return "_".join((repr(self.time), *map(str, self[1:])))
 
     @classmethod
-    def read(cls, text: str) -> Place | None:
-        """Parse a place; None if the text is not valid."""
+    def read(cls, text: str) -> LogPosition | None:
+        """Parse a position; None if the text is not valid."""
         match = _MARK.fullmatch(text)
         if match is None:
             return None
@@ -46,29 +46,29 @@ class Place(NamedTuple):
             return None
 
 
-_BEGINNING, _END = (Place(float(end), 0, 0, 0) for end in ("-inf", "inf"))
+_BEGINNING, _END = (LogPosition(float(end), 0, 0, 0) for end in ("-inf", "inf"))
 
 
 class Entry(NamedTuple):
-    """A line and its place."""
+    """A line and its position."""
 
-    place: Place
+    position: LogPosition
     line: LogLine
 
 
 def forwards(
-    runs: Sequence[RunSpan], after: Place | None, limit: int, wanted: Wanted
-) -> tuple[list[Entry], Place | None]:
-    """The first lines after a place, and the place to continue from; None at the end."""
+    runs: Sequence[RunSpan], after: LogPosition | None, limit: int, wanted: Wanted
+) -> tuple[list[Entry], LogPosition | None]:
+    """The first lines after a position, and the position to continue from; None at the end."""
     begin = max(wanted.since or 0.0, after.time if after else 0.0)
     waiting = sorted(_alive_after(runs, begin, wanted.until), key=lambda run: run.created)
     waiting.reverse()
     live: list[tuple[Entry, Iterator[Entry]]] = []
     found: list[Entry] = []
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + SCAN_SECONDS
     while waiting or live:
         while waiting and (
-            not live or waiting[-1].created <= live[0][0].place.time + _SKEW_SECONDS
+            not live or waiting[-1].created <= live[0][0].position.time + _SKEW_SECONDS
         ):
             run = waiting.pop()
             if not _is_empty(run):
@@ -79,27 +79,27 @@ def forwards(
         if _fits(entry, wanted):
             found.append(entry)
         if len(found) >= limit or time.monotonic() > deadline:
-            return found, entry.place
+            return found, entry.position
         _push(live, rest)
     return found, None
 
 
 def backwards(
-    runs: Sequence[RunSpan], before: Place | None, limit: int, wanted: Wanted
-) -> tuple[list[Entry], Place | None]:
-    """The last lines before a place, and the place to continue from; None at the beginning.
+    runs: Sequence[RunSpan], before: LogPosition | None, limit: int, wanted: Wanted
+) -> tuple[list[Entry], LogPosition | None]:
+    """The last lines before a position, and the position to continue from; None at the beginning.
 
     If it takes long, it returns only lines after which none is missing, possibly none.
     """
     order = sorted(runs, key=lambda run: run.ended or float("inf"), reverse=True)
     found: list[Entry] = []
     unseen = _BEGINNING  # lines before it may be missing
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + SCAN_SECONDS
     for run in order:
         newest = (float("inf") if run.ended is None else run.ended) + _SKEW_SECONDS
-        if len(found) >= limit and newest < found[0].place.time:
+        if len(found) >= limit and newest < found[0].position.time:
             break
-        rest = Place(newest, 0, 0, 0)
+        rest = LogPosition(newest, 0, 0, 0)
         if time.monotonic() > deadline and rest < (before or _END):
             unseen = max(unseen, rest)
             break
@@ -110,32 +110,34 @@ def backwards(
         lines, rest = _last(run, before, limit, wanted)
         unseen = max(unseen, rest)
         found = heapq.nlargest(limit, [*found, *lines])[::-1]
-    found = [entry for entry in found if entry.place >= unseen]
+    found = [entry for entry in found if entry.position >= unseen]
     if len(found) >= limit:
-        return found, found[0].place
+        return found, found[0].position
     return found, unseen if unseen > _BEGINNING else None
 
 
 def _last(
-    run: RunSpan, before: Place | None, limit: int, wanted: Wanted
-) -> tuple[list[Entry], Place]:
-    """The last lines of a run, and the place before which it was not searched."""
+    run: RunSpan, before: LogPosition | None, limit: int, wanted: Wanted
+) -> tuple[list[Entry], LogPosition]:
+    """The last lines of a run, and the position before which it was not searched."""
     reader = reader_of(run)
     log = TrialLog([run], [reader.count()])
     last = log.total
     if before is not None:
         last = min(last, reader.first_at_or_after(before.time))
-        # Lines with the same time as the place may come before it.
+        # Lines with the same time as the position may come before it.
         while last < log.total and all(
-            _place(run, n.line) < before for n in log.lines(last + 1, last + 2)
+            _position(run, n.line) < before for n in log.lines(last + 1, last + 2)
         ):
             last += 1
     page = log.backwards(last, limit, wanted)
-    entries = [Entry(_place(run, numbered.line), numbered.line) for numbered in page.lines]
+    entries = [Entry(_position(run, numbered.line), numbered.line) for numbered in page.lines]
     unseen = _BEGINNING
     if page.previous is not None and len(entries) < limit:
-        unseen = next(_place(run, n.line) for n in log.lines(page.previous + 1, page.previous + 2))
-    return [entry for entry in entries if before is None or entry.place < before], unseen
+        unseen = next(
+            _position(run, n.line) for n in log.lines(page.previous + 1, page.previous + 2)
+        )
+    return [entry for entry in entries if before is None or entry.position < before], unseen
 
 
 def _is_empty(run: RunSpan) -> bool:
@@ -155,16 +157,16 @@ def _alive_after(runs: Sequence[RunSpan], begin: float, until: float | None) -> 
     ]
 
 
-def _entries(run: RunSpan, begin: float, after: Place | None) -> Iterator[Entry]:
+def _entries(run: RunSpan, begin: float, after: LogPosition | None) -> Iterator[Entry]:
     reader = reader_of(run)
     for line in reader.lines(reader.first_at_or_after(begin)):
-        entry = Entry(_place(run, line), line)
-        if after is None or entry.place > after:
+        entry = Entry(_position(run, line), line)
+        if after is None or entry.position > after:
             yield entry
 
 
-def _place(run: RunSpan, line: LogLine) -> Place:
-    return Place(line.time or 0.0, run.trial_id, run.run_id, line.number)
+def _position(run: RunSpan, line: LogLine) -> LogPosition:
+    return LogPosition(line.time or 0.0, run.trial_id, run.run_id, line.number)
 
 
 def _push(live: list[tuple[Entry, Iterator[Entry]]], entries: Iterator[Entry]) -> None:

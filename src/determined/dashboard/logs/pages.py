@@ -21,7 +21,7 @@ from determined.platform.runs.folder import RunFolder
 from determined.store import Run, RunSpan
 
 _BLOCK_LINES = 20_000
-PATIENCE_SECONDS = 0.08
+SCAN_SECONDS = 0.08
 _GREP_SECONDS = 0.25  # long enough to be worth starting a process
 
 
@@ -192,7 +192,7 @@ class TrialLog:
 
 
 def _deadline() -> float:
-    return time.monotonic() + PATIENCE_SECONDS
+    return time.monotonic() + SCAN_SECONDS
 
 
 def _candidates(

@@ -1,1 +1,4 @@
-"""How a search went: rungs, importance, pairs of hyperparameters."""
+"""What pages show of a search: positions of trials, rungs, importance, pairs of hyperparameters.
+
+The methods themselves are in `platform.search`; here nothing is decided. Read `rungs.py` first.
+"""

@@ -6,12 +6,14 @@ import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
+
+from typing_extensions import TypedDict
 
 _RANGES = ("int", "double", "log")
 
 
-class ContourShape(TypedDict):
+class ContourJson(TypedDict):
     """Cells in rows of y and columns of x; edges of ranges, or categories."""
 
     x: list[Any]
@@ -36,7 +38,7 @@ def contour(
     values: Sequence[float | None],
     bins: int,
     smaller_is_better: bool,
-) -> ContourShape:
+) -> ContourJson:
     """The best value and the number of trials in each cell."""
     x_axis, y_axis = _Axis(x_column, bins), _Axis(y_column, bins)
     best: list[list[float | None]] = [[None] * x_axis.size for _ in range(y_axis.size)]

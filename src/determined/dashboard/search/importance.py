@@ -34,10 +34,10 @@ def importance(
     is_top[np.argsort(scores, kind="stable")[:count]] = True
     found = {}
     for name, column in columns.items():
-        places = _numbers(column)
-        if places is None:
+        samples = _numbers(column)
+        if samples is None:
             continue
-        found[name] = _divergence(places[is_top], places)
+        found[name] = _divergence(samples[is_top], samples)
     total = sum(found.values())
     shares = {name: value / total if total > 0 else 0.0 for name, value in found.items()}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
@@ -74,18 +74,18 @@ def _divergence(top: np.ndarray, everything: np.ndarray) -> float:
     return float(np.sum(among_all * (among_top / among_all - 1) ** 2))
 
 
-def _density(places: np.ndarray, num_categories: int) -> np.ndarray:
+def _density(samples: np.ndarray, num_categories: int) -> np.ndarray:
     """A density over categories or the grid, nowhere zero; it sums to 1."""
     import numpy as np
 
     if num_categories:
-        counts = np.bincount(places, minlength=num_categories) + 1.0 / num_categories
+        counts = np.bincount(samples, minlength=num_categories) + 1.0 / num_categories
         weights = np.asarray(counts, "f8")
     else:
-        width = max(1.06 * float(places.std()) * len(places) ** -0.2, 1 / _GRID)
+        width = max(1.06 * float(samples.std()) * len(samples) ** -0.2, 1 / _GRID)
         grid = np.linspace(0, 1, _GRID)[:, None]
-        histogram, edges = np.histogram(places, bins=4 * _GRID, range=(0, 1))
+        histogram, edges = np.histogram(samples, bins=4 * _GRID, range=(0, 1))
         middles = (edges[:-1] + edges[1:]) / 2
         kernel = np.exp(-(((grid - middles[None, :]) / width) ** 2) / 2)
-        weights = kernel @ histogram + 1e-3 * len(places) / _GRID
+        weights = kernel @ histogram + 1e-3 * len(samples) / _GRID
     return np.asarray(weights / weights.sum())

@@ -61,7 +61,7 @@ class Searches:
         return _Kept(searcher, number)
 
 
-def places_of(view: View, experiment_id: int) -> dict[str, tuple[int, int]]:
+def positions_of(view: View, experiment_id: int) -> dict[str, tuple[int, int]]:
     """The bracket and rung of each trial of a search, by request id."""
     record = view.experiment(experiment_id)
     searcher = view.searches.find(view, record)

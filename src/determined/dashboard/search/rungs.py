@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 from determined.platform.search import trials as t
 from determined.platform.search.methods.bracket import Bracket
@@ -23,7 +23,7 @@ class RungRow(TypedDict):
     sentence: str
 
 
-class RungShape(TypedDict):
+class RungJson(TypedDict):
     """A rung: how many results it has, how many trials continued, and the best trials."""
 
     units: int
@@ -32,15 +32,15 @@ class RungShape(TypedDict):
     rows: list[RungRow]
 
 
-class BracketShape(TypedDict):
+class BracketJson(TypedDict):
     number: int
     max_trials: int
-    rungs: list[RungShape]
+    rungs: list[RungJson]
 
 
 def brackets_of(
     searcher: Searcher, trial_ids: dict[str, int], reasons: dict[str, str]
-) -> list[BracketShape]:
+) -> list[BracketJson]:
     """The brackets of a search; trial ids and last reasons are given by request id."""
     method = searcher._method
     if not isinstance(method, Halving):
@@ -69,7 +69,7 @@ def _rung(
     sign: int,
     trial_ids: dict[str, int],
     reasons: dict[str, str],
-) -> RungShape:
+) -> RungJson:
     here = sorted((t for t in trials if len(t.values) > r), key=lambda trial: trial.values[r])
     rows: list[RungRow] = []
     for rank, trial in enumerate(here[:_MOST_ROWS], start=1):

@@ -1,1 +1,1 @@
-"""The server around the application: access control, limits of connections, static files."""
+"""The server around the application: its settings, access control, the token, static files."""

@@ -7,7 +7,6 @@ must be a name of this machine or an IP address, so that no other domain can be 
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import html
@@ -21,15 +20,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from determined.dashboard.endpoints.endpoints import problem
-from determined.dashboard.server.rate_limiter import Pace
+from determined.dashboard.endpoints.endpoints import ApiError, problem
 from determined.dashboard.server.token import derive, is_same
 
 LONGEST_QUERY = 16_000
 LONGEST_PATH = 2000
 LARGEST_HEAD = 32_000
 LARGEST_BODY = 1 << 20
-BODY_SECONDS = 15.0
 CSRF_HEADER = "x-det-token"
 _SAFE = ("GET", "HEAD")
 _METHODS = (*_SAFE, "POST", "PATCH")
@@ -169,7 +166,7 @@ class Access:
             refused.headers["Allow"] = ", ".join(_METHODS)
             return refused
         if not self.knows_cookie(headers.get("cookie")):
-            return _stranger(scope["path"])
+            return _unauthorized(scope["path"])
         if method not in _SAFE:
             return self._refused_verb(headers)
         if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/api/"):
@@ -204,7 +201,7 @@ class Access:
             onward = f"http://{self.own_name}:{port}{_raw_path(scope)}?{query}"
             return RedirectResponse(onward, 303, {"Cache-Control": "no-store"})
         if not self.knows_token(token):
-            return _stranger(scope["path"], _WRONG_TOKEN)
+            return _unauthorized(scope["path"], _WRONG_TOKEN)
         rest = urlencode([pair for pair in pairs if pair[0] != "token"])
         path = _raw_path(scope)
         target = f"{path}?{rest}" if rest else path
@@ -244,7 +241,7 @@ def urlsplit_host(origin: str) -> str:
         return ""
 
 
-def _stranger(path: str, head: str = _NO_TOKEN) -> Response:
+def _unauthorized(path: str, head: str = _NO_TOKEN) -> Response:
     if path.startswith(("/api/", "/static/")):
         return problem(
             401,
@@ -260,7 +257,6 @@ class Guard:
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
-        self._pace = Pace()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -277,8 +273,6 @@ class Guard:
             answer = self._access.welcome(scope, headers)
         answer = answer or self._access.refusal(scope, headers) or _too_large(headers)
         if answer is not None:
-            if answer.status_code >= 400:
-                await asyncio.sleep(self._pace.next_delay())
             await answer(scope, receive, _with_headers(send))
             return
         await self._app(scope, receive, _with_headers(send))
@@ -305,30 +299,15 @@ def _with_headers(send: Send) -> Send:
     return send_with_headers
 
 
-class BodyTooLarge(Exception):
-    """The body exceeds the limit."""
-
-
-class BodyTooSlow(Exception):
-    """The body did not arrive in time."""
-
-
 async def read_body(receive: Receive) -> bytes:
-    """The body of a request, if it is small enough and comes in time."""
-    try:
-        return await asyncio.wait_for(_whole_body(receive), BODY_SECONDS)
-    except asyncio.TimeoutError:  # not the built-in TimeoutError before Python 3.11
-        raise BodyTooSlow from None
-
-
-async def _whole_body(receive: Receive) -> bytes:
+    """The body of a request; an ApiError if it is too large or does not arrive whole."""
     parts: list[bytes] = []
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise BodyTooSlow
+            raise ApiError(400, "The body is not complete.")
         parts.append(message.get("body", b""))
         if sum(map(len, parts)) > LARGEST_BODY:
-            raise BodyTooLarge
+            raise ApiError(413, f"The body is larger than {LARGEST_BODY} bytes.")
         if not message.get("more_body", False):
             return b"".join(parts)

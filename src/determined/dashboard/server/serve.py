@@ -11,8 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from determined.dashboard.app import make_app
-from determined.dashboard.server.access import Access
-from determined.dashboard.server.connection_limits import ImpatientProtocol
+from determined.dashboard.server.access import LARGEST_HEAD, LONGEST_QUERY, Access
 from determined.dashboard.server.token import load_token
 from determined.errors import DeterminedError
 from determined.platform.homes.home import Home
@@ -77,13 +76,14 @@ def settings(app: ASGIApp) -> uvicorn.Config:
     """The server's settings: quiet, with limits, and stopping at once on request."""
     return uvicorn.Config(
         app,
-        http=ImpatientProtocol,
+        http="h11",
         access_log=False,  # addresses may contain the token
         log_level="error",
         server_header=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=1,  # open streams end with us
         limit_concurrency=512,
+        h11_max_incomplete_event_size=LARGEST_HEAD + LONGEST_QUERY,
         lifespan="on",
         ws="none",
     )

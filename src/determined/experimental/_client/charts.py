@@ -100,10 +100,10 @@ def _dimension(name: str, values: list[Any]) -> dict[str, Any]:
     numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
     if len(numbers) < len(values):
         words = sorted({repr(value) for value in values})
-        places = [words.index(repr(value)) for value in values]
+        indices = [words.index(repr(value)) for value in values]
         return {
             "label": _plain(name),
-            "values": places,
+            "values": indices,
             "tickvals": list(range(len(words))),
             "ticktext": [_plain(word) for word in words],
         }
@@ -114,8 +114,8 @@ def _dimension(name: str, values: list[Any]) -> dict[str, Any]:
 
 def _nothing_to_draw(reader: Reader, experiment: Experiment, group: str, metric: str) -> str:
     known = [f"{g}: {name}" for g, name in reader.metrics.names(experiment.id)]
-    told = f"It has {', '.join(known[:10])}." if known else "It has no metrics yet."
-    return f"Experiment {experiment.id} has no metric {metric!r} of the group {group!r}. {told}"
+    hint = f"It has {', '.join(known[:10])}." if known else "It has no metrics yet."
+    return f"Experiment {experiment.id} has no metric {metric!r} of the group {group!r}. {hint}"
 
 
 def _plain(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING, Any
 from determined.errors import CheckpointNotFound
 from determined.experimental._client.deprecation import deprecated
 from determined.experimental._client.enums import (
+    AnyOrder,
     CheckpointOrderBy,
     CheckpointSortBy,
     CheckpointState,
     DownloadMode,
+    is_descending,
 )
 from determined.experimental._client.metrics import TrialMetrics, reports_of_users
 from determined.experimental._client.session import Session
-from determined.experimental._client.stored import StoredObject, moment
+from determined.experimental._client.stored import StoredObject, as_datetime
 
 if TYPE_CHECKING:
     from determined.store import Checkpoint as Record
+    from determined.store import CheckpointFilter, RatedCheckpoint
+    from determined.store import Experiment as ExperimentRecord
 
 __all__ = [
     "Checkpoint",
@@ -78,7 +82,7 @@ class Checkpoint(StoredObject):
         self.uuid = record.uuid
         self.task_id = record.task_id
         self.allocation_id = record.allocation_id
-        self.report_time = moment(record.report_time)
+        self.report_time = as_datetime(record.report_time)
         self.steps_completed = record.steps_completed
         self.resources = dict(record.resources)
         self.size = record.size
@@ -203,3 +207,63 @@ def _several(words: Iterable[str]) -> list[str]:
     if isinstance(words, str):
         raise ValueError(f"Expected a list of strings, got one string: {words!r}.")
     return list(words)
+
+
+def list_checkpoints(
+    session: Session,
+    where: CheckpointFilter,
+    experiment: ExperimentRecord,
+    sort_by: str | CheckpointSortBy | None,
+    order_by: AnyOrder | None,
+    max_results: int | None,
+) -> list[Checkpoint]:
+    """List checkpoints in order; by default, best first by the searcher's metric."""
+    assert (sort_by is None) == (order_by is None), (
+        "Give both `sort_by` and `order_by`, or neither."
+    )
+    if max_results is not None and max_results < 0:
+        raise ValueError(f"`max_results` must not be negative, got {max_results}.")
+    descending = is_descending(order_by) if order_by is not None else None
+    found = _ordered(session, where, experiment, sort_by, descending)
+    return [Checkpoint._of(item.checkpoint, session) for item in found[:max_results]]
+
+
+def best_checkpoints(
+    session: Session,
+    where: CheckpointFilter,
+    experiment: ExperimentRecord,
+    sort_by: str | None,
+    smaller_is_better: bool | None,
+) -> list[Checkpoint]:
+    """List checkpoints, best first; the configuration says what is better.
+
+    Those without the metric come last.
+    """
+    if sort_by is None and smaller_is_better is not None:
+        raise AssertionError("Give `smaller_is_better` only together with `sort_by`.")
+    smaller = experiment.smaller_is_better if smaller_is_better is None else smaller_is_better
+    found = _ordered(session, where, experiment, sort_by, not smaller)
+    return [Checkpoint._of(item.checkpoint, session) for item in found]
+
+
+def _ordered(
+    session: Session,
+    where: CheckpointFilter,
+    experiment: ExperimentRecord,
+    sort_by: str | CheckpointSortBy | None,
+    descending: bool | None,
+) -> list[RatedCheckpoint]:
+    if sort_by is not None and not isinstance(sort_by, (str, CheckpointSortBy)):
+        raise ValueError(
+            f"`sort_by` must be the name of a metric or a CheckpointSortBy, got {sort_by!r}."
+        )
+    from determined.platform.queries.outcome import best_first
+
+    metric = sort_by if isinstance(sort_by, str) else None
+    rated = session.service.reader.rated_checkpoints(where, metric)
+    if isinstance(sort_by, CheckpointSortBy) and sort_by is not CheckpointSortBy.SEARCHER_METRIC:
+        field = sort_by.value
+        key: Callable[[RatedCheckpoint], Any] = lambda r: getattr(r.checkpoint, field)  # noqa: E731
+        return sorted(rated, key=key, reverse=bool(descending))
+    smaller_first = experiment.smaller_is_better if descending is None else not descending
+    return best_first(rated, smaller_first)

@@ -298,8 +298,8 @@ class Determined:
             workspace_ids: Only those in these workspaces.
         """
         key = sort_key(sort_by, ModelSortBy)
-        places = set(workspace_ids or ())
-        places |= {self.get_workspace(workspace).id for workspace in workspace_names or ()}
+        wanted_ids = set(workspace_ids or ())
+        wanted_ids |= {self.get_workspace(workspace).id for workspace in workspace_names or ()}
         registry = self._session.registry
         found = [
             record
@@ -307,7 +307,7 @@ class Determined:
             if (name or "").lower() in record.name.lower()
             and (description or "").lower() in record.description.lower()
             and model_id in (None, record.id)
-            and (not places or record.workspace_id in places)
+            and (not wanted_ids or record.workspace_id in wanted_ids)
         ]
         counts = {record.id: len(registry.versions(record.id)) for record in found}
         found.sort(

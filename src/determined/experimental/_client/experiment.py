@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from determined.experimental._client.checkpoint import Checkpoint
+from determined.experimental._client.checkpoint import (
+    Checkpoint,
+    best_checkpoints,
+    list_checkpoints,
+)
 from determined.experimental._client.deprecation import deprecated, warn_deprecated
 from determined.experimental._client.enums import (
     AnyOrder,
@@ -19,16 +24,18 @@ from determined.experimental._client.enums import (
     is_descending,
     sort_key,
 )
+from determined.experimental._client.progress import progress_display
 from determined.experimental._client.session import Session
-from determined.experimental._client.stored import StoredObject, moment
+from determined.experimental._client.stored import StoredObject, as_datetime
 from determined.experimental._client.trial import Trial, trial_pages
-from determined.experimental._client.waiting import wait_for_end, wait_for_trial
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+    from determined.platform.service import Service
     from determined.store import Experiment as Record
+    from determined.store import Trial as TrialRecord
 
 __all__ = [
     "Experiment",
@@ -37,6 +44,10 @@ __all__ = [
     "ExperimentSortBy",
     "ExperimentState",
 ]
+
+_POLL_SECONDS = 0.2
+_WAKE_SECONDS = 2.0
+_OVER = ("COMPLETED", "CANCELED", "ERROR", "DELETED", "DELETE_FAILED")
 
 
 class Experiment(StoredObject):
@@ -83,8 +94,8 @@ class Experiment(StoredObject):
         self.parent_id = record.parent_id
         self.username = record.owner
         self.num_trials = record.num_trials
-        self.start_time = moment(record.started)
-        self.end_time = moment(record.ended)
+        self.start_time = as_datetime(record.started)
+        self.end_time = as_datetime(record.ended)
         self.best_trial_id = record.best_trial_id
         self.best_validation = record.best_validation
         self.reason = record.reason
@@ -171,13 +182,13 @@ class Experiment(StoredObject):
             TimeoutError: it has not ended yet; the message gives its state.
             ValueError: it is paused.
         """
-        wait_for_end(self._session.service, self.id, interval, timeout, raise_on_pause, progress)
+        _wait_for_end(self._session.service, self.id, interval, timeout, raise_on_pause, progress)
         self.reload()
         return self.state
 
     def await_first_trial(self, interval: float = 0.1) -> Trial:
         """Wait for its first trial; raises RuntimeError if it ends without one."""
-        record = wait_for_trial(self._session.service, self.id, interval)
+        record = _wait_for_trial(self._session.service, self.id, interval)
         return Trial._of(record, self._session)
 
     # Trials
@@ -226,7 +237,6 @@ class Experiment(StoredObject):
             order_by: Ascending or descending; needs `sort_by`.
             max_results: The maximum number of checkpoints.
         """
-        from determined.experimental._client.checkpoint_lists import list_checkpoints
         from determined.store import CheckpointFilter
 
         where = CheckpointFilter(experiment_id=self.id, states=["COMPLETED"])
@@ -249,7 +259,6 @@ class Experiment(StoredObject):
     def _best(
         self, limit: int, sort_by: str | None, smaller_is_better: bool | None
     ) -> list[Checkpoint]:
-        from determined.experimental._client.checkpoint_lists import best_checkpoints
         from determined.store import CheckpointFilter
 
         where = CheckpointFilter(experiment_id=self.id, states=["COMPLETED"])
@@ -356,3 +365,67 @@ class ExperimentReference(Experiment):
     def __init__(self, experiment_id: int, session: Session) -> None:
         warn_deprecated("ExperimentReference", "Experiment")
         super().__init__(experiment_id, session)
+
+
+def _wait_for_end(
+    service: Service,
+    experiment_id: int,
+    interval: float,
+    timeout: float | None,
+    raise_on_pause: bool,
+    progress: bool | None,
+) -> None:
+    """Return when an experiment ends; a dead supervisor is restarted."""
+    if not interval > 0:
+        raise ValueError(f"`interval` must be a positive number of seconds, got {interval!r}.")
+    started = time.monotonic()
+    next_wake = next_show = started
+    with progress_display(progress) as display:
+        while True:
+            record, now = service.experiment(experiment_id), time.monotonic()
+            is_over = record.state in _OVER
+            if is_over or now >= next_show:
+                next_show = now + min(interval, 1.0)
+                display.show(record)
+            if is_over:
+                return
+            if record.state == "PAUSED" and raise_on_pause:
+                reason = f" ({record.reason})" if record.reason else ""
+                raise ValueError(
+                    f"Experiment {experiment_id} is paused{reason}. Make sure the experiment is "
+                    "active: `activate()` resumes it, and `wait(raise_on_pause=False)` keeps "
+                    "waiting."
+                )
+            if timeout is not None and now - started >= timeout:
+                raise TimeoutError(_too_long(record, timeout))
+            if now >= next_wake:
+                next_wake = now + _WAKE_SECONDS
+                service.wake_if_needed()
+            time.sleep(_pause(interval, timeout, now - started))
+
+
+def _wait_for_trial(service: Service, experiment_id: int, interval: float) -> TrialRecord:
+    """Return the first trial of an experiment as soon as it has one."""
+    from determined.store import TrialFilter
+
+    while True:
+        record = service.experiment(experiment_id)
+        found = service.reader.trials(TrialFilter(experiment_id=experiment_id), limit=1).rows
+        if found:
+            return found[0]
+        if record.state in _OVER:
+            raise RuntimeError(f"Experiment {experiment_id} is {record.state} and has no trials.")
+        service.wake_if_needed()
+        time.sleep(interval)
+
+
+def _pause(interval: float, timeout: float | None, waited: float) -> float:
+    pause = min(interval, _POLL_SECONDS)
+    return pause if timeout is None else max(0.001, min(pause, timeout - waited))
+
+
+def _too_long(record: Record, timeout: float) -> str:
+    return (
+        f"Experiment {record.id} is still {record.state} after {timeout:g} s "
+        f"({100 * record.progress:.1f}% done). It keeps running; call wait() again."
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from determined.experimental._client.metrics import TrialMetrics
-from determined.experimental._client.stored import moment
+from determined.experimental._client.stored import as_datetime
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,8 +29,8 @@ def trials_frame(experiment: Experiment, trials: Sequence[Trial]) -> pd.DataFram
             "latest": trial.latest_validation,
             **{f"hparams.{name}": value for name, value in flat(trial.hparams).items()},
             "restarts": trial.restarts,
-            "start_time": moment(trial.started),
-            "end_time": moment(trial.ended),
+            "start_time": as_datetime(trial.started),
+            "end_time": as_datetime(trial.ended),
             "seconds": trial.ended - trial.started if trial.ended and trial.started else None,
         }
         for trial in trials

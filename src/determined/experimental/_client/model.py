@@ -16,7 +16,7 @@ from determined.experimental._client.enums import (
 )
 from determined.experimental._client.metrics import TrialMetrics, reports_of_users
 from determined.experimental._client.session import Session
-from determined.experimental._client.stored import StoredObject, moment
+from determined.experimental._client.stored import StoredObject, as_datetime
 
 if TYPE_CHECKING:
     from determined.store import Model as Record
@@ -63,7 +63,7 @@ class ModelVersion(StoredObject):
         self.name = record.name
         self.comment = record.comment
         self.notes = record.notes
-        self.creation_time = moment(record.created)
+        self.creation_time = as_datetime(record.created)
 
     def _identity(self) -> int:
         return self.model_version_id
@@ -125,8 +125,8 @@ class Model(StoredObject):
         self.name = record.name
         self.model_id = record.id
         self.description = record.description
-        self.creation_time = moment(record.created)
-        self.last_updated_time = moment(record.updated)
+        self.creation_time = as_datetime(record.created)
+        self.last_updated_time = as_datetime(record.updated)
         self.metadata = dict(record.metadata)
         self.labels = list(record.labels)
         self.username = record.owner

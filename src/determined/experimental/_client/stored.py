@@ -69,7 +69,7 @@ class StoredObject(abc.ABC):
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
 
 
-def moment(seconds: float | None) -> datetime | None:
+def as_datetime(seconds: float | None) -> datetime | None:
     """A time of the store, with its time zone."""
     return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timezone
 from functools import cached_property
+from time import sleep
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from determined.experimental._client.checkpoint import Checkpoint
+from determined.experimental._client.checkpoint import (
+    Checkpoint,
+    best_checkpoints,
+    list_checkpoints,
+)
 from determined.experimental._client.deprecation import deprecated, warn_deprecated
 from determined.experimental._client.enums import (
     AnyOrder,
@@ -23,12 +31,13 @@ from determined.experimental._client.metrics import (
     iter_reports,
 )
 from determined.experimental._client.session import Session
-from determined.experimental._client.stored import StoredObject, moment
+from determined.experimental._client.stored import StoredObject, as_datetime
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from determined.experimental._client.experiment import Experiment
+    from determined.platform.queries.logs import LogEntry, LogFilter
     from determined.store import Trial as Record
 
 __all__ = [
@@ -42,6 +51,8 @@ __all__ = [
     "TrialState",
     "ValidationMetrics",
 ]
+
+_POLL_SECONDS = 0.2
 
 
 class Trial(StoredObject):
@@ -79,8 +90,8 @@ class Trial(StoredObject):
         self.steps_completed = record.total_batches
         self.progress = record.progress
         self.restarts = record.restarts
-        self.start_time = moment(record.started)
-        self.end_time = moment(record.ended)
+        self.start_time = as_datetime(record.started)
+        self.end_time = as_datetime(record.ended)
         self.best_validation = record.best_validation
         self.reason = record.reason
         self.__dict__.pop("summary_metrics", None)
@@ -154,15 +165,13 @@ class Trial(StoredObject):
             sources: Accepted, without effect: all lines come from the trial.
             search_text: Only lines that contain this text.
         """
-        from determined.experimental._client.trial_logs import iter_lines, log_filter
-
         for name, number in (("head", head), ("tail", tail)):
             if number is not None and number < 0:
                 raise ValueError(f"`{name}` must not be negative, got {number}.")
         if sum([follow, head is not None, tail is not None]) > 1:
             raise ValueError("Give at most one of `follow`, `head` and `tail`.")
-        wanted = log_filter(rank_ids, min_level, timestamp_before, timestamp_after, search_text)
-        return iter_lines(self._session, self.id, wanted, follow, head, tail)
+        wanted = _log_filter(rank_ids, min_level, timestamp_before, timestamp_after, search_text)
+        return _iter_lines(self._session, self.id, wanted, follow, head, tail)
 
     @deprecated("Trial.iter_logs()")
     def logs(self, *args: Any, **kwargs: Any) -> Iterable[str]:
@@ -214,7 +223,6 @@ class Trial(StoredObject):
             order_by: Ascending or descending; needs `sort_by`.
             max_results: The maximum number of checkpoints.
         """
-        from determined.experimental._client.checkpoint_lists import list_checkpoints
         from determined.store import CheckpointFilter
 
         where = CheckpointFilter(trial_id=self.id)
@@ -260,7 +268,6 @@ class Trial(StoredObject):
         return found
 
     def _best(self, sort_by: str | None, smaller_is_better: bool | None) -> Checkpoint:
-        from determined.experimental._client.checkpoint_lists import best_checkpoints
         from determined.store import CheckpointFilter
 
         where = CheckpointFilter(trial_id=self.id, states=["COMPLETED"])
@@ -304,3 +311,79 @@ def trial_pages(session: Session, where: Any, order: Any, limit: int | None) -> 
         cursor = page.next
         if cursor is None:
             return
+
+
+def _log_filter(
+    rank_ids: Sequence[int] | None,
+    min_level: LogLevel | None,
+    before: str | int | None,
+    after: str | int | None,
+    search_text: str | None,
+) -> LogFilter:
+    """Read the arguments of `iter_logs`."""
+    from determined.platform.queries.logs import LogFilter
+
+    if min_level is not None and not isinstance(min_level, LogLevel):
+        raise ValueError(f"`min_level` must be a LogLevel, got {min_level!r}.")
+    return LogFilter(
+        ranks=frozenset(rank_ids or ()),
+        level=None if min_level is None else min_level.name,
+        after=_seconds("timestamp_after", after),
+        before=_seconds("timestamp_before", before),
+        search=None if search_text is None else re.compile(re.escape(search_text)),
+    )
+
+
+def _iter_lines(
+    session: Session,
+    trial_id: int,
+    wanted: LogFilter,
+    follow: bool,
+    head: int | None,
+    tail: int | None,
+) -> Iterator[str]:
+    """Yield the lines that are wanted."""
+    from determined.platform.queries.logs import read_logs, tail_logs
+
+    entries: Iterable[LogEntry]
+    if follow:
+        entries = _follow(session, trial_id, wanted)
+    elif tail is not None:
+        entries = tail_logs(session.service.reader.runs(trial_id), wanted, tail)
+    else:
+        entries = itertools.islice(read_logs(session.service.reader.runs(trial_id), wanted), head)
+    for entry in entries:
+        yield f"{entry.line.text}\n"
+
+
+def _follow(session: Session, trial_id: int, wanted: LogFilter) -> Iterator[LogEntry]:
+    from determined.platform.queries.logs import LogFollower
+    from determined.store import TERMINAL_STATES
+
+    service = session.service
+    follower = LogFollower(service.reader, wanted)
+    is_over = False
+    while True:
+        is_last = is_over  # what was written before it was over is read once more
+        yield from follower.poll([trial_id])
+        if is_last:
+            return
+        is_over = service.trial(trial_id).state in TERMINAL_STATES
+        if not is_over:
+            service.wake_if_needed()
+            sleep(_POLL_SECONDS)
+
+
+def _seconds(name: str, time: str | int | float | None) -> float | None:
+    """A time: RFC 3339 text (UTC unless it says otherwise), or seconds since 1970."""
+    if time is None or isinstance(time, (int, float)):
+        return time
+    try:
+        # Python 3.10 does not know the Z.
+        read = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", time.strip()))
+    except (ValueError, AttributeError):
+        raise ValueError(
+            f"`{name}` must be a time such as 2026-01-31T12:00:00Z or seconds since 1970, "
+            f"got {time!r}."
+        ) from None
+    return (read if read.tzinfo else read.replace(tzinfo=timezone.utc)).timestamp()

@@ -39,7 +39,7 @@ def compare(
     metric: str | None = None,
     smaller_is_better: bool | None = None,
 ) -> Comparison:
-    """Compare trials by a validation metric, by default by that of the first one's search."""
+    """Compare trials by a validation metric, by default the one of the first trial's search."""
     first = experiments[0]
     smaller = first.smaller_is_better if smaller_is_better is None else smaller_is_better
     name = metric or first.searcher_metric or ""

@@ -25,7 +25,7 @@ _READABLE = ("COMPLETED", "PARTIALLY_DELETED")
 def download(checkpoint: Checkpoint, storage: StorageManager, target: Path) -> Path:
     """Copy a checkpoint into the folder `target`, unless all of it is there already.
 
-    Its metadata is that of the record, which may have been edited since the save.
+    Its metadata is taken from the record, which may have been edited since the save.
     """
     if checkpoint.state not in _READABLE:
         raise CheckpointStateException(

@@ -32,7 +32,7 @@ class Outcome:
 
     @property
     def python(self) -> tuple[str, ...]:
-        """Lines of Python that load the trial of the checkpoint; none if it is of another kind."""
+        """Lines of Python that load the checkpoint; none if it holds no PyTorch trial."""
         if self.checkpoint is None:
             return ()
         return tuple(load_lines(self.checkpoint, self.path).splitlines())
@@ -77,7 +77,7 @@ def folder_of(checkpoint: Checkpoint, experiment: Experiment) -> Path | None:
 def load_lines(checkpoint: Checkpoint, folder: Path | None) -> str:
     """The Python that loads the trial of a checkpoint, with the weights that were measured.
 
-    Empty if the checkpoint is of another kind.
+    Empty if the checkpoint holds no PyTorch trial.
     """
     if folder is None or _LOADABLE not in checkpoint.resources:
         return ""
@@ -86,7 +86,7 @@ def load_lines(checkpoint: Checkpoint, folder: Path | None) -> str:
     return f"from determined import pytorch\n{load}"
 
 
-def last_words(reader: Reader, trial: Trial, lines: int = 12) -> list[str]:
+def last_log_lines(reader: Reader, trial: Trial, lines: int = 12) -> list[str]:
     """The end of the traceback of a trial's last failed run, else of what it printed."""
     for run in reversed(reader.runs(trial.id)):
         with contextlib.suppress(OSError, ValueError, KeyError):

@@ -40,7 +40,7 @@ class Queue:
     """Of a cluster; none on this machine."""
 
 
-def look(home: Home, reader: Reader | None, has_supervisor: bool) -> Queue:
+def read_queue(home: Home, reader: Reader | None, has_supervisor: bool) -> Queue:
     """Read the slots of the machine, or of the cluster as last seen, and the store."""
     machine = find_machine(home)
     if reader is None:

@@ -3,15 +3,16 @@
 A verb (a command) adds a row to the store's commands and wakes the supervisor, which is started if
 there is none. A query reads the store, and waits for nobody.
 
-    _supervised.py  the home, its store, and commands to its supervisor
-    _lookups.py     one experiment, trial, checkpoint or project
-    _creating.py    verbs that create or continue experiments
-    _deleting.py    verbs that delete
-    _service.py     `Service`: all of these, and the short verbs
+    _service.py          `Service`: read it first
+    supervised_home.py   the store, and commands to the supervisor, which it starts
+    creation_checks.py   what is checked before an experiment is created
+    model_registry.py, workspaces.py, checkpoint_metadata.py   verbs and queries of these subjects
+    completion.py        what a submitted configuration leaves out
+
+How logs, results and queues are read is in `platform.queries`.
 """
 
 from determined.errors import NotFoundError, RefusedError
-from determined.platform.service._deleting import check_glob
-from determined.platform.service._service import Service
+from determined.platform.service._service import Service, check_glob
 
 __all__ = ["NotFoundError", "RefusedError", "Service", "check_glob"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from determined.errors import NotFoundError
 from determined.platform.service._service import Service
-from determined.platform.service.checkpoint_metadata import plain
+from determined.platform.service.checkpoint_metadata import json_values
 from determined.store import Model, ModelVersion
 
 
@@ -61,7 +61,7 @@ class ModelRegistry:
             "name": name,
             "owner": getpass.getuser(),
             "description": description,
-            "metadata": plain(metadata or {}),
+            "metadata": json_values(metadata or {}),
             "labels": list(dict.fromkeys(labels)),
             "workspace_id": workspace_id,
         }
@@ -78,7 +78,9 @@ class ModelRegistry:
 
     def add_metadata(self, model_id: int, metadata: Mapping[str, Any]) -> None:
         """Add keys at the top level, or replace their values."""
-        self._service.ask("set_model", {"model_id": model_id, "add_metadata": plain(metadata)})
+        self._service.ask(
+            "set_model", {"model_id": model_id, "add_metadata": json_values(metadata)}
+        )
 
     def remove_metadata(self, model_id: int, keys: Iterable[str]) -> None:
         """Remove keys at the top level; those that are not there do not matter."""

@@ -286,7 +286,7 @@ class TestFaults:
                     script.end()
                 elif round_number == 5:
                     script.writer.close()
-            lab.service._ensure_supervisor()
+            lab.service.supervised._ensure_supervisor()
             time.sleep(rng.random())  # at any moment of its work, or before it began
             lab.kill_supervisor()
         states = {i: "COMPLETED" if i % 2 else "ERROR" for i in range(100)}

@@ -14,7 +14,7 @@ export class ApiError extends Error {
   }
 }
 
-/** @type {Api.SessionShape | null} */
+/** @type {Api.SessionJson | null} */
 let session = null;
 
 /** @param {Record<string, Ui.Value>} params */

@@ -4,7 +4,7 @@
  * @typedef {"connecting" | "live" | "lost" | "locked"} State
  * @typedef {{ experiments?: number[], trials?: number[], supervisor?: { alive: boolean } }} Change
  * @typedef {Record<string, { x: number[], y: (Api.Number | null)[] }>} Points by the key of their series
- * @typedef {{ trial_id: number, lines: Api.LineShape[], total?: number }} Log
+ * @typedef {{ trial_id: number, lines: Api.LineJson[], total?: number }} Log
  *
  * @typedef {object} Handlers
  * @property {(change: Change) => unknown} [change]

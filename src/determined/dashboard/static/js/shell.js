@@ -23,7 +23,7 @@ const STREAMS = {
 const LOCKED =
   "This browser no longer has access: the dashboard's token has changed, or it now serves another home. Run `det dashboard` and open the address that it prints.";
 
-/** @type {Api.SessionShape | null} */
+/** @type {Api.SessionJson | null} */
 let session = null;
 /** @type {State} */
 let stream = "connecting";
@@ -121,7 +121,7 @@ function banner() {
 
 /**
  * Without work the supervisor ends by itself: that is no news.
- * @param {Api.SessionShape} session
+ * @param {Api.SessionJson} session
  */
 function hasWork({ counts }) {
   return Object.entries(counts).some(

@@ -13,7 +13,7 @@ import pytest
 
 from determined._os import processes
 from determined.platform.machines.nodes import load_nodes
-from determined.platform.queries.queue import look
+from determined.platform.queries.queue import read_queue
 from determined.store import Run
 from tests.support import faults
 from tests.support.cluster_lab import ClusterLab, chain, weights
@@ -44,7 +44,7 @@ def test_one_slot_trials_fill_the_cluster(lab: ClusterLab) -> None:
         hyperparameters={"x": {"type": "double", "minval": 0, "maxval": 1}},
     )
     lab.until(lambda: len(list(marks.iterdir())) == 6)
-    queue = look(lab.home, lab.service.reader, has_supervisor=True)
+    queue = read_queue(lab.home, lab.service.reader, has_supervisor=True)
     assert [len(queue.runs[slot.id]) for slot in queue.slots] == [1] * 6
     assert [node.num_slots for node in queue.nodes] == [2, 2, 2]
     assert [waiting.reason for waiting in queue.waiting] == ["needs 1 slot, none free"]
@@ -120,7 +120,7 @@ def test_a_resource_pool_is_a_label_or_a_resource_of_nodes(
     assert table is not None
     (node,) = (node for node in table.nodes if node.id == lab.node_of(run))
     assert pool in node.pools
-    queue = look(lab.home, lab.service.reader, has_supervisor=True)
+    queue = read_queue(lab.home, lab.service.reader, has_supervisor=True)
     (waiting,) = queue.waiting
     assert waiting.reason == "needs 1 slot, but there are 0 in resource pool 'nowhere'"
     lab.service.kill(nowhere)

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from determined.platform.queries.queue import look
+from determined.platform.queries.queue import read_queue
 from tests.support import faults
 from tests.support.cluster_lab import ClusterLab, chain
 from tests.support.clusters import SimulatedCluster
@@ -56,7 +56,7 @@ def test_a_full_disk_ends_the_run_there_and_no_other(
     waiting = lab.create("print('has room')", resources=small)
 
     def left_out() -> str:
-        return " ".join(look(lab.home, lab.service.reader, has_supervisor=True).skipped)
+        return " ".join(read_queue(lab.home, lab.service.reader, has_supervisor=True).skipped)
 
     lab.until(lambda: "no room left" in left_out())
     assert str(small_disk) in left_out()
@@ -104,7 +104,7 @@ def test_a_search_follows_a_cluster_that_grows_shrinks_and_returns(
     )
 
     def waiting() -> list[str]:
-        queue = look(lab.home, lab.service.reader, has_supervisor=True)
+        queue = read_queue(lab.home, lab.service.reader, has_supervisor=True)
         return [item.reason for item in queue.waiting if item.experiment.id == experiment_id]
 
     def halted() -> int:

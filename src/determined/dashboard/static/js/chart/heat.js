@@ -11,7 +11,7 @@ import { pictureOf } from "./picture.js";
  * @import { Ink } from "./paint.js"
  *
  * @typedef {object} Shown
- * @property {Api.ContourShape} grid
+ * @property {Api.ContourJson} grid
  * @property {string} xTitle
  * @property {string} yTitle
  * @property {boolean} smallerIsBetter

@@ -34,7 +34,7 @@ class Checkpoints extends Page {
       (offset, limit) => get(path(this.kind, owner.id, "checkpoints"), { offset, limit }, this.signal),
       () => this.draw(),
     );
-    /** @type {Table<Api.CheckpointShape>} */
+    /** @type {Table<Api.CheckpointJson>} */
     this.table = new Table({
       label: "Checkpoints",
       id: (row) => row.uuid,
@@ -53,9 +53,9 @@ class Checkpoints extends Page {
       this.soon(() => this.ask(() => this.paged.refresh(0, 50)), 2000);
   }
 
-  /** @returns {Column<Api.CheckpointShape>[]} */
+  /** @returns {Column<Api.CheckpointJson>[]} */
   #columns() {
-    /** @type {Column<Api.CheckpointShape>} */
+    /** @type {Column<Api.CheckpointJson>} */
     const trial = {
       key: "trial",
       title: "Trial",
@@ -63,7 +63,7 @@ class Checkpoints extends Page {
       cell: (row) => h("a", { href: `/trials/${row.trial_id}` }, row.trial_id),
       plain: (row) => row.trial_id,
     };
-    /** @type {Column<Api.CheckpointShape>[]} */
+    /** @type {Column<Api.CheckpointJson>[]} */
     const columns = [
       {
         key: "uuid",
@@ -170,14 +170,14 @@ class Checkpoints extends Page {
     return this.table.keys((row) => this.#show(row));
   }
 
-  /** @param {Api.CheckpointShape} row */
+  /** @param {Api.CheckpointJson} row */
   async #show(row) {
     const answer = await showCheckpoint(row);
     if (answer && row.state === "COMPLETED") register(row.uuid, () => this.load());
   }
 }
 
-/** @param {Api.CheckpointShape} row */
+/** @param {Api.CheckpointJson} row */
 function showCheckpoint(row) {
   const files = Object.entries(row.files);
   return dialog(

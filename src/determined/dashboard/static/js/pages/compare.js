@@ -23,7 +23,7 @@ class Compare extends Page {
   constructor(place) {
     super(place);
     this.grid = new ChartGrid({ height: 240, onpick: ({ href }) => href && go(href) });
-    /** @type {Api.CompareShape | null} */
+    /** @type {Api.CompareJson | null} */
     this.found = null;
     /** @type {string | null} */
     this.asked = null;
@@ -158,7 +158,7 @@ class Compare extends Page {
   }
 
   /**
-   * @param {Api.CompareShape} found
+   * @param {Api.CompareJson} found
    * @returns {{ kind: string, name: string, values: unknown[] }[]}
    */
   #rows({ trials, differs }) {
@@ -182,7 +182,7 @@ class Compare extends Page {
     ];
   }
 
-  /** @param {Api.CompareShape} found */
+  /** @param {Api.CompareJson} found */
   #table(found) {
     const { trials } = found;
     const rows = this.#rows(found);
@@ -241,7 +241,7 @@ class Compare extends Page {
     );
   }
 
-  /** @param {Api.CompareShape} found */
+  /** @param {Api.CompareJson} found */
   #config({ differs, trials }) {
     const rows = Object.entries(differs.config);
     if (!rows.length) return null;

@@ -38,18 +38,18 @@ class Experiments extends Page {
   /** @param {Place} place */
   constructor(place) {
     super(place);
-    /** @type {Api.ColumnShape[]} */
+    /** @type {Api.ColumnJson[]} */
     this.available = [];
-    /** @type {Map<number, Api.SparkShape>} */
+    /** @type {Map<number, Api.SparkJson>} */
     this.sparks = new Map();
-    /** @type {Api.ProjectShape[]} */
+    /** @type {Api.ProjectJson[]} */
     this.projects = [];
     this.typing = 0;
     this.paged = new Paged(
       (offset, limit) => this.#fetch(offset, limit),
       () => this.draw(),
     );
-    /** @type {Table<Api.ExperimentShape>} */
+    /** @type {Table<Api.ExperimentJson>} */
     this.table = new Table({
       label: "Experiments",
       id: (row) => row.id,
@@ -122,7 +122,7 @@ class Experiments extends Page {
     this.soon(() => this.ask(() => this.paged.refresh(Math.max(0, at - 10), at + 50)));
   }
 
-  /** @returns {Column<Api.ExperimentShape>[]} */
+  /** @returns {Column<Api.ExperimentJson>[]} */
   #allColumns() {
     const extra = this.available
       .filter((one) => one.key.includes(":"))
@@ -131,8 +131,8 @@ class Experiments extends Page {
         title: one.label.replace(/^(hparam|metric):/, ""),
         kind: one.key.startsWith("hparam") ? "hyperparameter" : "metric",
         number: true,
-        cell: (/** @type {Api.ExperimentShape} */ row) => value(row.columns[one.key]),
-        plain: (/** @type {Api.ExperimentShape} */ row) => row.columns[one.key],
+        cell: (/** @type {Api.ExperimentJson} */ row) => value(row.columns[one.key]),
+        plain: (/** @type {Api.ExperimentJson} */ row) => row.columns[one.key],
       }));
     return [...experimentColumns(this.sparks), ...extra];
   }
@@ -192,7 +192,7 @@ class Experiments extends Page {
     ];
   }
 
-  /** @param {Column<Api.ExperimentShape>[]} columns */
+  /** @param {Column<Api.ExperimentJson>[]} columns */
   #tools(columns) {
     const { query } = this;
     const chosen = query.state?.split(",") ?? [];
@@ -324,7 +324,7 @@ class Experiments extends Page {
     );
   }
 
-  /** @param {Api.ExperimentShape[]} rows */
+  /** @param {Api.ExperimentJson[]} rows */
   async #label(rows) {
     await labelExperiments(rows);
     this.load();
@@ -358,7 +358,7 @@ class Experiments extends Page {
 
 /**
  * A column of dashes helps nobody.
- * @param {Api.ExperimentShape[]} rows
+ * @param {Api.ExperimentJson[]} rows
  * @param {string} key
  */
 const mostlyKnown = (rows, key) =>

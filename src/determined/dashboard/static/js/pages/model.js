@@ -36,7 +36,7 @@ class Model extends Page {
 
   /**
    * @param {string} said when it is done
-   * @param {() => Promise<Api.ModelDone>} work
+   * @param {() => Promise<Api.ModelCompleted>} work
    */
   async #change(said, work) {
     await tried(work, said);
@@ -62,7 +62,7 @@ class Model extends Page {
     if (await tried(() => send("POST", path("models", this.name, "delete")), "Deleted.")) go("/models");
   }
 
-  /** @param {Api.VersionShape} version */
+  /** @param {Api.VersionJson} version */
   async #editVersion({ number: version, name, comment, notes }) {
     const fields = [
       textField("name", "Name", { value: name, maxlength: 255 }),
@@ -145,7 +145,7 @@ class Model extends Page {
     );
   }
 
-  /** @param {Api.VersionShape} one */
+  /** @param {Api.VersionJson} one */
   #version(one) {
     const gone = one.state === "DELETED";
     return card(

@@ -15,7 +15,7 @@ import { tried } from "../widgets/toast.js";
  * @import { Column } from "../widgets/table.js"
  */
 
-/** @type {Column<Api.ModelShape>[]} */
+/** @type {Column<Api.ModelJson>[]} */
 const ALL = [
   {
     key: "name",
@@ -62,9 +62,9 @@ class Models extends Page {
   /** @param {Place} place */
   constructor(place) {
     super(place);
-    /** @type {Api.ModelShape[] | null} */
+    /** @type {Api.ModelJson[] | null} */
     this.found = null;
-    /** @type {Table<Api.ModelShape>} */
+    /** @type {Table<Api.ModelJson>} */
     this.table = new Table({ label: "Models", id: (row) => row.name, height: "calc(100vh - 180px)" });
   }
 

@@ -20,7 +20,7 @@ import { card, csvButton, empty, problem, skeleton } from "../widgets/parts.js";
  */
 
 class Queue extends Page {
-  /** @type {Api.QueueShape | null} */
+  /** @type {Api.QueueJson | null} */
   found = null;
 
   get title() {
@@ -62,7 +62,7 @@ class Queue extends Page {
     ];
   }
 
-  /** @param {Api.SlotShape} slot */
+  /** @param {Api.SlotJson} slot */
   #slot({ id, node, kind, name, used_by: by }) {
     return h(
       "div.slot",

@@ -9,8 +9,8 @@ import { progressBar, stateBadge } from "./parts.js";
 
 /**
  * `rare` ones are shown where rows differ in them, `hidden` ones when they are asked for.
- * @param {Map<number, Api.SparkShape>} sparks
- * @returns {Column<Api.ExperimentShape>[]}
+ * @param {Map<number, Api.SparkJson>} sparks
+ * @returns {Column<Api.ExperimentJson>[]}
  */
 export const experimentColumns = (sparks) => [
   {

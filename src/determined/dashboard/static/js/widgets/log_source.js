@@ -10,7 +10,7 @@ const PAGE = 500;
 
 /**
  * @template Mark
- * @typedef {{ lines: Api.LineShape[], total?: number, next: Mark | null, previous: Mark | null }} Answer
+ * @typedef {{ lines: Api.LineJson[], total?: number, next: Mark | null, previous: Mark | null }} Answer
  */
 
 /** @template {string | number} Mark a place in the log: a number of a line, or a text that only the server reads */

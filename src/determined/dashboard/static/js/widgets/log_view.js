@@ -11,7 +11,7 @@ export class LogView {
    * @param {object} how
    * @param {() => unknown} how.older
    * @param {() => unknown} [how.newer]
-   * @param {(line: Api.LineShape) => string} how.href
+   * @param {(line: Api.LineJson) => string} how.href
    * @param {(following: boolean) => unknown} [how.follow]
    * @param {boolean} [how.many]
    */
@@ -21,7 +21,7 @@ export class LogView {
     this.href = href;
     this.many = many;
     this.onfollow = follow;
-    /** @type {Api.LineShape[]} */
+    /** @type {Api.LineJson[]} */
     this.lines = [];
     this.following = true;
     /** @type {number | null} */
@@ -40,7 +40,7 @@ export class LogView {
   }
 
   /**
-   * @param {Api.LineShape[]} lines
+   * @param {Api.LineJson[]} lines
    * @param {{ marked?: number | null, search?: RegExp | null }} [how]
    */
   set(lines, { marked = null, search = null } = {}) {
@@ -54,7 +54,7 @@ export class LogView {
     else if (this.following) this.toEnd();
   }
 
-  /** @param {Api.LineShape[]} lines */
+  /** @param {Api.LineJson[]} lines */
   append(lines) {
     if (!lines.length) return;
     this.lines = [...this.lines, ...lines];
@@ -66,7 +66,7 @@ export class LogView {
     if (this.following) this.toEnd();
   }
 
-  /** @param {Api.LineShape[]} lines */
+  /** @param {Api.LineJson[]} lines */
   prepend(lines) {
     if (!lines.length) return;
     const before = this.node.scrollHeight;
@@ -90,7 +90,7 @@ export class LogView {
     if (scrollHeight - scrollTop - clientHeight < 200) this.newer?.();
   }
 
-  /** @param {Api.LineShape[]} lines */
+  /** @param {Api.LineJson[]} lines */
   #rows(lines) {
     return lines.map((one) =>
       h(

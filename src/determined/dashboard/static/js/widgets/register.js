@@ -33,7 +33,7 @@ export async function register(uuid, done) {
   done?.();
 }
 
-/** @param {Api.ModelShape[]} models */
+/** @param {Api.ModelJson[]} models */
 function fields(models) {
   const fresh = h(
     "div.stack",

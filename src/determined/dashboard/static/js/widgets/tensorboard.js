@@ -33,7 +33,7 @@ async function openTensorBoard(what) {
   dialog("TensorBoard", [told, command], { ok: "Close", cancel: null });
 }
 
-/** @param {Api.TensorBoardShape} answer */
+/** @param {Api.TensorBoardJson} answer */
 function opened({ url, shown, trials }) {
   return h(
     "div.stack",

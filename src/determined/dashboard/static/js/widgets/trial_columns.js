@@ -7,10 +7,10 @@ import { stateBadge } from "./parts.js";
 /** @import { Column } from "./table.js" */
 
 /**
- * @param {Api.HparamShape[]} hparams
+ * @param {Api.HparamJson[]} hparams
  * @param {string | null} metric
  * @param {number | null} bestId
- * @returns {Column<Api.TrialShape>[]}
+ * @returns {Column<Api.TrialJson>[]}
  */
 export function trialColumns(hparams, metric, bestId) {
   return [
@@ -59,7 +59,7 @@ export function trialColumns(hparams, metric, bestId) {
     },
     ...hparams.map(
       ({ name, differs }) =>
-        /** @type {Column<Api.TrialShape>} */ ({
+        /** @type {Column<Api.TrialJson>} */ ({
           key: `hparam:${name}`,
           title: name,
           kind: "hyperparameter",

@@ -20,7 +20,7 @@ class Code extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    /** @type {Api.FileShape[] | null} */
+    /** @type {Api.FileJson[] | null} */
     this.files = null;
     /** @type {Api.FileContent | null} */
     this.file = null;

@@ -20,7 +20,7 @@ class Config extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    /** @type {Api.DiffShape | null} */
+    /** @type {Api.DiffJson | null} */
     this.diff = null;
   }
 
@@ -68,7 +68,7 @@ class Config extends Page {
     ];
   }
 
-  /** @param {Api.DiffShape} diff */
+  /** @param {Api.DiffJson} diff */
   #diff({ config, code }) {
     const other = this.query.other;
     if (!config && !code.length)

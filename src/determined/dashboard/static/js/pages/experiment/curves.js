@@ -27,7 +27,7 @@ class Curves extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    /** @type {Api.PointsShape | null} */
+    /** @type {Api.PointsJson | null} */
     this.trials = null;
     this.chart = new CurveChart({
       title: "Curves",
@@ -67,7 +67,7 @@ class Curves extends Page {
     if (this.trials) this.#chart(this.trials);
   }
 
-  /** @param {Api.PointsShape} trials */
+  /** @param {Api.PointsJson} trials */
   #chart(trials) {
     const { metric } = this;
     if (!metric) return;
@@ -137,7 +137,7 @@ class Curves extends Page {
 
 /**
  * Places of the best trials; those without a value come last, in order of their ids.
- * @param {Pick<Api.PointsShape, "ids" | "values">} points
+ * @param {Pick<Api.PointsJson, "ids" | "values">} points
  * @param {number} most
  * @param {boolean} smallerIsBetter
  */

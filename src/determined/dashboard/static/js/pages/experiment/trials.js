@@ -34,7 +34,7 @@ class Trials extends Page {
         get(path("experiments", owner.id, "trials"), { ...this.#filters(), offset, limit }, this.signal),
       () => this.draw(),
     );
-    /** @type {Table<Api.TrialShape>} */
+    /** @type {Table<Api.TrialJson>} */
     this.table = new Table({
       label: "Trials",
       id: (row) => row.id,
@@ -68,7 +68,7 @@ class Trials extends Page {
     this.soon(() => this.ask(() => this.paged.refresh(Math.max(0, at - 10), at + 50)));
   }
 
-  /** @returns {Column<Api.TrialShape>[]} */
+  /** @returns {Column<Api.TrialJson>[]} */
   #allColumns() {
     const { hparams, searcher, metrics, best_trial_id } = this.owner.experiment;
     return [
@@ -79,8 +79,8 @@ class Trials extends Page {
         kind: "metric",
         rare: true,
         number: true,
-        cell: (/** @type {Api.TrialShape} */ row) => number(row.columns[`metric:${group}.${name}`]),
-        plain: (/** @type {Api.TrialShape} */ row) => row.columns[`metric:${group}.${name}`],
+        cell: (/** @type {Api.TrialJson} */ row) => number(row.columns[`metric:${group}.${name}`]),
+        plain: (/** @type {Api.TrialJson} */ row) => row.columns[`metric:${group}.${name}`],
       })),
     ];
   }

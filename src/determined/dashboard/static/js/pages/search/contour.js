@@ -29,7 +29,7 @@ class Contour extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    /** @type {Api.PointsShape | null} */
+    /** @type {Api.PointsJson | null} */
     this.all = null;
     /** @type {import("../../chart/contour.js").Contour | null} */
     this.made = null;
@@ -103,7 +103,7 @@ class Contour extends Page {
   }
 
   /**
-   * @param {Api.PointsShape} all
+   * @param {Api.PointsJson} all
    * @param {NumericAxis} x
    * @param {NumericAxis} y
    * @param {number} known

@@ -19,7 +19,7 @@ class Importance extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    /** @type {Api.ImportanceShape | null} */
+    /** @type {Api.ImportanceJson | null} */
     this.found = null;
   }
 

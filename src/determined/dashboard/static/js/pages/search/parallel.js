@@ -40,7 +40,7 @@ class ParallelView extends Page {
       onorder: (names) => setQuery({ axes: namesText(names) }, { replace: true }),
       onflip: (names) => setQuery({ flip: namesText(names) }, { replace: true }),
     });
-    /** @type {Api.PointsShape | null} */
+    /** @type {Api.PointsJson | null} */
     this.all = null;
     /** @type {Table<Row>} */
     this.table = new Table({
@@ -136,7 +136,7 @@ class ParallelView extends Page {
   }
 
   /**
-   * @param {Api.PointsShape} all
+   * @param {Api.PointsJson} all
    * @param {Axis[]} axes
    * @param {Brushes} brushes
    * @param {boolean} smaller

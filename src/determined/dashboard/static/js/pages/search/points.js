@@ -22,8 +22,8 @@ export const fetchPoints = (id, signal) => get(path("experiments", id, "points")
 
 /**
  * Hyperparameters that differ between trials, as axes.
- * @param {Api.PointsShape} points
- * @param {Api.HparamShape[]} declared
+ * @param {Api.PointsJson} points
+ * @param {Api.HparamJson[]} declared
  * @returns {Axis[]}
  */
 export function axesOf(points, declared) {
@@ -128,7 +128,7 @@ export function pairSelects(axes, x, y) {
 
 /**
  * What is said of the trial at a place when one points at it.
- * @param {Api.PointsShape} points
+ * @param {Api.PointsJson} points
  * @param {number} at
  * @param {Api.ExperimentDetail} experiment
  * @returns {Ui.Child}

@@ -27,7 +27,7 @@ class Rungs extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    /** @type {Api.RungsShape | null} */
+    /** @type {Api.RungsJson | null} */
     this.found = null;
     /** @type {Table<Decision>} */
     this.table = new Table({
@@ -62,7 +62,7 @@ class Rungs extends Page {
   }
 
   /**
-   * @param {Api.BracketShape} bracket
+   * @param {Api.BracketJson} bracket
    * @param {number} brackets
    * @param {string} unit
    */
@@ -107,7 +107,7 @@ class Rungs extends Page {
 
   /**
    * How many got here, next to how many began, and how many of them went on.
-   * @param {Api.RungShape} rung
+   * @param {Api.RungJson} rung
    * @param {number} all
    * @param {boolean} isLast
    */
@@ -129,7 +129,7 @@ class Rungs extends Page {
   }
 
   /**
-   * @param {Api.BracketShape[]} brackets
+   * @param {Api.BracketJson[]} brackets
    * @param {string | null} metric
    */
   #decisions(brackets, metric) {
@@ -202,7 +202,7 @@ class Rungs extends Page {
     );
   }
 
-  /** @param {Api.StepShape[]} steps */
+  /** @param {Api.StepJson[]} steps */
   #steps(steps) {
     if (!steps.length) return null;
     return card(

@@ -26,7 +26,7 @@ class Scatter extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    /** @type {Api.PointsShape | null} */
+    /** @type {Api.PointsJson | null} */
     this.all = null;
     /** @type {Plot<TrialDots>} */
     this.plot = new Plot({
@@ -90,7 +90,7 @@ class Scatter extends Page {
   }
 
   /**
-   * @param {Api.PointsShape} all
+   * @param {Api.PointsJson} all
    * @param {Axis} x
    * @param {Axis} y
    * @param {boolean} smaller

@@ -30,7 +30,7 @@ class Logs extends Page {
     this.source = null;
     /** @type {AbortController | null} */
     this.request = null;
-    /** @type {Api.LogDiffShape | null} */
+    /** @type {Api.LogDiffJson | null} */
     this.diff = null;
     /** @type {number | null} */
     this.searching = null;

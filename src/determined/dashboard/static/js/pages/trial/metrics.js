@@ -52,7 +52,7 @@ class Metrics extends Page {
     if (!all.length) return empty("No metrics yet.", "Curves appear with the first report.");
     const wanted = (this.query.find ?? "").toLowerCase();
     const found = metrics.filter(({ group, name }) => `${group} ${name}`.toLowerCase().includes(wanted));
-    /** @param {Api.MetricShape} metric */
+    /** @param {Api.MetricJson} metric */
     const key = (metric) => seriesKey(id, metric, metric.batches && everyBatch(this.query));
     this.grid.set(
       found.map((metric) => ({

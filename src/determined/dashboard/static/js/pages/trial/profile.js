@@ -19,7 +19,7 @@ class Profile extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    /** @type {Api.ProfileShape | null} */
+    /** @type {Api.ProfileJson | null} */
     this.found = null;
   }
 

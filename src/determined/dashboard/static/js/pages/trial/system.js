@@ -25,7 +25,7 @@ class System extends Page {
   constructor(place, owner) {
     super(place);
     this.owner = owner;
-    /** @type {Api.ChartShape[] | null} */
+    /** @type {Api.ChartJson[] | null} */
     this.charts = null;
     /** @type {CurveChart | null} */
     this.training = null;
@@ -103,7 +103,7 @@ class System extends Page {
     return plot;
   }
 
-  /** @param {Api.ChartShape} chart */
+  /** @param {Api.ChartJson} chart */
   #chart({ title, unit, series }) {
     const plot = this.#plot(title, unit);
     plot.set({

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from determined.cli._commands.errors import ERROR, INTERRUPTED, OK, complain
-from determined.cli._present.log_output import ProgressLine
+from determined.cli._present.following import ProgressLine
 from determined.cli._present.tables import printable
 
 if TYPE_CHECKING:

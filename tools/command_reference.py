@@ -1,6 +1,6 @@
 """The reference page of the command line, made from the commands themselves.
 
-`python -m tests.support.command_reference` writes it; a test compares.
+`python -m tools.command_reference` writes it; a test compares.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 from determined.cli._commands.group import Group
 from determined.cli._commands.nouns import det
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "commands.md"
 _HEAD = """# Commands
 
 Every command of `det`, generated from its help. Short forms are listed after the names. Exit codes:

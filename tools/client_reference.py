@@ -1,6 +1,6 @@
 """The reference page of the client, made from its classes: every name of the original, and ours.
 
-`python -m tests.support.client_reference` writes it; a test compares.
+`python -m tools.client_reference` writes it; a test compares.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from determined.experimental import client
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "client.md"
 _HEAD = """# Client
 
 Every function, attribute and method of `determined.experimental.client` in Determined, and what it

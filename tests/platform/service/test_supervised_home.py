@@ -33,5 +33,5 @@ def test_an_older_store_is_read_as_soon_as_it_is_migrated(
     finally:
         service.close()
         presence.stop(home)
-        assert service._started is not None
-        service._started.wait()
+        assert service.supervised._started is not None
+        service.supervised._started.wait()

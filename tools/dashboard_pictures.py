@@ -1,38 +1,35 @@
-"""Pictures for the documentation, taken of a real search: `DET_WRITE_PICTURES=1`.
+"""Take the pictures of the dashboard in docs/images, light and dark, of a real search.
 
-The search takes minutes. `DET_PICTURES_HOME` names a home that keeps it for the next time.
+The search takes minutes: `python -m tools.dashboard_pictures HOME` keeps it in HOME for the next
+time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from playwright.sync_api import sync_playwright
 
+from benchmarks.dashboard.browser import ARGUMENTS, find_browser
 from determined.platform.homes.home import Home
 from determined.platform.supervisor import presence
 from tests.dashboard.browser.conftest import Page, Served, opened, served
 
-ROOT = Path(__file__).parents[3]
-PICTURES = ROOT / "docs" / "pictures"
-MOST_BYTES = 150_000
-MANY_COLOURS = 1500
-
-pytestmark = [
-    pytest.mark.skipif(
-        os.environ.get("DET_WRITE_PICTURES") != "1", reason="takes minutes: DET_WRITE_PICTURES=1"
-    ),
-    pytest.mark.timeout(3600),
-]
+_ROOT = Path(__file__).parents[1]
+_IMAGES = _ROOT / "docs" / "images"
+_MOST_BYTES = 150_000
+_MANY_COLOURS = 1500
 
 # Where to go, and what is there once all is drawn.
-PAGES = {
+_PAGES = {
     "experiments": ("/", "tr[data-id='1'] .spark"),
     "overview": ("/experiments/1", ".chart-count:not(:empty)"),
     "curves": ("/experiments/1/curves?envelope=1", ".legend li:nth-child(12)"),
@@ -48,30 +45,28 @@ PAGES = {
 }
 
 
-def det(home: Path, *words: str, fails: bool = False) -> None:
+def _det(home: Path, *words: str, fails: bool = False) -> None:
     environment = {**os.environ, "DET_HOME": str(home), "DET_SLOTS": "2", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "determined.cli", *words],
         env=environment,
-        cwd=ROOT / "examples" / "digits",
+        cwd=_ROOT / "examples" / "digits",
     )
     assert (done.returncode != 0) == fails
 
 
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@contextlib.contextmanager
+def _searched(home: Path) -> Iterator[Served]:
     """A dashboard of a search, a single trial, one that failed and one that waits."""
-    kept = os.environ.get("DET_PICTURES_HOME")
-    home = Path(kept) if kept else tmp_path_factory.mktemp("pictures") / "home"
     if not (home / "store.db").exists():
         create = ("experiment", "create")
-        det(home, *create, "adaptive.yaml", ".", "--config", "labels=[search, digits]")
-        det(home, "experiment", "wait", "1")
-        det(home, *create, "const.yaml", ".", "--config", "labels=[digits]")
-        det(home, *create, "const.yaml", ".", *_broken())
-        det(home, "experiment", "wait", "2")
-        det(home, "experiment", "wait", "3", fails=True)
-        det(home, *create, "const.yaml", ".", "--paused", "--config", "name=digits-tomorrow")
+        _det(home, *create, "adaptive.yaml", ".", "--config", "labels=[search, digits]")
+        _det(home, "experiment", "wait", "1")
+        _det(home, *create, "const.yaml", ".", "--config", "labels=[digits]")
+        _det(home, *create, "const.yaml", ".", *_broken())
+        _det(home, "experiment", "wait", "2")
+        _det(home, "experiment", "wait", "3", fails=True)
+        _det(home, *create, "const.yaml", ".", "--paused", "--config", "name=digits-tomorrow")
     with served(home) as dashboard:
         yield dashboard
     presence.stop(Home(home))
@@ -83,15 +78,14 @@ def _broken() -> tuple[str, ...]:
     return tuple(word for change in changes for word in ("--config", change))
 
 
-def save(page: Page, name: str) -> None:
+def _save(page: Page, name: str) -> None:
     """Save a picture in its 256 most frequent colours: true grounds, sharp text, small files."""
     from PIL import Image
 
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    target = PICTURES / f"{name}.png"
-    target.parent.mkdir(exist_ok=True)
+    target = _IMAGES / f"{name}.png"
     colours: list[tuple[int, Any]] = picture.getcolors(picture.width * picture.height) or []
-    if len(colours) > MANY_COLOURS:  # tints, whose steps are to be even
+    if len(colours) > _MANY_COLOURS:  # tints, whose steps are to be even
         few = picture.quantize(256, dither=Image.Dither.NONE)
     else:
         frequent = [colour for _, colour in sorted(colours, reverse=True)[:256]]
@@ -99,17 +93,30 @@ def save(page: Page, name: str) -> None:
         palette.putpalette([part for colour in frequent for part in colour])
         few = picture.quantize(palette=palette, dither=Image.Dither.NONE)
     few.save(target, optimize=True)
-    assert target.stat().st_size < MOST_BYTES
+    assert target.stat().st_size < _MOST_BYTES
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", list(PAGES))
-def test_each_page_has_its_picture(name: str, theme: str, browser: Any, searched: Served) -> None:
-    path, drawn = PAGES[name]
+def _take(browser: Any, dashboard: Served, name: str, theme: str) -> None:
+    path, drawn = _PAGES[name]
     size = {"width": 1280, "height": 800}
-    with opened(browser, searched, viewport=size, color_scheme=theme) as page:
+    with opened(browser, dashboard, viewport=size, color_scheme=theme) as page:
         page.goto(path)
         page.locator(drawn).first.wait_for()
         page.locator(".stream[data-stream=live]").wait_for()
         page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
-        save(page, name if theme == "light" else f"{name}-dark")
+        _save(page, name if theme == "light" else f"{name}-dark")
+
+
+def main(home: Path) -> None:
+    """Take all pictures, of the search in this home; it is made if there is none."""
+    with _searched(home) as dashboard, sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=find_browser(), args=list(ARGUMENTS))
+        for name in _PAGES:
+            for theme in ("light", "dark"):
+                _take(browser, dashboard, name, theme)
+        browser.close()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(folder) / "home")

@@ -1,7 +1,7 @@
 """The page that tells, for every command of the original, what it does here.
 
 The names are facts about the original (version 0.38); the rest comes from the real command tree.
-`python -m tests.support.original_commands` writes the page; a test compares.
+`python -m tools.original_commands` writes the page; a test compares.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 
 from determined.cli._commands.absent import Absent
-from tests.support.command_tree import find
+from tools.command_tree import find
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "original_commands.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "original_commands.md"
 _HEAD = """# Commands of Determined
 
 Every command of Determined's command line, and what it does here. Commands that manage a cluster

@@ -1,7 +1,7 @@
 """The pages of the reference that describe Python names, written from their docstrings.
 
 A page lists names as `<!-- ::: package.name -->`; what follows, up to `<!-- end -->`, is made here.
-`python -m tests.support.api_reference` writes all pages; a test compares.
+`python -m tools.api_reference` writes all pages; a test compares.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[1]
 PAGES = sorted((_ROOT / "docs" / "reference").glob("*.md"))
 _ENTRY = re.compile(r"^<!-- ::: (\S+)(?: members=(\S+))? -->\n.*?^<!-- end -->$", re.M | re.S)
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields|Example|Examples):$")

@@ -1,23 +1,31 @@
-"""The reference of configuration keys, written from the models so that it cannot grow stale."""
+"""The reference of configuration keys, written from the models so that it cannot grow stale.
+
+`python -m tools.config_reference` writes the page and the JSON schema; a test compares.
+"""
 
 # ruff: noqa: E501  (lines of the page)
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from determined.config import schema
 from determined.config.messages.describe import expected
-from determined.config.model import sections as sections
+from determined.config.model import sections
 from determined.config.model.experiment import Configuration
 from determined.config.model.hyperparameters import RANGES
 from determined.config.model.searcher import SEARCHERS, Halving, Searcher
 from determined.config.model.storage import STORAGES, Storage
 from determined.config.model.types import Section, as_data
 
+_REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+PAGE = _REFERENCE / "configuration.md"
+SCHEMA = _REFERENCE / "experiment.schema.json"
 _HEAD = """# Configuration
 
 A YAML file describes an experiment. Most files need no more than this:
@@ -141,3 +149,13 @@ def _default(key: str, field: FieldInfo) -> str:
         return "see below"
     text = json.dumps(value) if not isinstance(value, str) else value or '""'
     return f"`{text}`"
+
+
+def schema_text() -> str:
+    """The JSON schema as its file has it."""
+    return json.dumps(schema(), indent=2, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    SCHEMA.write_text(schema_text())

@@ -73,18 +73,18 @@ class SupervisedHome:
         presence.end_older(self.home)
         identifier = self._send(verb, arguments, uuid or str(uuids.uuid4()))
         pause, failures = _POLL_SECONDS, 0
-        patience = time.monotonic() + _STOPPED_AFTER_SECONDS
+        check_at = time.monotonic() + _STOPPED_AFTER_SECONDS
         while True:
-            if time.monotonic() > patience:
+            if time.monotonic() > check_at:
                 presence.refuse_stopped(self.home)
                 self._refuse_full_disk()
                 self._refuse_damage()
                 self._refuse_failing_disk()
-                patience = time.monotonic() + _STOPPED_AFTER_SECONDS
+                check_at = time.monotonic() + _STOPPED_AFTER_SECONDS
             failures += self._ensure_supervisor()
             if failures == _MOST_FAILURES:
                 raise DeterminedError(
-                    f"The supervisor did not start. {self._last_words()}See "
+                    f"The supervisor did not start. {self._last_error()}See "
                     f"{self.home.supervisor_log}."
                 )
             time.sleep(pause)
@@ -174,12 +174,12 @@ class SupervisedHome:
             ) from error
         return last is not None and last.returncode not in (0, -signal.SIGTERM, -signal.SIGKILL)
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         """The error that a supervisor reported before it exited, if any."""
         from determined.platform.runs.keeper.log_excerpt import read_end
 
-        _, said, words = read_end(self.home.supervisor_log).rpartition(" ERROR root: ")
-        return f"{words.strip()} " if said else ""
+        _, found, message = read_end(self.home.supervisor_log).rpartition(" ERROR root: ")
+        return f"{message.strip()} " if found else ""
 
     def _has_work(self) -> bool:
         if not self.has_store:

@@ -1,0 +1,81 @@
+"""What is checked before an experiment is created: its code, the machine, and room on the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from determined.errors import RefusedError
+from determined.platform.homes.home import Home
+from determined.platform.supervisor import presence
+
+if TYPE_CHECKING:  # most commands need none of them, and `det` must start fast
+    from determined.platform.homes.snapshot import Snapshot
+    from determined.platform.machines.slots import Machine
+
+
+def host_changes(snapshot: Snapshot) -> str:
+    """Say which lines of the code's startup hook would change this machine, if any."""
+    from determined.platform.rules.host_changes import host_changes as changing_lines
+    from determined.platform.runs.keeper._hook import HOOK
+
+    file = snapshot.tree / HOOK
+    script = file.read_text("utf-8", "replace") if file.is_file() else ""
+    found = [f"line {number} (`{line}`)" for number, line, _ in changing_lines(script)]
+    if not found:
+        return ""
+    return f"{HOOK} would change this machine, not just the experiment: {', '.join(found)}."
+
+
+def check_cluster(home: Home) -> None:
+    """Refuse what the running supervisor would start elsewhere than requested."""
+    from determined.platform.machines.cluster import CLUSTER_VARIABLE, find_cluster
+
+    facts, settings = presence.find(home), find_cluster(home)
+    wanted = "" if settings is None else settings.address
+    if facts is not None and facts.cluster != wanted:
+        raise RefusedError(
+            f"The running supervisor (process {facts.pid}) starts runs on "
+            f"{_name_of(facts.cluster)}, but {CLUSTER_VARIABLE} and platform.yaml now say "
+            f"{_name_of(wanted)}. Stop it with `det supervisor stop`; its runs continue, "
+            "and the next command starts a new one."
+        )
+
+
+def check_script(entrypoint: Any, snapshot: Snapshot, model_dir: Path | None) -> None:
+    """Refuse a command whose script is not in the code; a startup hook may make one."""
+    from determined.platform.runs.entrypoint import script_of
+    from determined.platform.runs.keeper._hook import HOOK
+
+    script = script_of(entrypoint)
+    if script is None or (snapshot.tree / script).exists() or (snapshot.tree / HOOK).exists():
+        return
+    folder = "no folder was given" if model_dir is None else f"{model_dir} has no such file"
+    raise RefusedError(
+        f"entrypoint: {script} is not in the experiment's code: {folder}, or a .detignore leaves "
+        "it out. Give the folder that has it: `det experiment create CONFIG MODEL_DIR`."
+    )
+
+
+def check_slots(config: dict[str, Any], machine: Machine) -> None:
+    wanted, there = config["resources"]["slots_per_trial"], len(machine.slots)
+    if wanted > there and not machine.is_cluster:  # which may grow: the queue says what is missing
+        kind = "GPUs" if machine.has_gpus else "CPU slots"
+        raise RefusedError(
+            f"resources.slots_per_trial is {wanted}, but this machine has {there} {kind}. Use "
+            f"`--config resources.slots_per_trial={there}`"
+            + ("." if machine.has_gpus else f", or DET_SLOTS={wanted} to share the CPU further.")
+        )
+
+
+def _name_of(address: str) -> str:
+    return f"the cluster {address}" if address else "this machine"
+
+
+def interpreter_of(config: dict[str, Any]) -> str | None:
+    environment = config["environment"]
+    if environment["python"]:
+        return str(environment["python"])
+    if environment["virtualenv"]:
+        return str(Path(environment["virtualenv"]).expanduser() / "bin" / "python")
+    return None
