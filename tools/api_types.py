@@ -17,7 +17,10 @@ from determined.dashboard.endpoints.openapi import openapi
 OUTPUT = Path(__file__).parent / "types" / "api.d.ts"
 _JSON, _BYTES = "application/json", "application/octet-stream"
 _ANYTHING = "string | number | boolean | null | Json[] | { [key: string]: Json }"
-_NUMBER = [{"type": "number"}, {"type": "string", "enum": ["NaN", "Infinity", "-Infinity"]}]
+_NUMBER: list[dict[str, Any]] = [
+    {"type": "number"},
+    {"type": "string", "enum": ["NaN", "Infinity", "-Infinity"]},
+]
 _HEAD = "// Made by `python -m tools.api_types` from the API's description. Do not edit."
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from determined.pytorch._numpy_states import checked
+from determined.pytorch._checkpoint.state.numpy_states import checked
 
 _MAX_OBJECTS = 1000  # looked at: a dataset may hold a whole world
 _MAX_ITEMS = 100  # in a list or dictionary: more are samples, not parts

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from determined.pytorch._numpy_states import checked
+from determined.pytorch._checkpoint.state.numpy_states import checked
 
 logger = logging.getLogger("determined.pytorch")
 

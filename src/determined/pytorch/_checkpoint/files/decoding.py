@@ -36,7 +36,7 @@ from determined.pytorch._checkpoint.state.containers import (
     take_apart,
 )
 from determined.pytorch._checkpoint.state.copying import Path
-from determined.pytorch._numpy_states import checked
+from determined.pytorch._checkpoint.state.numpy_states import checked
 
 
 def from_plain(

@@ -43,6 +43,7 @@ from determined.pytorch._checkpoint.resuming.settings import (
     say_other_settings,
 )
 from determined.pytorch._checkpoint.state.modules import restore_changes
+from determined.pytorch._checkpoint.state.numpy_states import checked
 from determined.pytorch._checkpoint.state.rank_local_state import (
     describe_rank_local,
     with_rank_local_state,
@@ -61,7 +62,6 @@ from determined.pytorch._checkpoint.state.training_state import (
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import mix, seeded_rng_state
 from determined.pytorch._identity.naming import former_checkpoint, warn_of_other_runs
-from determined.pytorch._numpy_states import checked
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.comm_hooks import restore_hook_states
 from determined.pytorch._ranks.ddp import continue_window
