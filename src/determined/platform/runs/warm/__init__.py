@@ -18,7 +18,6 @@ then the program runs at the bottom of the stack.
     helper.py         the helper: load, then fork      __main__.py  its bottom frame
     helpers.py        the supervisor's side            messages.py  the messages between the two
     ranks.py          torchrun and workers, below our launcher
-    terminal.py       the same for a script in a terminal: `det run`
 
 A helper is never required: whenever there is none, it cannot be used or it dies, programs start
 cold. It ends with the supervisor, after being idle for a while, and when one of the files that it

@@ -1,11 +1,10 @@
 """The helper: import torch (or not: `light`), then fork a keeper for each run that is requested.
 
     python .../warm/__main__.py DESCRIPTOR IDLE_SECONDS torch|light ROOM
-    python .../warm/__main__.py terminal DESCRIPTOR IDLE_SECONDS CIRCUMSTANCES ROOM
 
-DESCRIPTOR is a socket to the client, or with `terminal` the one to listen on. ROOM is as long as
-the commands that forked processes will show instead of this one. Run by path, so that the programs
-of trials, which run in forks of this very file, have only one frame of ours below them.
+DESCRIPTOR is a socket to the supervisor. ROOM is as long as the commands that forked processes will
+show instead of this one. Run by path, so that the programs of trials, which run in forks of this
+very file, have only one frame of ours below them.
 """
 
 from __future__ import annotations
@@ -27,13 +26,10 @@ if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # our own folder
     atexit.register(lambda: ending.forget_what_was_loaded())  # registered first, so called last
-    from determined.platform.runs.warm import ending, fresh_process, helper, ranks, terminal
+    from determined.platform.runs.warm import ending, fresh_process, helper, ranks
 
     try:
-        if sys.argv[1] == "terminal":
-            terminal.serve(sys.argv[2:])
-        else:
-            helper.main(sys.argv[1:])
+        helper.main(sys.argv[1:])
         os._exit(0)
     except fresh_process.Reborn as reborn:
         born = reborn.with_traceback(None)
