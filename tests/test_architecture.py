@@ -59,7 +59,6 @@ _LARGER = {
     "determined.dashboard.api": "one module per subject of the API",
     "determined.experimental._client": "one module per class of the client",
     "determined.cli.experiment": "TODAY",
-    "determined.platform.supervisor": "TODAY",
     "determined.pytorch": "TODAY",
     "determined.pytorch._data": "TODAY",
 }

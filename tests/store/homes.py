@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from determined import journal
-from determined.store import Heard, NewExperiment, NewTrial, Reader, Run, Trial, Writer
+from determined.store import AcceptedRecord, NewExperiment, NewTrial, Reader, Run, Trial, Writer
 
 _numbers = itertools.count(1)
 
@@ -47,7 +47,7 @@ class Home:
         self.say(run, journal.RunStarted(run.run_id, steps_completed))
         return run
 
-    def say(self, run: Run, *records: journal.Record) -> list[Heard]:
+    def say(self, run: Run, *records: journal.Record) -> list[AcceptedRecord]:
         """Read records as if they stood in the journal of the run."""
         path = f"{run.trial_id}/{run.run_id}/journal-1"
         self._offsets[path] = self._offsets.get(path, 0) + len(records)

@@ -46,7 +46,7 @@ from determined.store.read.table_filters import Slice, TableFilter
 from determined.store.series.curves import Curve, CurveKey
 from determined.store.series.summary import Summary
 from determined.store.write.importing import Imported, OtherStore
-from determined.store.write.ingest import Heard, is_decisive
+from determined.store.write.ingest import AcceptedRecord, is_decisive
 from determined.store.write.ownership import is_inside, is_storage_inside
 from determined.store.write.registry import Registry
 from determined.store.write.relocation import Relocation
@@ -72,7 +72,7 @@ __all__ = [
     "Experiment",
     "ExperimentFilter",
     "ExperimentRow",
-    "Heard",
+    "AcceptedRecord",
     "Identity",
     "Imported",
     "JournalPosition",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from determined.errors import RefusedError
 from determined.platform.rules.states import (
-    Refused,
     State,
     activated,
     canceled,
@@ -24,9 +24,9 @@ def test_pause_and_activate_may_be_repeated() -> None:
 
 @pytest.mark.parametrize("state", [State.COMPLETED, State.STOPPING_KILLED, State.DELETED])
 def test_what_has_ended_cannot_be_paused_or_activated(state: State) -> None:
-    with pytest.raises(Refused, match=f"experiment 3 is {state.value}"):
+    with pytest.raises(RefusedError, match=f"experiment 3 is {state.value}"):
         paused(state, "experiment 3")
-    with pytest.raises(Refused, match=f"experiment 3 is {state.value}"):
+    with pytest.raises(RefusedError, match=f"experiment 3 is {state.value}"):
         activated(state, "experiment 3")
 
 

@@ -163,14 +163,10 @@ class CreatingVerbs(Lookups):
             config: a configuration whose values go before those of a `single` experiment.
         """
         from determined.platform.rules.continuing import Limits, continued_config
-        from determined.platform.rules.states import Refused
 
         record = self.experiment(experiment_id)
         limits = Limits(max_trials, max_time, max_length, rerun_failed)
-        try:
-            new = continued_config(record.config, limits, overrides, config)
-        except Refused as error:
-            raise RefusedError(str(error)) from None
+        new = continued_config(record.config, limits, overrides, config)
         arguments = {"experiment_id": experiment_id, "config": new, "limits": limits.to_json()}
         self.ask("continue", arguments)
 

@@ -15,7 +15,7 @@ from determined.platform.machines.cluster import find_cluster
 from determined.platform.machines.slots import Machine, find_slots
 from determined.platform.runs.launchers.local import LocalLauncher
 from determined.platform.runs.launchers.protocol import Launcher
-from determined.platform.runs.launchers.read_only import EstrangedLauncher
+from determined.platform.runs.launchers.read_only import ReadOnlyLauncher
 from determined.platform.supervisor.loop import Supervisor
 from determined.platform.supervisor.presence import Presence
 from determined.store import Standing, Writer
@@ -30,7 +30,7 @@ async def supervise(home: Home, presence: Presence) -> None:
     launcher: Launcher
     machine: Callable[[], Machine]
     if writer.standing is Standing.COPY:
-        launcher, machine = EstrangedLauncher(), find_slots
+        launcher, machine = ReadOnlyLauncher(), find_slots
     else:
         launcher, machine = await _open_place(home)
     for line in machine().skipped:

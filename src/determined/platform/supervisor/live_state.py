@@ -13,7 +13,7 @@ from determined.platform.rules.states import State
 from determined.platform.runs.folder import RunExit, RunFolder
 from determined.platform.search.events import Event, Progress, TrialExited, event_from_json
 from determined.platform.search.searcher import Searcher
-from determined.platform.supervisor.searches import Helper, restore_search
+from determined.platform.supervisor.searches.restoring import Helper, restore_search
 from determined.store import Experiment, Run, Transaction, Trial
 
 logger = logging.getLogger("determined.supervisor")
@@ -88,9 +88,9 @@ class LiveExperiment:
     """Why there is no search."""
     helper: Helper | None = None
     """What the search must ask outside the loop; None for a search that decides at once."""
-    unheard: deque[tuple[int, Event]] = dataclasses.field(default_factory=deque)
+    pending_events: deque[tuple[int, Event]] = dataclasses.field(default_factory=deque)
     """Events that wait for the search, with their numbers in the store."""
-    was_told_of_metric: bool = False
+    has_noted_missing_metric: bool = False
     """Whether a note says that validations lack the searcher's metric."""
 
     @property
@@ -108,21 +108,21 @@ class LiveExperiment:
         request_id = self.trials[trial_id].request_id
         told = [
             event.progress
-            for _, event in self.unheard
+            for _, event in self.pending_events
             if isinstance(event, Progress) and event.request_id == request_id
         ]
         known = max([self.searcher.desk.by_request[request_id].progress, *told])
         return progress > known and progress >= min(1.0, known + _SMALLEST_PROGRESS)
 
-    def has_unheard_exit(self, request_id: str) -> bool:
+    def has_pending_exit(self, request_id: str) -> bool:
         """Whether a trial is over, but its search does not know yet and may still act on it."""
         return any(
             isinstance(event, TrialExited) and event.request_id == request_id
-            for _, event in self.unheard
+            for _, event in self.pending_events
         )
 
 
-class Board:
+class LiveState:
     """Experiments by id, live runs by trial."""
 
     def __init__(self, home: Home, *, is_copy: bool = False) -> None:
@@ -131,7 +131,7 @@ class Board:
         """Whether the home is a copy: nothing outside it may be touched, and nothing started."""
         self.notice = ""
         """What runs are told when they save: that there is no room left."""
-        self.has_left = False
+        self.must_exit = False
         """Whether the supervisor has to make way for another, which sees the home differently."""
         self.experiments: dict[int, LiveExperiment] = {}
         self.runs: dict[int, LiveRun] = {}
@@ -177,7 +177,7 @@ class Board:
     @property
     def is_idle(self) -> bool:
         """Whether nothing will happen without a command."""
-        is_thinking = any(live.unheard for live in self.experiments.values())
+        is_thinking = any(live.pending_events for live in self.experiments.values())
         return not self.runs and not is_thinking and not any(True for _ in self.waiting())
 
 
@@ -191,7 +191,7 @@ def load_experiment(home: Home, transaction: Transaction, record: Experiment) ->
         failure = f"its search cannot be restored: {type(error).__name__}: {error}"
     trials = transaction.trials(record.id)
     over = [state.value for state in State if state.is_terminal]
-    unheard = transaction.unheard(record.id)
+    pending_events = transaction.pending_events(record.id)
     return LiveExperiment(
         record,
         searcher,
@@ -199,5 +199,5 @@ def load_experiment(home: Home, transaction: Transaction, record: Experiment) ->
         {trial.request_id: trial.id for trial in trials},
         failure,
         helper,
-        deque((step.number, event_from_json(step.event["event"])) for step in unheard),
+        deque((step.number, event_from_json(step.event["event"])) for step in pending_events),
     )

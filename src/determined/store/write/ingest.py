@@ -31,7 +31,7 @@ _ROUTINE = (
 
 
 @dataclass(frozen=True)
-class Heard:
+class AcceptedRecord:
     """A record that was accepted and may call for a decision."""
 
     experiment_id: int
@@ -58,16 +58,20 @@ class Ingest:
         self._tallies: dict[int, TrialTally] = {}
         self._touched: set[int] = set()
 
-    def apply(self, trial_id: int, run_id: int, records: Iterable[journal.Record]) -> list[Heard]:
+    def apply(
+        self, trial_id: int, run_id: int, records: Iterable[journal.Record]
+    ) -> list[AcceptedRecord]:
         """Write a run's records in order; return those that may call for a decision."""
         tally = self._tally(trial_id)
         self._touched.add(trial_id)
-        heard = []
+        accepted = []
         for record in records:
             is_repeat = _RULES[type(record)](self, tally, run_id, record)
             if is_repeat is not None and is_decisive(record):
-                heard.append(Heard(tally.experiment_id, trial_id, run_id, record, is_repeat))
-        return heard
+                accepted.append(
+                    AcceptedRecord(tally.experiment_id, trial_id, run_id, record, is_repeat)
+                )
+        return accepted
 
     def roll_back(self, trial_id: int, run_id: int, steps_completed: int) -> None:
         """Hide reports of a trial's older runs beyond the step at which a new run starts."""

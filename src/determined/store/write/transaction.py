@@ -38,7 +38,12 @@ from determined.store._records import (
 from determined.store._rows import read_searcher_state
 from determined.store.write.deletions import Deletions
 from determined.store.write.importing import Import, Imported, OtherStore
-from determined.store.write.ingest import Heard, Ingest, count_checkpoint, set_checkpoint_files
+from determined.store.write.ingest import (
+    AcceptedRecord,
+    Ingest,
+    count_checkpoint,
+    set_checkpoint_files,
+)
 from determined.store.write.registry import Registry
 from determined.store.write.restoration import Restoration
 from determined.store.write.settling import adopt
@@ -93,7 +98,7 @@ class Transaction:
 
     def read_journal(
         self, path: str, trial_id: int, run_id: int, records: Iterable[Record], offset: int
-    ) -> list[Heard]:
+    ) -> list[AcceptedRecord]:
         """Write a journal's records up to `offset`; return those that may call for a decision.
 
         After a crash, reading continues at `offset`, so no record counts twice.
@@ -238,7 +243,7 @@ class Transaction:
         where = "WHERE experiment_id=? AND number>? AND actions<>'null' ORDER BY number"
         return SEARCH_STEPS.select(self._connection, where, experiment_id, after)
 
-    def unheard(self, experiment_id: int) -> list[SearchStep]:
+    def pending_events(self, experiment_id: int) -> list[SearchStep]:
         """The events that the searcher has not processed yet, in order."""
         where = "WHERE experiment_id=? AND actions='null' ORDER BY number"
         return SEARCH_STEPS.select(self._connection, where, experiment_id)
@@ -259,7 +264,7 @@ class Transaction:
         """Record an event, what was decided and why; return its number.
 
         With a `state`, the search resumes from it after a restart; otherwise from an older one and
-        the events since then. With a `number`, the event was recorded earlier by `keep_unheard`.
+        the events since then. With a `number`, `add_pending_event` has recorded the event before.
         """
         self._decide()
         if number is None:
@@ -275,7 +280,7 @@ class Transaction:
             )
         return number
 
-    def keep_unheard(self, experiment_id: int, event: dict[str, Any]) -> int:
+    def add_pending_event(self, experiment_id: int, event: dict[str, Any]) -> int:
         """Record an event that the searcher will process later; return its number."""
         self._decide()
         return self._add_step(experiment_id, event, None, "")

@@ -13,9 +13,9 @@ from determined.journal import Control
 from determined.platform.runs.folder import EXITED, LOST, SIGNALLED, RunExit, RunFolder
 from determined.platform.runs.launchers.protocol import (
     Launcher,
-    RunStartedBefore,
+    RunAlreadyStartedError,
     RunState,
-    RunStillLive,
+    RunStillLiveError,
 )
 from tests.support.runs import assert_nothing_left, eventually, make_run
 
@@ -70,10 +70,10 @@ class LauncherContract:
         launcher = self.new()
         run = self.make_run(tmp_path / "run", script=_WAITS)
         start(launcher, run)
-        with pytest.raises(RunStartedBefore):
+        with pytest.raises(RunAlreadyStartedError):
             start(self.new(), run)
         asyncio.run(launcher.kill(run))
-        with pytest.raises(RunStartedBefore):
+        with pytest.raises(RunAlreadyStartedError):
             start(self.new(), run)
         assert_nothing_left(run)
 
@@ -145,7 +145,7 @@ class LauncherContract:
         launcher = self.new()
         run = self.make_run(tmp_path / "run", script=_WAITS)
         start(launcher, run)
-        with pytest.raises(RunStillLive):
+        with pytest.raises(RunStillLiveError):
             asyncio.run(launcher.declare_dead(run, "It was not."))
         asyncio.run(launcher.kill(run))
         assert_nothing_left(run)

@@ -18,7 +18,7 @@ import pytest
 from determined._os import processes
 from determined.platform.runs.folder import LOST, RunFolder
 from determined.platform.runs.launchers.local import LocalLauncher
-from determined.platform.runs.launchers.protocol import RunStartedBefore, RunState
+from determined.platform.runs.launchers.protocol import RunAlreadyStartedError, RunState
 from tests.platform.runs.launchers.contract import (
     _IGNORES,
     _WAITS,
@@ -58,7 +58,7 @@ def test_of_twenty_starts_at_once_one_wins(tmp_path: Path) -> None:
     def attempt(_: int) -> bool:
         try:
             start(LocalLauncher(), run)
-        except RunStartedBefore:
+        except RunAlreadyStartedError:
             return False
         return True
 

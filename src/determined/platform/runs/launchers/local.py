@@ -16,7 +16,11 @@ from determined._os.regular_file import open_plain
 from determined.errors import DeterminedError
 from determined.platform.runs.folder import RUN_VARIABLE, RunExit, RunFolder
 from determined.platform.runs.launchers.ends import lost
-from determined.platform.runs.launchers.protocol import RunStartedBefore, RunState, RunStillLive
+from determined.platform.runs.launchers.protocol import (
+    RunAlreadyStartedError,
+    RunState,
+    RunStillLiveError,
+)
 from determined.platform.runs.placement import load_placement
 from determined.platform.runs.warm.helpers import HelperLost, Helpers, Offer
 from determined.platform.runs.warm.program import Cold
@@ -55,12 +59,14 @@ class LocalLauncher:
         try:
             alive = await self._take_lock(run, give_up=lambda: run.was_started)
         except TimeoutError:
-            raise RunStartedBefore(f"{run.path} is already handled by another process.") from None
+            raise RunAlreadyStartedError(
+                f"{run.path} is already handled by another process."
+            ) from None
         try:
             try:
                 run.mark_started()
             except FileExistsError:
-                raise RunStartedBefore(f"{run.path} was started before.") from None
+                raise RunAlreadyStartedError(f"{run.path} was started before.") from None
             if isinstance(offer, Offer):
                 offer, alive = await _start_warm(run, alive, offer)
             if isinstance(offer, Cold):
@@ -122,7 +128,9 @@ class LocalLauncher:
         try:
             alive = await self._take_lock(run, give_up=lambda: False)
         except TimeoutError:
-            raise RunStillLive(f"The keeper of {run.path} lives: stop the run first.") from None
+            raise RunStillLiveError(
+                f"The keeper of {run.path} lives: stop the run first."
+            ) from None
         except FileNotFoundError:
             leftover = await asyncio.to_thread(_end_orphans, run)
             return _lost(run, "Its folder was deleted.")._replace(leftover_processes=leftover)

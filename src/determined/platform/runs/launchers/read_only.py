@@ -13,7 +13,7 @@ from determined.platform.runs.launchers.ends import lost
 from determined.platform.runs.launchers.protocol import RunState
 
 
-class EstrangedLauncher:
+class ReadOnlyLauncher:
     """Starts nothing and signals nobody."""
 
     async def start(self, run: RunFolder) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from determined.platform.homes.home import Home
 from determined.store import Experiment, Transaction
 
-_FORSAKEN_AFTER_SECONDS = 3600.0
+_ABANDONED_SECONDS = 3600.0
 
 
 def experiment_folder(home: Home, record: Experiment) -> Path:
@@ -34,6 +34,6 @@ def sweep(home: Home, transaction: Transaction) -> None:
     for folder in home.creations.iterdir():
         command = transaction.command(folder.name)
         is_refused = command is not None and command.is_ok is False
-        is_old = time.time() - folder.stat().st_mtime > _FORSAKEN_AFTER_SECONDS
+        is_old = time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
         if is_refused or (command is None and is_old):
             shutil.rmtree(folder, ignore_errors=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined.platform.rules.states import Refused
+from determined.errors import RefusedError
 from determined.platform.supervisor.decisions import Decisions
 from determined.store import Transaction
 
@@ -16,19 +16,19 @@ def move(
     workspace_name, project_name = arguments["workspace"], arguments["project"]
     workspace = transaction.registry.find_workspace(workspace_name)
     if workspace is None:
-        raise Refused(
+        raise RefusedError(
             f"There is no workspace {workspace_name!r}: `det workspace list` shows them, "
             "`det workspace create` creates one."
         )
     project = transaction.registry.find_project(workspace.id, project_name)
     if project is None:
-        raise Refused(
+        raise RefusedError(
             f"There is no project {project_name!r} in the workspace {workspace_name!r}: "
             "`det project create` creates one."
         )
     if workspace.archived or project.archived:
         what = ("workspace", workspace_name) if workspace.archived else ("project", project_name)
-        raise Refused(f"The {what[0]} {what[1]!r} is archived: unarchive it first.")
+        raise RefusedError(f"The {what[0]} {what[1]!r} is archived: unarchive it first.")
     record = transaction.experiment(arguments["experiment_id"])
     config = record.config | {"workspace": workspace.name, "project": project.name}
     transaction.update_experiment(record.id, project_id=project.id, config=config)

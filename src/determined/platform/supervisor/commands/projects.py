@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined.platform.rules.states import Refused
+from determined.errors import RefusedError
 from determined.store import Transaction
 
 
@@ -15,5 +15,5 @@ def project_id(transaction: Transaction, config: dict[str, Any], owner: str) -> 
     found = registry.find_workspace(workspace) or registry.create_workspace(workspace, owner)
     existing = registry.find_project(found.id, project)
     if found.archived or (existing is not None and existing.archived):
-        raise Refused(f"The project {project!r} of the workspace {workspace!r} is archived.")
+        raise RefusedError(f"The project {project!r} of the workspace {workspace!r} is archived.")
     return (existing or registry.create_project(found.id, project, owner)).id

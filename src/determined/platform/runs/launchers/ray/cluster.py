@@ -24,7 +24,7 @@ from determined.platform.homes.home import Home
 from determined.platform.machines.cluster import INSECURE_VARIABLE, ClusterSettings
 from determined.platform.machines.nodes import Node, NodeTable, load_nodes
 from determined.platform.machines.slots import Machine
-from determined.platform.runs.launchers.protocol import RunNotPlaced
+from determined.platform.runs.launchers.protocol import RunNotPlacedError
 from determined.platform.runs.launchers.ray.agent import Agent, NodeFacts
 from determined.platform.runs.launchers.ray.connection import NAMESPACE, Connection
 
@@ -218,14 +218,14 @@ class Cluster:
                 self._facts[node] = await asyncio.wait_for(_ask(agent), _DESCRIBE_SECONDS)
 
     async def require_room(self, node: str) -> None:
-        """Exclude a node while its disk is full; RunNotPlaced if it is."""
+        """Exclude a node while its disk is full; RunNotPlacedError if it is."""
         try:
             self._facts[node] = await self.call(node, "describe")
         except NodeGone as error:
-            raise RunNotPlaced(str(error)) from error
+            raise RunNotPlacedError(str(error)) from error
         if node in self._full_nodes():
             await self.refresh()
-            raise RunNotPlaced(f"The disk of node {node} has no room left.")
+            raise RunNotPlacedError(f"The disk of node {node} has no room left.")
 
     async def _meet(self, node: str) -> None:
         """Find the agent of a node, or start one, and ask for its facts."""
@@ -290,7 +290,7 @@ class Cluster:
         return f"determined-{self._table.home}-"
 
     async def reserve(self, key: str, bundles: Mapping[str, Mapping[str, float]]) -> None:
-        """Have the cluster reserve resources of nodes for a run; RunNotPlaced if it has none."""
+        """Have the cluster reserve resources for a run; RunNotPlacedError if it has none."""
         await self.release(key)
         await asyncio.to_thread(self._reserve, key, bundles)
 
@@ -310,7 +310,7 @@ class Cluster:
         if gone:
             raise NodeGone(f"Node {gone[0]} has left the cluster.")
         wanted = ", ".join(f"{dict(b)} of node {node}" for node, b in bundles.items())
-        raise RunNotPlaced(
+        raise RunNotPlacedError(
             f"The cluster could not reserve {wanted} within {_RESERVE_SECONDS} s: something else "
             "is using it."
         )

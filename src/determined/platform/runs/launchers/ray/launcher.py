@@ -24,8 +24,8 @@ from determined.platform.runs.folder import RunExit, RunFolder
 from determined.platform.runs.launchers.ends import lost, together
 from determined.platform.runs.launchers.local import LocalLauncher
 from determined.platform.runs.launchers.protocol import (
-    RunNotPlaced,
-    RunStartedBefore,
+    RunAlreadyStartedError,
+    RunNotPlacedError,
     RunState,
 )
 from determined.platform.runs.launchers.ray import mirror, storage_probe
@@ -57,7 +57,7 @@ class RayLauncher:
             await self._local.start(run)
             return
         if run.was_started:
-            raise RunStartedBefore(f"{run.path} was started before.")
+            raise RunAlreadyStartedError(f"{run.path} was started before.")
         for part in placement.parts:
             await self._cluster.require_room(part.node)
         key = run.spec.allocation_id
@@ -69,16 +69,16 @@ class RayLauncher:
         except Exception as error:
             await self._cluster.release(key)
             if isinstance(error, NodeGone):
-                raise RunNotPlaced(str(error)) from error
+                raise RunNotPlacedError(str(error)) from error
             raise
         try:
             run.mark_started()
         except FileExistsError:
-            raise RunStartedBefore(f"{run.path} was started before.") from None
+            raise RunAlreadyStartedError(f"{run.path} was started before.") from None
         for part, order in zip(placement.parts, orders, strict=True):
             try:
                 await self._cluster.call(part.node, "start", order)
-            except RunStartedBefore:
+            except RunAlreadyStartedError:
                 continue  # by this call, whose response was lost: no other process may
             except NodeGone:
                 return  # its state will be LOST

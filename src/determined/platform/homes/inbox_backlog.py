@@ -9,17 +9,17 @@ from determined.journal import InboxItem, item_names
 from determined.platform.homes.home import Home
 
 
-class Unread:
+class InboxBacklog:
     """The journals of an inbox as they are at this moment: what is added later does not count."""
 
     def __init__(self, home: Home) -> None:
         found = [InboxItem(home.inbox / name) for name in item_names(home.path)]
         items = [item for item in found if os.access(item.journal, os.R_OK)]
         self._sizes = {item: item.size for item in items}
-        self.has_left = any(not item.is_held for item in items)
+        self.has_ended = any(not item.is_held for item in items)
         """Whether a process is gone, so that its folder is to be put away."""
 
-    def is_any(self, offset_of: Callable[[str], int | None]) -> bool:
+    def is_unread(self, offset_of: Callable[[str], int | None]) -> bool:
         """Whether anything of it is not read, given how far journals were read."""
         self._sizes = {
             item: size

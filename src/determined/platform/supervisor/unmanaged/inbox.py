@@ -19,8 +19,8 @@ from determined._os import inotify
 from determined.errors import JournalError
 from determined.journal import InboxItem, item_names
 from determined.platform.homes.home import Home
-from determined.platform.supervisor.fault_isolation import BadItem, blaming
-from determined.platform.supervisor.unmanaged_runs import UnmanagedRuns
+from determined.platform.supervisor.fault_isolation import FaultyItem, isolating
+from determined.platform.supervisor.unmanaged.runs import UnmanagedRuns
 from determined.store import Transaction
 
 logger = logging.getLogger("determined.supervisor")
@@ -28,10 +28,10 @@ logger = logging.getLogger("determined.supervisor")
 _POLL_SECONDS = 1.0
 _IDLE_POLL_SECONDS = 5.0  # inotify does not see what other machines add
 _SILENT_SECONDS = 300.0
-_FORSAKEN_SECONDS = 3600.0
+_ABANDONED_SECONDS = 3600.0
 
 
-class _Sight(NamedTuple):
+class _ItemState(NamedTuple):
     """What can be seen of an item without reading it."""
 
     size: int
@@ -39,13 +39,13 @@ class _Sight(NamedTuple):
     is_silent: bool
 
 
-class Unmanaged:
+class Inbox:
     """The items of a home's inbox, as they were last seen."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._known: dict[str, _Sight] = {}
-        self._news: dict[str, _Sight] = {}
+        self._known: dict[str, _ItemState] = {}
+        self._changed_items: dict[str, _ItemState] = {}
         self._finished: list[tuple[InboxItem, Path]] = []
         self._orphans: list[InboxItem] = []
         self._adopted: list[InboxItem] = []
@@ -59,9 +59,9 @@ class Unmanaged:
             self._home.inbox.mkdir(mode=0o700, exist_ok=True)
         self._watch = inotify.watch(self._home.inbox, inotify.MOVED_HERE)
         if self._watch is not None:
-            asyncio.get_running_loop().add_reader(self._watch, self._somebody_came, changed)
+            asyncio.get_running_loop().add_reader(self._watch, self._item_arrived, changed)
 
-    def _somebody_came(self, changed: asyncio.Event) -> None:
+    def _item_arrived(self, changed: asyncio.Event) -> None:
         assert self._watch is not None
         inotify.forget(self._watch)
         changed.set()
@@ -80,32 +80,32 @@ class Unmanaged:
     def forget(self) -> None:
         """Check everything again: what was decided may not have been committed."""
         self._known.clear()
-        self._news.clear()
+        self._changed_items.clear()
         for decided in (self._finished, self._orphans, self._adopted):
             decided.clear()
 
-    def look(self) -> bool:
-        """Whether there is anything new to record."""
+    def find_changes(self) -> bool:
+        """Check all items, and return whether there is anything new to record."""
         now = time.time()
-        self._news = {}
+        self._changed_items = {}
         names = item_names(self._home.path)
         for name in names:
-            sight = _look_at(self._item(name), now)
-            if self._known.get(name) != sight:
-                self._news[name] = sight
+            state = _state_of(self._item(name), now)
+            if self._known.get(name) != state:
+                self._changed_items[name] = state
         for gone in self._known.keys() - set(names):
             del self._known[gone]
-        return bool(self._news)
+        return bool(self._changed_items)
 
     def record(self, transaction: Transaction) -> None:
         """Record what is new. A run that continues another comes after it."""
         runs = UnmanagedRuns(self._home, transaction)
-        waiting, at_last = dict(self._news), False
+        waiting, at_last = dict(self._changed_items), False
         while waiting:
             later = {
-                name: sight
-                for name, sight in waiting.items()
-                if not self._take(runs, name, sight, at_last=at_last)
+                name: state
+                for name, state in waiting.items()
+                if not self._take(runs, name, state, at_last=at_last)
             }
             is_stuck = len(later) == len(waiting)
             waiting = later
@@ -114,20 +114,20 @@ class Unmanaged:
             at_last = is_stuck
         self.has_backlog = bool(runs.backlog)
         for name in (*runs.backlog, *waiting):
-            self._news.pop(name, None)
+            self._changed_items.pop(name, None)
         self._finished += runs.finished
         self._orphans += runs.orphans
         self._adopted += runs.adopted
 
     def act(self) -> None:
         """Move finished items out of the inbox; all of it is committed."""
-        self._known.update(self._news)
-        self._news = {}
+        self._known.update(self._changed_items)
+        self._changed_items = {}
         for item in self._adopted:
             if not item.is_adopted:
                 item.mark_adopted()
         for item, folder in self._finished:
-            _put_away(item, folder)
+            _move_out(item, folder)
         for item in self._orphans:
             if not item.is_held:
                 shutil.rmtree(item.path, ignore_errors=True)
@@ -148,16 +148,16 @@ class Unmanaged:
             return
         for path in self._home.inbox.iterdir():
             with contextlib.suppress(OSError):
-                is_old = time.time() - path.stat().st_mtime > _FORSAKEN_SECONDS
+                is_old = time.time() - path.stat().st_mtime > _ABANDONED_SECONDS
                 if path.name.startswith(".") and is_old:
                     shutil.rmtree(path, ignore_errors=True)
 
     def _item(self, name: str) -> InboxItem:
         return InboxItem(self._home.inbox / name)
 
-    def _take(self, runs: UnmanagedRuns, name: str, sight: _Sight, *, at_last: bool) -> bool:
-        item, about = self._item(name), {"is_held": sight.is_held, "is_silent": sight.is_silent}
-        with blaming(BadItem(name)):
+    def _take(self, runs: UnmanagedRuns, name: str, state: _ItemState, *, at_last: bool) -> bool:
+        item, about = self._item(name), {"is_held": state.is_held, "is_silent": state.is_silent}
+        with isolating(FaultyItem(name)):
             try:
                 return runs.take(item, at_last=at_last, **about)
             except JournalError as error:
@@ -167,17 +167,17 @@ class Unmanaged:
                 return True
 
 
-def _look_at(item: InboxItem, now: float) -> _Sight:
+def _state_of(item: InboxItem, now: float) -> _ItemState:
     """The state of an item. The lock is checked first: a process gone by then writes no more."""
     is_held = item.is_held
     try:
         status = item.journal.stat()
     except OSError:
-        return _Sight(0, False, True)  # already moved in part
-    return _Sight(status.st_size, is_held, now - status.st_mtime > _SILENT_SECONDS)
+        return _ItemState(0, False, True)  # already moved in part
+    return _ItemState(status.st_size, is_held, now - status.st_mtime > _SILENT_SECONDS)
 
 
-def _put_away(item: InboxItem, folder: Path) -> None:
+def _move_out(item: InboxItem, folder: Path) -> None:
     """Move the log to the other runs' and delete the rest. Safe to repeat."""
     for path in (item.journal, item.path / "control", item.path / "adopted"):
         with contextlib.suppress(OSError):

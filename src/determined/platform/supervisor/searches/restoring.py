@@ -9,10 +9,9 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from determined.errors import StoreError
+from determined.errors import RefusedError, StoreError
 from determined.platform.homes.home import Home
 from determined.platform.homes.snapshot import load_snapshot, working_copy
-from determined.platform.rules.states import Refused
 from determined.platform.runs.environment import load_environment
 from determined.platform.runs.variables import variables_for_device
 from determined.platform.search.events import Action, Event
@@ -37,11 +36,11 @@ def check_search(config: dict[str, Any]) -> None:
     """Refuse a configuration from which no search can begin."""
     searcher = config["searcher"]
     if sentence := missing_packages(searcher.get("sampler", "random")):
-        raise Refused(sentence)
+        raise RefusedError(sentence)
     try:
         Searcher(searcher, config["hyperparameters"], 0)
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise RefusedError(str(error)) from error
 
 
 def restore_search(
