@@ -127,7 +127,7 @@ def test_promotion_on_one_slot_survives_the_loss_of_everything(
         assert trials[request_id].total_batches == 4
     assert states(lab.trials(experiment_id)) == ["COMPLETED"] * 6
     replayed = check_replay(lab, experiment_id)
-    assert all(trial.exited for trial in replayed.desk.trials)
+    assert all(trial.exited for trial in replayed.state.trials)
     (freed,) = actions(lab, experiment_id, "free_checkpoints")
     assert freed["request_id"] == paused
     rank = "rank 4 of 5, and at most 3 can continue"

@@ -111,7 +111,7 @@ class LiveExperiment:
             for _, event in self.pending_events
             if isinstance(event, Progress) and event.request_id == request_id
         ]
-        known = max([self.searcher.desk.by_request[request_id].progress, *told])
+        known = max([self.searcher.state.by_request[request_id].progress, *told])
         return progress > known and progress >= min(1.0, known + _SMALLEST_PROGRESS)
 
     def has_pending_exit(self, request_id: str) -> bool:

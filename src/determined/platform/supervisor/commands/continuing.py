@@ -51,7 +51,7 @@ def _check(transaction: Transaction, record: Experiment, event: search.LimitsRai
     """Refuse what would change nothing."""
     searcher, actions = rehearse(transaction, record, event)
     if searcher.settings.name == "custom":
-        if any(not trial.exited for trial in searcher.desk.trials):
+        if any(not trial.exited for trial in searcher.state.trials):
             raise RefusedError(
                 f"experiment {record.id} ended because its search method failed, and cannot be "
                 "continued: fix the method and create a new experiment."
@@ -59,14 +59,14 @@ def _check(transaction: Transaction, record: Experiment, event: search.LimitsRai
         return  # the user's method decides
     if any(isinstance(action, (search.Create, search.Resume)) for action in actions):
         return
-    failed = sum(trial.status in ("errored", "canceled") for trial in searcher.desk.trials)
+    failed = sum(trial.status in ("errored", "canceled") for trial in searcher.state.trials)
     hints = {
         "random": "a larger max_trials or max_length",
         "grid": "a larger max_length",
     }
     hint = hints.get(searcher.settings.name, "a larger max_trials or max_time")
     again = f", or leave out --no-rerun-failed: {failed} did not finish" if failed else ""
-    count = len(searcher.desk.trials)
+    count = len(searcher.state.trials)
     there = "the one trial that it asks for exists"
     if count != 1:
         there = f"all {count} trials that it asks for exist"

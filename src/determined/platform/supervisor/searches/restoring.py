@@ -15,15 +15,15 @@ from determined.platform.homes.snapshot import load_snapshot, working_copy
 from determined.platform.runs.environment import load_environment
 from determined.platform.runs.variables import variables_for_device
 from determined.platform.search.events import Action, Event
-from determined.platform.search.processes.custom_process import CustomProcess, LateOracle
+from determined.platform.search.processes.custom_process import CustomProcess, LazyOracle
 from determined.platform.search.processes.model_process import ModelProcess, missing_packages
-from determined.platform.search.sampling.requests import Model, Question
+from determined.platform.search.sampling.model import Model, ProposalRequest
 from determined.platform.search.searcher import Searcher
 from determined.platform.search.space import Point
 from determined.platform.supervisor.commands.creations import experiment_folder
 from determined.store import Experiment, Transaction
 
-Helper = LateOracle | ModelProcess
+Helper = LazyOracle | ModelProcess
 
 ORIGIN = "searched_with"
 """In an experiment's environment: the sections with which its search began, once it differs."""
@@ -52,7 +52,7 @@ def restore_search(
     searcher = origin_of(record)["searcher"]
     sampler = searcher.get("sampler", "random")
     if searcher["name"] == "custom":
-        oracle = LateOracle(lambda: start_method(home, record))
+        oracle = LazyOracle(lambda: start_method(home, record))
         return _restored(transaction, record, oracle, None), oracle
     if sampler == "random":
         return _restored(transaction, record, None, None), None
@@ -70,7 +70,7 @@ def rehearse(
 
 
 def _restored(
-    transaction: Transaction, record: Experiment, oracle: LateOracle | None, model: Model | None
+    transaction: Transaction, record: Experiment, oracle: LazyOracle | None, model: Model | None
 ) -> Searcher:
     origin = origin_of(record)
     # A new process of a user's method needs all events; others continue from a snapshot.
@@ -91,7 +91,7 @@ def _restored(
 class _NoModel:
     """A model without answers, for a rehearsal: random samples replace them."""
 
-    def propose(self, question: Question) -> Point:
+    def propose(self, request: ProposalRequest) -> Point:
         raise LookupError
 
 

@@ -14,13 +14,13 @@ from determined.platform.search.sampling.results import (
     ENOUGH,
     MOST_BEST,
     MOST_NEWEST,
+    WORST,
     Level,
     Results,
 )
 from determined.platform.search.searcher import Searcher
 from determined.platform.search.simulation.simulator import Simulator
 from determined.platform.search.space import Space
-from determined.platform.search.trials import WORST
 from tests.platform.search.scripted import halving
 
 SPACE: dict[str, Any] = {
@@ -116,7 +116,7 @@ def test_a_search_with_a_model_is_repeated_without_asking_it(
     same = Searcher(config, SPACE, 1)
     assert [step.actions for step in play(same).steps] == [step.actions for step in steps]
 
-    def refuse(self: Proposals, question: object) -> list[float]:
+    def refuse(self: Proposals, request: object) -> list[float]:
         raise AssertionError("a replay asked the model")
 
     monkeypatch.setattr(Proposals, "_propose", refuse)
@@ -143,7 +143,7 @@ def test_a_model_proposes_the_same_after_a_restart(sampler: str) -> None:
 def test_a_gaussian_process_proposes_too() -> None:
     space = {"momentum": SPACE["optimizer"]["momentum"], "n": SPACE["width"]}
     searcher = Searcher(search("gp"), space, 1)
-    proposals = searcher.desk.proposals
+    proposals = searcher.state.proposals
     for number in range(ENOUGH):
         proposals.points[number] = [number / ENOUGH, 8 + number]
         proposals.results.add(4, abs(number - 5), number)
@@ -184,7 +184,7 @@ def test_without_optuna_the_message_names_the_extra(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_model_that_fails_is_replaced_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Proposals, question: object) -> list[float]:
+    def fail(self: Proposals, request: object) -> list[float]:
         raise FloatingPointError("singular")
 
     monkeypatch.setattr(Proposals, "_propose", fail)

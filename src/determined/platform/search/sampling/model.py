@@ -1,4 +1,4 @@
-"""What a model is asked, and what can answer."""
+"""A model of results: what it is given, and what it proposes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from determined.platform.search.space import Point
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a model is asked: results (smaller is better) and running trials, with their points."""
+class ProposalRequest:
+    """What a model may use: results (smaller is better) and running trials, with their points."""
 
     seed: int
     index: int
@@ -19,6 +19,6 @@ class Question:
 
 
 class Model(Protocol):
-    """Something that proposes a point; it is stateless between questions."""
+    """Something that proposes a point; it is stateless between requests."""
 
-    def propose(self, question: Question) -> Point: ...
+    def propose(self, request: ProposalRequest) -> Point: ...

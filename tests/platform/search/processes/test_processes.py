@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from determined.platform.search.methods.custom import CustomMethodError
-from determined.platform.search.processes.custom_process import CustomProcess, LateOracle
+from determined.platform.search.processes.custom_process import CustomProcess, LazyOracle
 from determined.platform.search.processes.model_process import ModelProcess, missing_packages
-from determined.platform.search.sampling.requests import Question
+from determined.platform.search.sampling.model import ProposalRequest
 from tests.platform.search.climbing import METHOD, config
 from tests.platform.search.scripted import SPACE
 
@@ -26,12 +26,12 @@ def started(tmp_path: Path) -> list[CustomProcess]:
     return []
 
 
-def late(started: list[CustomProcess], folder: Path, name: str = "Climb") -> LateOracle:
+def late(started: list[CustomProcess], folder: Path, name: str = "Climb") -> LazyOracle:
     def start() -> CustomProcess:
         started.append(CustomProcess(config(name), SPACE, 1, folder, log=folder / "log"))
         return started[-1]
 
-    return LateOracle(start)
+    return LazyOracle(start)
 
 
 START: dict[str, Any] = {"kind": "initial_trials"}
@@ -91,7 +91,7 @@ def test_a_process_that_cannot_be_started_is_told(tmp_path: Path) -> None:
         return CustomProcess(config(), SPACE, 1, tmp_path, python=str(tmp_path / "no-python"))
 
     with pytest.raises(CustomMethodError, match="no-python"):
-        LateOracle(start).ask(START)
+        LazyOracle(start).ask(START)
 
 
 def test_a_model_in_a_process_answers_as_one_in_this_process() -> None:
@@ -100,13 +100,13 @@ def test_a_model_in_a_process_answers_as_one_in_this_process() -> None:
     from determined.platform.search.space import Space
 
     observed = [(n, [-4 + 0.2 * n, n % 8 + 1], 0.1 * n) for n in range(14)]
-    question = Question(3, 14, observed, [(14, [-2.0, 3])])
+    request = ProposalRequest(3, 14, observed, [(14, [-2.0, 3])])
     model = ModelProcess("tpe", SPACE)
-    point = model.propose(question)
-    assert point == OptunaModel("tpe", Space(SPACE)).propose(question)
+    point = model.propose(request)
+    assert point == OptunaModel("tpe", Space(SPACE)).propose(request)
     assert model.pid is not None
-    os.kill(model.pid, signal.SIGKILL)  # or it left: the next question starts another
-    assert model.propose(question) == point
+    os.kill(model.pid, signal.SIGKILL)  # or it left: the next request starts another
+    assert model.propose(request) == point
     model.close()
 
 

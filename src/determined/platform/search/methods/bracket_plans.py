@@ -10,7 +10,7 @@ from determined.platform.search.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BracketPlan:
     """One bracket: its rungs, its share of the trials, and how many of them run at once."""
 
     units: list[int]
@@ -18,24 +18,24 @@ class Shape:
     max_concurrent: int
 
 
-def shapes(settings: Settings) -> list[Shape]:
+def plan_brackets(settings: Settings) -> list[BracketPlan]:
     """Return the brackets of `adaptive_asha`, or the only one of `async_halving`."""
     s = settings
     if s.name == "async_halving":
         auto = max(1, min(int(s.divisor ** (s.num_rungs - 1)), s.max_trials))
         units = rung_units(s.num_rungs, s.divisor, s.max_time)
-        return [Shape(units, s.max_trials, s.max_concurrent_trials or auto)]
-    sizes = bracket_sizes(s)
+        return [BracketPlan(units, s.max_trials, s.max_concurrent_trials or auto)]
+    sizes = rung_counts(s)
     shares = trial_shares(s.max_trials, s.divisor, sizes)
     used = [(size, share) for size, share in zip(sizes, shares, strict=True) if share > 0]
     limits = concurrency(s.max_concurrent_trials, s.divisor, [share for _, share in used])
     return [
-        Shape(rung_units(size, s.divisor, s.max_time), share, limit)
+        BracketPlan(rung_units(size, s.divisor, s.max_time), share, limit)
         for (size, share), limit in zip(used, limits, strict=True)
     ]
 
 
-def bracket_sizes(settings: Settings) -> list[int]:
+def rung_counts(settings: Settings) -> list[int]:
     """Return the number of rungs of each bracket, most rungs first."""
     if settings.bracket_rungs:
         return sorted(settings.bracket_rungs, reverse=True)

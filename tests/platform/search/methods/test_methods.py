@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from determined.platform.search import events as e
-from determined.platform.search.methods.bracket_sizes import (
-    bracket_sizes,
+from determined.platform.search.methods.bracket_plans import (
     concurrency,
-    shapes,
+    plan_brackets,
+    rung_counts,
     trial_shares,
 )
 from determined.platform.search.methods.halving import Halving
@@ -268,7 +268,7 @@ def settings(**changes: Any) -> Settings:
     ],
 )
 def test_brackets_of_adaptive_asha(given: dict[str, Any], expected: list[Any]) -> None:
-    found = [(s.units, s.max_trials, s.max_concurrent) for s in shapes(settings(**given))]
+    found = [(s.units, s.max_trials, s.max_concurrent) for s in plan_brackets(settings(**given))]
     assert found == expected
 
 
@@ -282,7 +282,7 @@ def test_brackets_never_get_more_trials_than_there_are() -> None:
     assert trial_shares(2, 4, [3, 2, 1]) == [1, 1, 0]
     assert trial_shares(4, 4, [3, 1, 1, 1, 1]) == [2, 1, 1, 0, 0]
     many = settings(max_trials=2, max_time=64, bracket_rungs=[1, 2, 3])
-    assert [s.max_trials for s in shapes(many)] == [1, 1]
+    assert [s.max_trials for s in plan_brackets(many)] == [1, 1]
 
 
 def test_concurrency_of_brackets() -> None:
@@ -297,7 +297,7 @@ def test_concurrency_of_brackets() -> None:
 )
 def test_exact_powers_lose_no_rung(max_time: int, divisor: int, rungs: int) -> None:
     given = settings(max_trials=10**6, max_time=max_time, divisor=divisor, max_rungs=9)
-    assert bracket_sizes(given)[0] == rungs
+    assert rung_counts(given)[0] == rungs
 
 
 def test_adaptive_creates_bracket_by_bracket() -> None:
@@ -305,11 +305,11 @@ def test_adaptive_creates_bracket_by_bracket() -> None:
         halving(name="adaptive_asha", max_trials=12, max_time=50, max_concurrent_trials=3)
     )
     assert len(search.start()) == 3
-    brackets = [trial.bracket for trial in search.searcher.desk.trials]
+    brackets = [trial.bracket for trial in search.searcher.state.trials]
     assert brackets == [0, 0, 1]
     assert search.validate(3, 12, 0.5) == []
     assert search.validate(3, 50, 0.5) == ["stop T3", "create T4"]
-    assert search.searcher.desk.trials[3].bracket == 1
+    assert search.searcher.state.trials[3].bracket == 1
 
 
 def test_halving_progress() -> None:
