@@ -43,7 +43,7 @@ _KEPT_LINES = 200
 _ORPHAN_GRACE_SECONDS = 30.0
 _DRAIN_SECONDS = 3.0
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-_NURSERY = "DET_WARM_RANKS"
+_FORK_SERVER = "DET_WARM_RANKS"
 
 
 class Worker(Protocol):
@@ -155,8 +155,8 @@ def _start(script: list[str]) -> tuple[Worker, IO[bytes], IO[bytes]]:
     In a session of its own: a signal to our process group would reach the worker twice, once from
     the sender and once from us, and a second signal means "at once".
     """
-    environment = {name: value for name, value in os.environ.items() if name != _NURSERY}
-    if _NURSERY in os.environ and (warm := _start_warm(script, environment)) is not None:
+    environment = {name: value for name, value in os.environ.items() if name != _FORK_SERVER}
+    if _FORK_SERVER in os.environ and (warm := _start_warm(script, environment)) is not None:
         return warm
     library = libc()  # looked up before the fork: little is safe between fork and exec
 

@@ -64,4 +64,4 @@ def test_programs_end_as_they_do_cold(bench: Bench, as_module: bool) -> None:
         assert texts[0] == texts[1], name
         for field in ("exit_code", "reason", "signal", "leftover_processes"):
             assert getattr(warm, field) == getattr(cold, field), (name, field)
-    assert len(bench.helpers) == 1
+    assert len(bench.fork_servers) == 1

@@ -22,7 +22,7 @@ from determined.platform.runs.launchers.protocol import (
     RunStillLiveError,
 )
 from determined.platform.runs.placement import load_placement
-from determined.platform.runs.warm.helpers import HelperLost, Helpers, Offer
+from determined.platform.runs.warm.client import ForkServerLostError, ForkServers, Offer
 from determined.platform.runs.warm.program import Cold
 
 _KEEPER = Path(__file__).parents[1] / "keeper" / "__main__.py"
@@ -50,11 +50,11 @@ class LocalLauncher:
         self._unresponsive_after = unresponsive_after_seconds
         self._disowns = disowns
         self._children: dict[Path, int] = {}
-        self._helpers = Helpers()
+        self._fork_servers = ForkServers()
 
     async def start(self, run: RunFolder) -> None:
         offer: Offer | Cold | None
-        offer = await self._helpers.prepare(run)  # before the lock: it may take a while
+        offer = await self._fork_servers.prepare(run)  # before the lock: it may take a while
         alive: int | None
         try:
             alive = await self._take_lock(run, give_up=lambda: run.was_started)
@@ -184,16 +184,16 @@ class LocalLauncher:
 
 
 async def _start_warm(run: RunFolder, alive: int, offer: Offer) -> tuple[Cold | None, int | None]:
-    """Have a helper fork the keeper; return why it did not (None if it did) and the run's lock."""
+    """Have the keeper forked; return why it was not (None if it was), and the run's lock."""
     own = os.dup(alive)  # for the thread, which cannot be canceled
     try:
-        return await asyncio.to_thread(offer.helper.keep, offer.program, run, own), alive
-    except HelperLost:
+        return await asyncio.to_thread(offer.server.keep, offer.program, run, own), alive
+    except ForkServerLostError:
         os.close(alive)
     # A keeper that it had forked by then holds the lock, or held it and left a record.
     again = run.try_lock()
     was_kept = again is None or run.keeper is not None
-    return None if was_kept else Cold("the helper is gone", lasts=False), again
+    return None if was_kept else Cold("the fork server is gone", lasts=False), again
 
 
 def _start_keeper(run: RunFolder, alive: int, note: str, disown: bool) -> int:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-# What a helper has loaded, in its command.
+# What a fork server has loaded, in its command.
 WITH_TORCH, WITHOUT_TORCH = "torch", "light"
 
 _SHELL_CHARACTERS = frozenset("$`|&;<>()*?[]{}~#!\\\n")

@@ -1,7 +1,7 @@
-"""What a helper does: load, then fork. It never has a second thread, and never computes.
+"""What a fork server does: load, then fork. It never has a second thread, and never computes.
 
 A fork copies one thread only: locks that another one held would never be released, and the workers
-of a parallel operation would be missing. So a helper with a second thread refuses to serve.
+of a parallel operation would be missing. So a fork server with a second thread refuses to serve.
 """
 
 from __future__ import annotations

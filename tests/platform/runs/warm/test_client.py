@@ -1,4 +1,4 @@
-"""Helpers come and go; whatever happens to them, runs start."""
+"""Fork servers come and go; whatever happens to them, runs start."""
 
 from __future__ import annotations
 
@@ -74,25 +74,28 @@ def test_code_that_never_mentions_torch_starts_warm_without_it(tmp_path: Path) -
     runs = [bench.lay_out("program.py", files=plain), bench.lay_out("program.py", files=plain)]
     bench.run(*runs)
     assert [run.log.read_text() for run in runs] == ["True False\n"] * 2
-    assert (len(bench.helpers), bench.kinds) == (1, {False})
+    assert (len(bench.fork_servers), bench.kinds) == (1, {False})
     bench.run(mentioned := bench.lay_out("program.py", files={"program.py": tell}))
     assert mentioned.log.read_text() == "True True\n"
-    assert (len(bench.helpers), bench.kinds) == (2, {False, True})
-    bench.launcher._helpers.end()
+    assert (len(bench.fork_servers), bench.kinds) == (2, {False, True})
+    bench.launcher._fork_servers.end()
 
 
-def test_another_environment_has_a_helper_of_its_own(bench: Bench) -> None:
+def test_another_environment_has_a_fork_server_of_its_own(bench: Bench) -> None:
     runs = [
         bench.lay_out("program.py", files={"program.py": _TELL}, variables=variables)
         for variables in ({}, {"UNKNOWN": "1"}, {"DET_TRIAL_ID": "7"})
     ]
-    before = len(bench.helpers)
+    before = len(bench.fork_servers)
     bench.run(*runs)
     assert all(map(was_warm, runs))
-    assert len(bench.helpers) - before in (1, 2)  # of these three; an earlier test may have one
+    assert len(bench.fork_servers) - before in (
+        1,
+        2,
+    )  # of these three; an earlier test may have one
 
 
-def test_a_helper_ends_with_who_started_it_and_its_runs_go_on(tmp_path: Path) -> None:
+def test_a_fork_server_ends_with_who_started_it_and_its_runs_go_on(tmp_path: Path) -> None:
     run = Bench(tmp_path).lay_out(
         "program.py",
         files={"program.py": "import time; print('here'); time.sleep(3); print('done')"},
@@ -104,33 +107,33 @@ from determined.platform.runs.launchers.local import LocalLauncher
 from determined.platform.runs.folder import RunFolder
 launcher = LocalLauncher()
 asyncio.run(launcher.start(RunFolder({str(run.path)!r})))
-(helper,) = launcher._helpers._helpers.values()
-print(helper.pid)
+(server,) = launcher._fork_servers._servers.values()
+print(server.pid)
 os._exit(0)
 """
     done = subprocess.run([sys.executable, "-c", starter], capture_output=True, check=True)
-    helper = int(done.stdout)
-    eventually(lambda: not psutil.pid_exists(helper))
+    server = int(done.stdout)
+    eventually(lambda: not psutil.pid_exists(server))
     end = asyncio.run(Bench(tmp_path / "other").launcher.wait(run))
     assert end is not None
     assert end.exit_code == 0
     assert run.log.read_text() == "here\ndone\n"
 
 
-def test_an_idle_helper_ends_and_the_next_run_has_a_new_one(
+def test_an_idle_fork_server_ends_and_the_next_run_has_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DET_WARM_IDLE_SECONDS", "10")
     bench = Bench(tmp_path)
     first, second = (bench.lay_out("program.py", files={"program.py": _TELL}) for _ in range(2))
     bench.run(first)
-    eventually(lambda: bench.helpers == [])
+    eventually(lambda: bench.fork_servers == [])
     bench.run(second)
     assert [was_warm(first), was_warm(second)] == [True, True]
-    bench.launcher._helpers.end()
+    bench.launcher._fork_servers.end()
 
 
-def test_a_changed_file_of_what_is_loaded_makes_a_new_helper(tmp_path: Path) -> None:
+def test_a_changed_file_of_what_is_loaded_makes_a_new_fork_server(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     extra = tmp_path / "site"
     extra.mkdir()
@@ -148,18 +151,18 @@ def test_a_changed_file_of_what_is_loaded_makes_a_new_helper(tmp_path: Path) -> 
     assert [was_warm(run) for run in (first, second, third)] == [True, False, True]
     values = [run.log.read_text().split()[0] for run in (first, second, third)]
     assert values == ["1", "22", "22"]
-    bench.launcher._helpers.end()
+    bench.launcher._fork_servers.end()
 
 
 @pytest.fixture
 def killer(bench: Bench) -> Iterator[None]:
-    """Kills helpers at random moments for as long as the test runs."""
+    """Kills fork servers at random moments for as long as the test runs."""
     is_over = threading.Event()
 
     def kill() -> None:
         draw = random.Random(0)
         while not is_over.wait(draw.uniform(0.0, 0.3)):
-            for pid in bench.helpers:
+            for pid in bench.fork_servers:
                 os.kill(pid, signal.SIGKILL)
                 time.sleep(draw.uniform(0.0, 3.0))
 
@@ -171,21 +174,21 @@ def killer(bench: Bench) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("killer")
-def test_runs_start_exactly_once_however_often_helpers_are_killed(bench: Bench) -> None:
+def test_runs_start_exactly_once_however_often_fork_servers_are_killed(bench: Bench) -> None:
     for _ in range(6):
-        bench.launcher._helpers._starts.clear()
+        bench.launcher._fork_servers._starts.clear()
         runs = [bench.lay_out("program.py", files={"program.py": _TELL}) for _ in range(3)]
         for run, end in zip(runs, bench.run(*runs), strict=True):
             assert end.exit_code == 0
             was_warm(run)  # exactly one line: it ran once
 
 
-def test_a_stopped_helper_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("determined.platform.runs.warm.helpers._ANSWER_SECONDS", 1.0)
-    bench.launcher._helpers._unfit.clear()
+def test_a_stopped_fork_server_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("determined.platform.runs.warm.client._ANSWER_SECONDS", 1.0)
+    bench.launcher._fork_servers._unfit.clear()
     first, second = (bench.lay_out("program.py", files={"program.py": _TELL}) for _ in range(2))
     bench.run(first)
-    for pid in bench.helpers:
+    for pid in bench.fork_servers:
         os.kill(pid, signal.SIGSTOP)
     bench.run(second)
     assert [was_warm(first), was_warm(second)] == [True, False]

@@ -1,4 +1,4 @@
-"""The helpers of one supervisor: started on demand, fork keepers, replaced when stale."""
+"""The fork servers of one supervisor: started on demand, fork keepers, replaced when stale."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _IDLE_VARIABLE = "DET_WARM_IDLE_SECONDS"
 _IDLE_SECONDS = 600.0
 _LOAD_SECONDS = 120.0
 _ANSWER_SECONDS = 20.0
-_MOST_HELPERS = 3
+_MOST_SERVERS = 3
 _MOST_STARTS = 5
 COMMAND_ROOM = "-" * 4096
 _ENVIRONMENT_ROOM = "-" * 120_000
@@ -46,38 +46,38 @@ _MOST_FILES_READ = 200
 
 
 class Key(NamedTuple):
-    """What all programs of one helper have in common."""
+    """What all programs of one fork server have in common."""
 
     interpreter: str
     variables: frozenset[tuple[str, str]]
     with_torch: bool
 
 
-class HelperLost(Exception):
-    """A helper is gone, before it answered."""
+class ForkServerLostError(Exception):
+    """A fork server is gone, before it answered."""
 
 
 class Offer(NamedTuple):
-    """A program, and the helper that can start it."""
+    """A program, and the fork server that can start it."""
 
-    helper: Helper
+    server: ForkServer
     program: Program
 
 
-class Helpers:
-    """One helper for each interpreter, import-time environment, and with torch or without it.
+class ForkServers:
+    """One fork server for each interpreter, import-time environment, and with torch or without it.
 
     There are at most a few. One without torch loads as fast as the program itself would, and forks
     much faster.
     """
 
     def __init__(self) -> None:
-        self._helpers: dict[Key, Helper] = {}
+        self._servers: dict[Key, ForkServer] = {}
         self._unfit: dict[Key, str] = {}
         self._starts: Counter[Key] = Counter()  # since one was loaded
 
     async def prepare(self, run: RunFolder) -> Offer | Cold:
-        """Find or start a helper for a run, and wait until it is loaded."""
+        """Find or start a fork server for a run, and wait until it is loaded."""
         environment = run.environment
         program = plan(run, environment)
         if isinstance(program, Cold):
@@ -87,39 +87,39 @@ class Helpers:
         key = Key(program.interpreter, variables, with_torch)
         if key in self._unfit:
             return Cold(self._unfit[key])
-        helper = self._helpers.get(key)
-        if helper is None or helper.is_gone:
+        server = self._servers.get(key)
+        if server is None or server.is_gone:
             self._drop_lost()
-            if sum(other.with_torch == with_torch for other in self._helpers) >= _MOST_HELPERS:
-                return Cold("other environments have all helpers", lasts=False)
-            helper = self._helpers[key] = Helper(key)
+            if sum(other.with_torch == with_torch for other in self._servers) >= _MOST_SERVERS:
+                return Cold("other environments have all fork servers", lasts=False)
+            server = self._servers[key] = ForkServer(key)
             self._starts[key] += 1
         try:
-            unfit = await asyncio.to_thread(helper.load)
-        except HelperLost:
+            unfit = await asyncio.to_thread(server.load)
+        except ForkServerLostError:
             if self._starts[key] < _MOST_STARTS:
-                return Cold("the helper is gone", lasts=False)
-            unfit = "the helper could not be loaded"
+                return Cold("the fork server is gone", lasts=False)
+            unfit = "the fork server could not be loaded"
         if unfit is not None:
             self._unfit[key] = unfit
-            helper.end()
+            server.end()
             logger.warning("trials start cold: %s", unfit)
             return Cold(unfit)
         del self._starts[key]
-        return Offer(helper, program)
+        return Offer(server, program)
 
     def end(self) -> None:
         """End all of them; what they forked continues."""
-        for helper in self._helpers.values():
-            helper.end()
+        for server in self._servers.values():
+            server.end()
 
     def _drop_lost(self) -> None:
-        for key in [key for key, helper in self._helpers.items() if helper.is_gone]:
-            self._helpers.pop(key).end()
+        for key in [key for key, server in self._servers.items() if server.is_gone]:
+            self._servers.pop(key).end()
 
 
-class Helper:
-    """One helper process, from the client's side."""
+class ForkServer:
+    """One fork server process, from the client's side."""
 
     def __init__(self, key: Key) -> None:
         self._connection, theirs = socket.socketpair()
@@ -132,7 +132,7 @@ class Helper:
                     *(key.interpreter, str(MAIN), str(theirs.fileno()), idle_seconds),
                     *(WITH_TORCH if key.with_torch else WITHOUT_TORCH, COMMAND_ROOM),
                 ],
-                env=helper_environment(dict(key.variables)),
+                env=server_environment(dict(key.variables)),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -159,7 +159,7 @@ class Helper:
     def keep(self, program: Program, run: RunFolder, alive: int) -> Cold | None:
         """Have a keeper forked, which gets the run's lock; return why it was not, None if it was.
 
-        HelperLost if that cannot be known: then this helper has been ended. Closes `alive`.
+        ForkServerLostError if that cannot be known: then the server has been ended. Closes `alive`.
         """
         with self._asking:
             request = {
@@ -171,12 +171,12 @@ class Helper:
                 messages.send(self._connection, request, [alive])
             except OSError as error:
                 self.end()
-                raise HelperLost from error
+                raise ForkServerLostError from error
             finally:
                 os.close(alive)
             answer = self._receive(_ANSWER_SECONDS)
             if "stale" in answer:
-                logger.info("a new helper is needed: %s changed", answer["stale"])
+                logger.info("a new fork server is needed: %s changed", answer["stale"])
                 self.end()
                 return Cold(f"{answer['stale']} changed", lasts=False)
             return Cold(answer["cold"]) if "cold" in answer else None
@@ -194,7 +194,7 @@ class Helper:
             return messages.receive(self._connection)[0]
         except (OSError, EOFError, ValueError) as error:
             self.end()
-            raise HelperLost from error
+            raise ForkServerLostError from error
 
 
 def plan(run: RunFolder, environment: Mapping[str, str]) -> Program | Cold:
@@ -216,8 +216,8 @@ def plan(run: RunFolder, environment: Mapping[str, str]) -> Program | Cold:
     return cold or located or program
 
 
-def helper_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a helper starts with; they reserve room for those of programs."""
+def server_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a server starts with; they reserve room for those of programs."""
     # With the NVML check, torch can find out whether there are GPUs without opening one.
     own = {"OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
     return {**variables, **own, "DET_ROOM": _ENVIRONMENT_ROOM}
