@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from determined.errors import RefusedError
-from determined.platform.rules.retention import has_policy, no_policy, policy_of
+from determined.platform.rules.gc_policy import has_policy, no_policy, policy_of
 from determined.platform.service._lookups import Lookups
 from determined.store import (
     Checkpoint,

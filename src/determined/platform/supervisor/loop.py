@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from determined import journal
+from determined.platform.homes.creation import sweep_creations
 from determined.platform.homes.home import Home
 from determined.platform.machines.slots import Machine
 from determined.platform.runs.launchers.protocol import Launcher
@@ -24,7 +25,6 @@ from determined.platform.supervisor.background.slow_searches import SlowSearches
 from determined.platform.supervisor.background.worker import Worker
 from determined.platform.supervisor.commands.commands import carry_out
 from determined.platform.supervisor.commands.copies import hold_copies
-from determined.platform.supervisor.commands.creations import sweep
 from determined.platform.supervisor.decisions import Decisions
 from determined.platform.supervisor.fault_isolation import (
     FaultError,
@@ -101,7 +101,7 @@ class Supervisor:
         with self._writer.transaction() as transaction:
             refuse_lost_records(self._live_state.home, transaction)
             if not self._live_state.is_copy:
-                sweep(self._live_state.home, transaction)
+                sweep_creations(self._live_state.home, transaction)
                 self._inbox.sweep(transaction)
             self._load(transaction)
             if self._live_state.is_copy:

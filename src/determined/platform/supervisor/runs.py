@@ -20,6 +20,7 @@ from typing import Any
 from determined._contracts.home import checkpoint_key
 from determined._info import ELSEWHERE_FILE
 from determined.journal import Control
+from determined.platform.homes.creation import experiment_folder
 from determined.platform.homes.snapshot import load_snapshot, working_copy
 from determined.platform.machines.slots import Machine, device_variables, free_ports, port_variables
 from determined.platform.rules.states import State
@@ -36,7 +37,6 @@ from determined.platform.runs.launchers.protocol import (
 from determined.platform.runs.placement import Part, Placement, expected_versions, place
 from determined.platform.runs.variables import run_environment, variables_for_device
 from determined.platform.supervisor.checkpoints import check_storage, find_unrecorded
-from determined.platform.supervisor.commands.creations import experiment_folder
 from determined.platform.supervisor.decisions import is_invalid_hp
 from determined.platform.supervisor.live_state import LiveExperiment, LiveRun, LiveState
 from determined.store import Trial

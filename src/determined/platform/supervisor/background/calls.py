@@ -18,9 +18,9 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from determined.platform.homes.creation import experiment_folder
 from determined.platform.homes.home import Home
 from determined.platform.runs.environment import load_environment
-from determined.platform.supervisor.commands.creations import experiment_folder
 from determined.platform.supervisor.decisions import Decisions
 from determined.store import Experiment, Transaction
 

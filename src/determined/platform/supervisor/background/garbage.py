@@ -10,7 +10,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from determined.platform.rules.retention import policy_of
+from determined.platform.rules.gc_policy import policy_of
 from determined.platform.supervisor.decisions import Decisions
 from determined.platform.supervisor.live_state import LiveState
 from determined.store import Reader, Transaction

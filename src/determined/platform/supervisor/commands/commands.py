@@ -16,8 +16,7 @@ from determined.platform.supervisor.commands.deleting import (
     set_gc_policy,
 )
 from determined.platform.supervisor.commands.detached import begin_unmanaged, refuse_if_unmanaged
-from determined.platform.supervisor.commands.moving import move
-from determined.platform.supervisor.commands.projects import project_id
+from determined.platform.supervisor.commands.projects import move, project_id
 from determined.platform.supervisor.commands.registry import REGISTRY_VERBS
 from determined.platform.supervisor.decisions import Decisions
 from determined.platform.supervisor.fault_isolation import FaultyCommand, isolating

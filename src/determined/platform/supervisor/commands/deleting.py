@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from determined.errors import RefusedError
-from determined.platform.rules.retention import has_policy, no_policy, with_policy
+from determined.platform.rules.gc_policy import has_policy, no_policy, with_policy
 from determined.platform.rules.states import State
 from determined.platform.supervisor.decisions import Decisions
 from determined.storage import remaining

@@ -10,6 +10,7 @@ import shutil
 from typing import Any
 
 from determined.errors import RefusedError, StoreError
+from determined.platform.homes.creation import experiment_folder
 from determined.platform.homes.home import Home
 from determined.platform.homes.snapshot import load_snapshot, working_copy
 from determined.platform.runs.environment import load_environment
@@ -20,7 +21,6 @@ from determined.platform.search.processes.model_process import ModelProcess, mis
 from determined.platform.search.sampling.model import Model, ProposalRequest
 from determined.platform.search.searcher import Searcher
 from determined.platform.search.space import Point
-from determined.platform.supervisor.commands.creations import experiment_folder
 from determined.store import Experiment, Transaction
 
 Helper = LazyOracle | ModelProcess

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from determined.platform.machines.logout import ends_processes
+from determined.platform.machines.logind import kills_processes
 
 _SESSION = "0::/user.slice/user-1000.slice/session-3.scope\n"
 _SERVICE = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope\n"
@@ -30,4 +30,4 @@ _YES = "[Login]\nKillUserProcesses=yes\n"
 def test_the_last_word_and_the_scope_decide(
     texts: list[str], cgroup: str, user: str, expected: bool
 ) -> None:
-    assert ends_processes(texts, cgroup, user) is expected
+    assert kills_processes(texts, cgroup, user) is expected

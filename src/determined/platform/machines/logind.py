@@ -23,18 +23,18 @@ HINT = (
 )
 
 
-def will_end_us() -> bool:
+def will_kill_at_logout() -> bool:
     """Whether what we start now is ended when the user logs out."""
     try:
         if not _BOOTED_BY_SYSTEMD.exists():
             return False
         cgroup = _CGROUP.read_text()
-        return ends_processes(_texts(), cgroup, getpass.getuser())
+        return kills_processes(_texts(), cgroup, getpass.getuser())
     except (OSError, UnicodeError, KeyError):  # unknown: say nothing
         return False
 
 
-def ends_processes(texts: Iterable[str], cgroup: str, user: str) -> bool:
+def kills_processes(texts: Iterable[str], cgroup: str, user: str) -> bool:
     """Decide by the files of logind, in their order, and by the group that a process is in."""
     values = {"KillUserProcesses": "no", "KillExcludeUsers": "root", "KillOnlyUsers": ""}
     for text in texts:

@@ -1,4 +1,7 @@
-"""How many checkpoints an experiment keeps, from its configuration. Pure."""
+"""The gc policy of an experiment: how many checkpoints its configuration keeps. Pure.
+
+Which ones these are is decided in `_contracts/retention.py`, for all that delete checkpoints.
+"""
 
 from __future__ import annotations
 
