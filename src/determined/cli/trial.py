@@ -210,7 +210,7 @@ def _debug(service: Service, trial_id: int, folder: Path, from_beginning: bool) 
     experiment = service.experiment(record.experiment_id)
     if experiment.unmanaged:
         raise RefusedError(
-            f"Trial {trial_id} is unmanaged: its script was started by hand, and its code is not "
+            f"Trial {trial_id} is unmanaged: its script was started manually, and its code is not "
             "stored here. Start the script itself."
         )
     ready = prepare(

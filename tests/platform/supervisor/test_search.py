@@ -250,7 +250,7 @@ def _helpers(name: str) -> list[psutil.Process]:
     """All processes of models or methods on this machine."""
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):
-        if f"determined.platform.search.{name}" in (process.info["cmdline"] or []):
+        if f"determined.platform.search.processes.{name}" in (process.info["cmdline"] or []):
             found.append(process)
     return [p for p in found if p.info["status"] != psutil.STATUS_ZOMBIE]
 

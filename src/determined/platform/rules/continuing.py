@@ -92,14 +92,14 @@ def _raised(config: dict[str, Any], limits: Limits) -> dict[str, int]:
                 f"{key}: a {searcher['name']} search does not have this limit.{words}"
             )
         old = searcher.get(key)
-        path, old = _place(key, old)
+        path, old = _limit_path(key, old)
         if isinstance(old, int) and value < old:
             raise RefusedError(f"{key} is {old} and can only be raised, not set to {value}.")
         found[path] = value
     return found
 
 
-def _place(key: str, old: Any) -> tuple[str, Any]:
+def _limit_path(key: str, old: Any) -> tuple[str, Any]:
     """A length keeps the unit that it has."""
     if isinstance(old, dict) and len(old) == 1:
         ((unit, number),) = old.items()

@@ -148,7 +148,7 @@ class SupervisedHome:
 
     def _ensure_supervisor(self) -> bool:
         """Wake the supervisor, or start one; return whether the one we started last has failed."""
-        if presence.ring(self.home):
+        if presence.wake(self.home):
             return False
         last = self._started
         if last is not None and last.poll() is None:

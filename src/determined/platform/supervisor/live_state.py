@@ -46,7 +46,7 @@ class LiveRun:
     """Whether a task is starting it, or waiting for its end."""
     end: RunExit | None = None
     """How its processes ended; its journals may not have been read to their end."""
-    told: Control | None = None
+    control: Control | None = None
     """The content of its control file."""
     asked_since: float | None = None
     """When it was first asked to stop, by the monotonic clock."""
@@ -102,16 +102,16 @@ class LiveExperiment:
         return State(self.record.state)
 
     def is_news(self, trial_id: int, progress: float) -> bool:
-        """Whether a trial's progress since its search was last told is enough to tell it again."""
+        """Whether a trial has made enough progress since the last that its search knows."""
         if self.searcher is None:
             return False
         request_id = self.trials[trial_id].request_id
-        told = [
+        pending = [
             event.progress
             for _, event in self.pending_events
             if isinstance(event, Progress) and event.request_id == request_id
         ]
-        known = max([self.searcher.state.by_request[request_id].progress, *told])
+        known = max([self.searcher.state.by_request[request_id].progress, *pending])
         return progress > known and progress >= min(1.0, known + _SMALLEST_PROGRESS)
 
     def has_pending_exit(self, request_id: str) -> bool:

@@ -49,7 +49,7 @@ _LOOK_AGAIN_SECONDS = 5.0
 
 
 class Runs:
-    """Brings live runs to where the live_state wants them. `changed` wakes the loop."""
+    """Brings live runs to where the live state wants them. `changed` wakes the loop."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class Runs:
         for run in list(self._live_state.runs.values()):
             if not run.is_watched:
                 run.is_watched = True
-                self._spawn(self._see_through(run))
+                self._spawn(self._watch(run))
             elif run.end is None:
-                self._tell(run)
+                self._enforce_control(run)
 
     def next_measure(self, now: float) -> float | None:
         """When the next run that was asked to stop runs out of time."""
@@ -91,10 +91,10 @@ class Runs:
 
     # Start to end
 
-    async def _see_through(self, run: LiveRun) -> None:
+    async def _watch(self, run: LiveRun) -> None:
         """Start a run unless it was started before, wait for its end, and record how it ended."""
         end = await self._start_if_needed(run)
-        said = ""
+        last_error = ""
         while end is None:
             try:
                 end = await self._launcher.wait(run.folder)
@@ -103,9 +103,9 @@ class Runs:
                 elif end is None:
                     end = await self._launcher.declare_dead(run.folder, "Its keeper was lost.")
             except Exception as error:  # it may be alive: until that is known it must not run again
-                if str(error) != said:
+                if str(error) != last_error:
                     logger.exception("the end of run %s cannot be seen", run.allocation_id)
-                said = str(error)
+                last_error = str(error)
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
         config = self._live_state.experiments[run.experiment_id].record.config
         run.unrecorded = await asyncio.to_thread(find_unrecorded, run, config)
@@ -242,11 +242,11 @@ class Runs:
 
     # Stopping
 
-    def _tell(self, run: LiveRun) -> None:
+    def _enforce_control(self, run: LiveRun) -> None:
         wanted = self._wanted(run)
-        if wanted != run.told and run.folder.was_started:
+        if wanted != run.control and run.folder.was_started:
             self._write_control(run, wanted)
-            self._spawn(self._launcher.tell(run.folder))
+            self._spawn(self._launcher.send_control(run.folder))
         if not wanted.preempt:
             run.asked_since = None
             return
@@ -310,14 +310,14 @@ class Runs:
 
     def _write_control(self, run: LiveRun, content: Control) -> None:
         content.write(run.folder.path)
-        run.told = content
+        run.control = content
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._task_done)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("an operation on a run failed", exc_info=error)

@@ -1,4 +1,4 @@
-"""Which trials run next: the live_state as input of the scheduler, its decision as new runs."""
+"""Which trials run next: the live state as input of the scheduler, its decision as new runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from collections.abc import Callable
 from determined.platform.homes.home import Home
 from determined.platform.machines.slots import Machine
 from determined.platform.rules.lifecycle import may_start
-from determined.platform.rules.scheduler import DEFAULT_PRIORITY, Place, Request, Running, decide
+from determined.platform.rules.scheduler import (
+    DEFAULT_PRIORITY,
+    Request,
+    Running,
+    SlotLocation,
+    decide,
+)
 from determined.platform.rules.states import State
 from determined.platform.runs.folder import RunFolder
 from determined.platform.runs.placement import place
@@ -38,20 +44,22 @@ class Scheduling:
     def run(self, transaction: Transaction, now: float) -> None:
         """Record new runs, and which running ones are preempted."""
         live_state, machine = self._live_state, self._machine()
-        everybody = list(live_state.waiting())
+        everyone = list(live_state.waiting())
         waiting = {
-            trial.id: (live, trial) for live, trial in everybody if may_start(trial.not_before, now)
+            trial.id: (live, trial) for live, trial in everyone if may_start(trial.not_before, now)
         }
-        later = [trial.not_before for _, trial in everybody if trial.id not in waiting]
+        later = [trial.not_before for _, trial in everyone if trial.id not in waiting]
         requests = [
             self._request(
                 live, trial, _slots_to_avoid(transaction, live_state.home, live, trial, machine)
             )
             for live, trial in waiting.values()
         ]
-        places = {slot.id: Place(slot.node, slot.pools) for slot in machine.slots if slot.node}
+        locations = {
+            slot.id: SlotLocation(slot.node, slot.pools) for slot in machine.slots if slot.node
+        }
         slot_ids = [slot.id for slot in machine.slots]
-        decision = decide(requests, self._running(), slot_ids, places)
+        decision = decide(requests, self._running(), slot_ids, locations)
         self._overtaken = {**self._overtaken, **decision.overtaken}
         for trial_id in decision.preemptions:
             run = live_state.runs[trial_id]

@@ -191,7 +191,7 @@ class LauncherContract:
         start(launcher, run)
         until_it_speaks(run, launcher)
         Control(reason="later").write(run.path)
-        asyncio.run(launcher.tell(run))
+        asyncio.run(launcher.send_control(run))
         end = wait(self.new(), run)
         assert end is not None
         assert end.exit_code == 0

@@ -105,7 +105,7 @@ class LocalLauncher:
     async def collect(self, run: RunFolder) -> None:
         """Nothing to do: everything is written in place."""
 
-    async def tell(self, run: RunFolder) -> None:
+    async def send_control(self, run: RunFolder) -> None:
         """Nothing to do: the control file is read in place."""
 
     async def terminate(self, run: RunFolder) -> None:

@@ -60,7 +60,7 @@ class Launcher(Protocol):
     async def collect(self, run: RunFolder) -> None:
         """Copy what a run has written so far to its folder; `wait` does so by itself."""
 
-    async def tell(self, run: RunFolder) -> None:
+    async def send_control(self, run: RunFolder) -> None:
         """Copy the control file of a started run to where its processes read it."""
 
     async def terminate(self, run: RunFolder) -> None:

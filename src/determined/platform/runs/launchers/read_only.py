@@ -28,7 +28,7 @@ class ReadOnlyLauncher:
     async def collect(self, run: RunFolder) -> None:
         """Nothing to do: what is here was copied."""
 
-    async def tell(self, run: RunFolder) -> None:
+    async def send_control(self, run: RunFolder) -> None:
         """Nothing to do: nobody reads it."""
 
     async def terminate(self, run: RunFolder) -> None:

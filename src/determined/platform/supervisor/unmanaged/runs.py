@@ -23,7 +23,7 @@ from determined.journal import (
 )
 from determined.platform.homes.home import Home
 from determined.platform.rules.states import State
-from determined.platform.rules.unmanaged import config_of, place_of, state_of
+from determined.platform.rules.unmanaged import config_of, project_of, state_of
 from determined.platform.supervisor.checkpoints import find_local_unrecorded
 from determined.store import Experiment, NewExperiment, NewTrial, Run, Transaction, Trial
 
@@ -195,7 +195,7 @@ class UnmanagedRuns:
         if not introduction.project:
             return 1
         registry, owner = self._transaction.registry, introduction.owner
-        workspace_name, name = place_of(introduction.project)
+        workspace_name, name = project_of(introduction.project)
         workspace = registry.find_workspace(workspace_name)
         if workspace is None:
             workspace = registry.create_workspace(workspace_name, owner)
@@ -304,9 +304,9 @@ class UnmanagedRuns:
         if state is State.COMPLETED:
             changes["progress"] = 1.0
         if state.is_terminal:
-            told = next(trial for trial in trials if trial.state == state.value)
+            decisive = next(trial for trial in trials if trial.state == state.value)
             changes["ended"] = max(trial.ended or 0.0 for trial in trials)
-            changes["reason"] = told.reason
+            changes["reason"] = decisive.reason
         self._transaction.update_experiment(experiment_id, **changes)
 
     def _experiment_of(self, run: Run) -> Experiment:
