@@ -87,9 +87,9 @@ def _raised(config: dict[str, Any], limits: Limits) -> dict[str, int]:
         if value is None:
             continue
         if searcher["name"] not in names:
-            words = _INSTEAD.get((key, searcher["name"]), "")
+            hint = _INSTEAD.get((key, searcher["name"]), "")
             raise RefusedError(
-                f"{key}: a {searcher['name']} search does not have this limit.{words}"
+                f"{key}: a {searcher['name']} search does not have this limit.{hint}"
             )
         old = searcher.get(key)
         path, old = _limit_path(key, old)

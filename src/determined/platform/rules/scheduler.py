@@ -184,7 +184,7 @@ class _Capacity:
             self._later.take(run)
 
     def allows(self, request: Request) -> bool:
-        """Whether the experiment's own limit, or that of trials without slots, leaves room."""
+        """Whether the experiment's own limit, or the one of trials without slots, leaves room."""
         if not request.slots:
             return self._without_slots < _MOST_TRIALS_WITHOUT_SLOTS
         used = self._used.get(request.experiment, 0) + self._cost(request)

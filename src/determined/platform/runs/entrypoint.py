@@ -12,7 +12,7 @@ _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
 
 
 def is_trial_class(entrypoint: object) -> bool:
-    """Whether it is of the old form `module:Class`."""
+    """Whether it has the old form `module:Class`."""
     return isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint) is not None
 
 

@@ -77,10 +77,10 @@ def unreported(paths: Iterable[Path]) -> list[journal.CheckpointAnnounced]:
 
 
 def _about_checkpoints(paths: Iterable[Path]) -> Iterator[journal.Record]:
-    kinds = (journal.CheckpointAnnounced, journal.Checkpoint, journal.CheckpointDeleted)
+    types = (journal.CheckpointAnnounced, journal.Checkpoint, journal.CheckpointDeleted)
     for path in paths:
         try:
-            yield from journal.JournalReader(path).records(only=kinds)
+            yield from journal.JournalReader(path).records(only=types)
         except DeterminedError as error:
             logger.warning("%s", error)
 

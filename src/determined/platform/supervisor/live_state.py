@@ -130,7 +130,7 @@ class LiveState:
         self.is_copy = is_copy
         """Whether the home is a copy: nothing outside it may be touched, and nothing started."""
         self.notice = ""
-        """What runs are told when they save: that there is no room left."""
+        """A note for runs that save: that there is no room left."""
         self.must_exit = False
         """Whether the supervisor has to make way for another, which sees the home differently."""
         self.experiments: dict[int, LiveExperiment] = {}
@@ -177,8 +177,8 @@ class LiveState:
     @property
     def is_idle(self) -> bool:
         """Whether nothing will happen without a command."""
-        is_thinking = any(live.pending_events for live in self.experiments.values())
-        return not self.runs and not is_thinking and not any(True for _ in self.waiting())
+        has_pending_events = any(live.pending_events for live in self.experiments.values())
+        return not self.runs and not has_pending_events and not any(True for _ in self.waiting())
 
 
 def load_experiment(home: Home, transaction: Transaction, record: Experiment) -> LiveExperiment:

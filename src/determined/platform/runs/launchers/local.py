@@ -29,7 +29,7 @@ _KEEPER = Path(__file__).parents[1] / "keeper" / "__main__.py"
 _KEEPERS_LOCK = 3  # the descriptor of the lock in the keeper
 _NOT_A_KEEPERS = ("DET_ALLOCATION_ID", RUN_VARIABLE)  # it is not part of a run itself
 _POLL_SECONDS = 0.2
-_MOMENT_SECONDS = 0.5
+_LOCK_SECONDS = 0.5
 _KEEPERS_END_SECONDS = 2.0
 _UNRESPONSIVE_AFTER_SECONDS = 30.0
 _ORPHAN_GRACE_SECONDS = 10.0
@@ -152,7 +152,7 @@ class LocalLauncher:
 
         A process that only checks whether it is free holds it for a moment: wait for those.
         """
-        deadline = time.monotonic() + _MOMENT_SECONDS
+        deadline = time.monotonic() + _LOCK_SECONDS
         while (alive := run.try_lock()) is None:
             if give_up() or time.monotonic() > deadline:
                 raise TimeoutError
@@ -289,6 +289,6 @@ def _lost(run: RunFolder, why: str) -> RunExit:
     """With what its keeper wrote before it was gone."""
     with contextlib.suppress(OSError):
         with open_plain(run.keeper_errors) as file:
-            words = file.read(_MOST_ERRORS_BYTES).decode(errors="replace").strip()
-        why = f"{why} Its keeper wrote: {words[-2000:]}" if words else why
+            errors = file.read(_MOST_ERRORS_BYTES).decode(errors="replace").strip()
+        why = f"{why} Its keeper wrote: {errors[-2000:]}" if errors else why
     return lost(run, why)

@@ -46,7 +46,7 @@ def become_program(program: Program, environment: Mapping[str, str]) -> None:
         environment = {**environment, "PWD": str(Path.cwd())}
     os.environ.clear()
     os.environ.update(environment)
-    show_command(program.words, environment)
+    show_command(program.command, environment)
     reset_signals()
     _open_streams()
     _set_system(program)
@@ -70,14 +70,14 @@ def reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def show_command(words: Iterable[str], environment: Mapping[str, str]) -> None:
+def show_command(command: Iterable[str], environment: Mapping[str, str]) -> None:
     """Let `ps` and /proc show a command and its variables, by which processes are found.
 
     The kernel reads them from where it put those of the server, which has reserved enough room.
     """
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     arg_start, arg_end, env_start, env_end = map(int, fields[45:49])
-    title = " ".join(words).encode(errors="surrogateescape").replace(b"\0", b" ")
+    title = " ".join(command).encode(errors="surrogateescape").replace(b"\0", b" ")
     room = arg_end - arg_start
     # If the last byte is not null, the kernel takes it all as one text up to the first null.
     ctypes.memmove(arg_start, title[: room - 2].ljust(room - 1, b"\0") + b".", room)
@@ -127,7 +127,7 @@ def _hand_on(old: TextIO, new: TextIO | None) -> None:
 
 def _set_system(program: Program) -> None:
     sys.argv = ["-m" if program.is_module else program.target, *program.arguments]
-    sys.orig_argv = list(program.words)
+    sys.orig_argv = list(program.command)
     sys.executable = program.interpreter
     spawn: Any = sys.modules.get("multiprocessing.spawn")
     if spawn is not None:

@@ -73,8 +73,8 @@ def start_fork_server(environment: Mapping[str, str]) -> dict[str, str]:
     os.closerange(listener.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    words = (sys.executable, "-m", "determined.platform.runs.warm", name)
-    fresh_process.show_command(words, environment)
+    command = (sys.executable, "-m", "determined.platform.runs.warm", name)
+    fresh_process.show_command(command, environment)
     return _ForkServer(listener, environment).serve(is_orphan=os.getppid() != launcher)
 
 
@@ -179,7 +179,7 @@ def _become_child(program: Program, request: dict[str, Any], descriptors: list[i
         os.chdir(request["cwd"])
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
-        fresh_process.execute(program, program.interpreter, program.words, request["environment"])
+        fresh_process.execute(program, program.interpreter, program.command, request["environment"])
     except Exception:
         os._exit(127)
 
@@ -202,7 +202,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def wait(self) -> int:
-        """Return the exit status; that of SIGKILL if the server, and so the process, was lost."""
+        """Return the exit status, -SIGKILL if the server, and so the process, was lost."""
         try:
             status: int = messages.receive(self._connection)[0]["status"]
         except (OSError, EOFError):

@@ -144,8 +144,8 @@ def _keep(program: Program, folder: str, alive: int) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open(run.keeper_errors, append, 0o600), 1)
         os.dup2(1, 2)
-        words = (sys.executable, "-m", "determined.platform.runs.keeper", folder, str(alive))
-        fresh_process.show_command(words, os.environ)
+        command = (sys.executable, "-m", "determined.platform.runs.keeper", folder, str(alive))
+        fresh_process.show_command(command, os.environ)
         keep([folder, str(alive)], functools.partial(fresh_process.execute, program))
         os._exit(0)
     except Exception:

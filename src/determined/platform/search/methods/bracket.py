@@ -50,7 +50,7 @@ class Bracket:
         return self.max_trials - (self.created - self.invalid)
 
     def fill(self, search: SearchState) -> None:
-        """Fill free places: reruns first, then promotions from the top down, then new trials."""
+        """Use free capacity: reruns first, then promotions from the top down, then new trials."""
         while self.live < self.max_concurrent and not search.is_closing:
             if self.again:
                 self._rerun(search, search.trials[self.again.pop(0)])

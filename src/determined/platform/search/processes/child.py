@@ -37,7 +37,7 @@ class Child:
         timeout_seconds: how long one answer may take.
         log: the file for its standard error, whose end is in the error if it dies; None for a
             temporary file.
-        variables: its environment; None for that of this process.
+        variables: its environment; None for the environment of this process.
     """
 
     def __init__(
@@ -121,14 +121,14 @@ class Child:
         except subprocess.TimeoutExpired:  # it closed its output, but keeps running
             self._process.kill()
             status = self._process.wait()
-        said = b""
+        output = b""
         if not self._errors.closed:
             start = max(self._log_start, self._errors.seek(0, os.SEEK_END) - _LONGEST_TAIL)
             self._errors.seek(start)
-            said = self._errors.read()
+            output = self._errors.read()
         self.close()
-        words = said.decode(errors="replace").strip()
-        return ChildLostError(f"ended with status {status}.\n{words}".strip(), by_signal=status < 0)
+        text = output.decode(errors="replace").strip()
+        return ChildLostError(f"ended with status {status}.\n{text}".strip(), by_signal=status < 0)
 
 
 def end_with_parent() -> None:

@@ -32,7 +32,7 @@ class CustomProcess:
         timeout_seconds: how long the method may take for one event.
         python: the interpreter of the experiment.
         log: where its output goes; None discards it.
-        variables: its environment; None for that of this process.
+        variables: its environment; None for the environment of this process.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class CustomProcess:
 class LazyOracle:
     """An `Oracle` that starts the process of a method when the first event comes.
 
-    It replays recorded events and earlier questions to a new process. A process that something
+    It replays recorded events and earlier events to a new process. A process that something
     else ended, such as a lack of memory, is restarted once per event.
     """
 

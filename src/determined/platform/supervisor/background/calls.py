@@ -27,7 +27,7 @@ from determined.store import Experiment, Transaction
 logger = logging.getLogger("determined.supervisor")
 
 _LONGEST_SECONDS = 60.0
-_MOMENT_SECONDS = 1.0
+_KILL_SECONDS = 1.0
 _SHOWN_CHARACTERS = 500
 
 
@@ -158,7 +158,7 @@ def _run(argv: list[str], body: bytes, folder: Path, experiment: Experiment) -> 
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_MOMENT_SECONDS)
+            process.communicate(timeout=_KILL_SECONDS)
         raise TimeoutError(f"killed after {_LONGEST_SECONDS:g} s") from None
     shown = output.decode(errors="replace").strip()[-_SHOWN_CHARACTERS:]
     if process.returncode != 0:

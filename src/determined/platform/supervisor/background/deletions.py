@@ -87,7 +87,7 @@ class FileDeletion:
         return [folder for folder in found if self._may_touch(folder)]
 
     def _may_touch(self, folder: Path) -> bool:
-        """Whether a folder is ours: one in a copy may be a link to that of the home itself."""
+        """Whether a folder is ours: in a copy it may be a link to the folder of the home itself."""
         return not self._is_copy or is_inside(self._home.path, folder)
 
     @property
@@ -148,7 +148,7 @@ class FileDeletion:
     def _delete_files(self, due: list[tuple[Deletion, str | None]]) -> _Result:
         result = _Result()
         storages: dict[str, StorageManager] = {}
-        deadline = time.monotonic() + _LONGEST_SECONDS  # so that it is recorded now and then
+        deadline = time.monotonic() + _LONGEST_SECONDS  # so that it is recorded from time to time
         for deletion, section in due:
             if self._is_closing or time.monotonic() > deadline:
                 break

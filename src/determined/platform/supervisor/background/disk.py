@@ -1,4 +1,4 @@
-"""Watches `disk_limit`: first what policies do not keep goes, then runs are told.
+"""Watches `disk_limit`: first what policies do not keep is deleted, then runs are warned.
 
 The home is measured while runs are live, outside the loop.
 """
@@ -45,13 +45,13 @@ class DiskWatch:
         """Nothing is due by the store: time decides when to measure."""
 
     def record(self, decisions: Decisions) -> None:
-        """Mark all experiments whose policies may let something go."""
+        """Mark all experiments that have a policy, for collection."""
         if self._is_collection_due:
             self._is_collection_due = False
             decisions.changes.collect_garbage_of(decisions.transaction.with_policies())
 
     def act(self) -> None:
-        """Measure now and then."""
+        """Measure from time to time."""
         if self._task is None and self._live_state.runs and time.monotonic() >= self._next:
             self._task = asyncio.get_running_loop().create_task(self._watch())
 
@@ -63,7 +63,7 @@ class DiskWatch:
         began = time.monotonic()
         try:
             notice = await asyncio.to_thread(self._measure)
-            # Runs are told only if there was nothing more to collect.
+            # Runs are warned only if there was nothing more to collect.
             self._is_collection_due = bool(notice)
             self._live_state.notice = notice if self._live_state.notice or self._was_over else ""
             self._was_over = bool(notice)

@@ -1,4 +1,4 @@
-"""The searches of live experiments: restored from the store, told about events, carried out.
+"""The searches of live experiments: restored from the store, stepped, carried out.
 
     restoring.py  the search of an experiment, and the process that it asks, if any
     steps.py      passes events to a search, and carries out what it decides

@@ -91,7 +91,7 @@ class UnmanagedRuns:
         return True
 
     def begin(self, trial: Trial, item: InboxItem, steps_completed: int, **about: Any) -> Run:
-        """Add the next run of a trial, whose journal is that of an item."""
+        """Add the next run of a trial, with the journal of an item."""
         transaction = self._transaction
         run = transaction.create_run(
             trial.id, folder=str(item.path), slots=[], steps_completed=steps_completed, **about

@@ -106,8 +106,8 @@ class Agent:
             timeout=_PROBE_SECONDS,
             check=False,
         )
-        words = (probe.stdout or probe.stderr).decode(errors="replace").strip()
-        return words[-1000:] if probe.returncode else ""
+        output = (probe.stdout or probe.stderr).decode(errors="replace").strip()
+        return output[-1000:] if probe.returncode else ""
 
     async def ports(self) -> dict[str, str]:
         return port_variables(free_ports())
@@ -190,8 +190,8 @@ class Agent:
                 run.mark_started()
             return await self._launcher.declare_dead(run, why)
         except OSError as error:  # no space for the record: the one in the home is enough
-            words = f"{why} {self._root}: {error.strerror}."
-            return RunExit(128 + signal.SIGKILL, LOST, words, ended_at=time.time())
+            message = f"{why} {self._root}: {error.strerror}."
+            return RunExit(128 + signal.SIGKILL, LOST, message, ended_at=time.time())
 
     async def forget(self, key: str) -> None:
         """Remove what is left of a run that was collected."""

@@ -349,10 +349,10 @@ def compare(where: str, versions: Mapping[str, str], expects: Mapping[str, str])
         found = versions.get(name, "no version")
         if found == expected:
             continue
-        words = f"{where} has {found} of {name}, the experiment was created with {expected}"
+        difference = f"{where} has {found} of {name}, the experiment was created with {expected}"
         if name == "determined-pytorch" or name not in versions:
-            raise DeterminedError(f"{words}. Install the same version there.")
-        notes.append(f"{words}: results may differ.")
+            raise DeterminedError(f"{difference}. Install the same version there.")
+        notes.append(f"{difference}: results may differ.")
     return notes
 
 
