@@ -85,7 +85,7 @@ def finished(**changes: object) -> Script:
 
 def test_more_trials_on_a_finished_search() -> None:
     search = finished()
-    assert search.hear(e.LimitsRaised(max_trials=6)) == ["create T5", "create T6"]
+    assert search.handle(e.LimitsRaised(max_trials=6)) == ["create T5", "create T6"]
     assert search.validate(5, 1, 0.9)[0] == "stop T5"
     search.exit(5)
     search.validate(6, 1, 0.9)
@@ -102,14 +102,14 @@ def test_stopped_trials_are_promoted_when_more_results_make_room() -> None:
     search.exit(2)
     search.validate(3, 8, 0.3)
     assert search.exit(3) == ["shutdown"]
-    assert search.hear(e.LimitsRaised(max_trials=4)) == ["create T4"]
+    assert search.handle(e.LimitsRaised(max_trials=4)) == ["create T4"]
     assert search.validate(4, 8, 0.9) == ["stop T4", "resume T2"]
     assert search.validate(2, 16, 0.05) == ["stop T2"]
 
 
 def test_longer_training_puts_a_rung_on_top() -> None:
     search = finished()
-    actions = search.hear(e.LimitsRaised(max_time=64))
+    actions = search.handle(e.LimitsRaised(max_time=64))
     assert actions == ["resume T1"]
     assert "promoted from 16 epochs: rank 1 of 1" in search.reasons[0]
     assert search.validate(1, 64, 0.4) == ["stop T1"]
@@ -125,10 +125,10 @@ def test_longer_training_of_a_random_search_resumes_all_who_finished() -> None:
     search.early(2)
     search.exit(3)
     assert search.searcher.is_over
-    assert search.hear(e.LimitsRaised(max_length=200)) == ["resume T1", "resume T3"]
+    assert search.handle(e.LimitsRaised(max_length=200)) == ["resume T1", "resume T3"]
     search.exit(1)
     assert search.exit(3) == ["shutdown"]
-    assert search.hear(e.LimitsRaised(rerun_failed=True)) == ["resume T2"]
+    assert search.handle(e.LimitsRaised(rerun_failed=True)) == ["resume T2"]
     assert search.exit(2) == ["shutdown"]
 
 
@@ -138,7 +138,7 @@ def test_failed_trials_run_again_on_request_and_leave_their_place_as_worst() -> 
     search.validate(1, 1, 0.5)
     search.early(1)
     assert search.early(2) == ["failure"]
-    assert search.hear(e.LimitsRaised(rerun_failed=True)) == ["resume T1", "resume T2"]
+    assert search.handle(e.LimitsRaised(rerun_failed=True)) == ["resume T1", "resume T2"]
     assert search.validate(2, 1, 0.9) == ["stop T2"]
     assert "rank 2 of 2" in search.reasons[0]
     assert search.validate(1, 4, 0.9) == ["continue T1"]
@@ -149,4 +149,4 @@ def test_failed_trials_run_again_on_request_and_leave_their_place_as_worst() -> 
 
 def test_raising_nothing_ends_at_once() -> None:
     search = finished()
-    assert search.hear(e.LimitsRaised()) == ["shutdown"]
+    assert search.handle(e.LimitsRaised()) == ["shutdown"]

@@ -28,7 +28,7 @@ def test_single_is_one_trial_and_says_what_it_drew_from() -> None:
     search = Script({"name": "single", "metric": "loss"})
     assert search.start() == ["create T1"]
     assert "lr, n" in search.reasons[0]
-    search.hear(e.Progress(search.rid(1), 0.25))
+    search.handle(e.Progress(search.rid(1), 0.25))
     assert search.searcher.progress() == 0.25
     assert search.exit(1) == ["shutdown"]
     assert search.searcher.progress() == 1.0
@@ -61,7 +61,7 @@ def test_random_without_a_limit_starts_all_and_does_not_replace_failures() -> No
 def test_random_progress_is_the_mean_over_valid_trials() -> None:
     search = Script(random(max_concurrent_trials=2))
     search.start()
-    search.hear(e.Progress(search.rid(1), 0.5))
+    search.handle(e.Progress(search.rid(1), 0.5))
     assert search.searcher.progress() == 0.25
     search.exit(1)
     assert search.searcher.progress() == pytest.approx(1 / 3)
@@ -193,7 +193,7 @@ def test_a_metric_that_cannot_be_read_fails_only_its_trial(bad: dict[str, Any]) 
     search.start()
     metrics = {"accuracy": 0.5, "epochs": 1, **bad}
     event = e.ValidationCompleted(search.rid(1), metrics, 100)
-    assert search.hear(event) == ["fail_trial T1"]
+    assert search.handle(event) == ["fail_trial T1"]
     assert "`accuracy`, `epochs`" in search.reasons[0]
     assert "`loss`" in search.reasons[0]
     assert search.early(1) == ["create T3"]
@@ -203,19 +203,19 @@ def test_a_missing_time_metric_fails_the_trial_unless_it_is_batches() -> None:
     search = Script(halving())
     search.start()
     event = e.ValidationCompleted(search.rid(1), {"loss": 1.0}, 100)
-    assert search.hear(event) == ["fail_trial T1"]
+    assert search.handle(event) == ["fail_trial T1"]
     assert "`epochs`" in search.reasons[0]
     search = Script(halving(time_metric="batches"))
     search.start()
     event = e.ValidationCompleted(search.rid(1), {"loss": 1.0}, 4)
-    assert search.hear(event) == ["continue T1"]
+    assert search.handle(event) == ["continue T1"]
     assert "at 4 batches" in search.reasons[0]
 
 
 def test_a_failing_trial_that_exits_well_has_failed() -> None:
     search = Script(halving(max_trials=1))
     search.start()
-    search.hear(e.ValidationCompleted(search.rid(1), {}, 1))
+    search.handle(e.ValidationCompleted(search.rid(1), {}, 1))
     assert search.exit(1) == ["failure"]
 
 
@@ -369,14 +369,14 @@ def test_a_validation_between_failures_clears_the_suspicion() -> None:
 def test_nothing_starts_while_the_experiment_is_being_canceled() -> None:
     search = Script(halving())
     search.start()
-    assert search.hear(e.Stopping()) == []
+    assert search.handle(e.Stopping()) == []
     assert search.early(1, e.USER_CANCELED) == []
     assert search.early(2, e.USER_CANCELED) == ["cancel"]
-    assert search.hear(e.LimitsRaised(rerun_failed=True)) == ["resume T1", "resume T2"]
+    assert search.handle(e.LimitsRaised(rerun_failed=True)) == ["resume T1", "resume T2"]
 
 
 def test_an_unknown_trial_is_an_error_that_says_so() -> None:
     search = Script(halving())
     search.start()
     with pytest.raises(ValueError, match="not one of the 2 trials"):
-        search.hear(e.TrialExited("nobody"))
+        search.handle(e.TrialExited("nobody"))

@@ -58,23 +58,23 @@ def test_decisions_equal_those_of_an_independent_asha(
     chance = random.Random(seed)
     epochs: dict[str, int] = {}
 
-    def hear(event: e.Event) -> list[e.Action]:
+    def handle(event: e.Event) -> list[e.Action]:
         actions = searcher.handle(event).actions
         epochs.update({a.request_id: 0 for a in actions if isinstance(a, e.Create)})
         return actions
 
-    hear(e.InitialTrials())
+    handle(e.InitialTrials())
     decided = 0
     while not searcher.is_over:
         trial = chance.choice(sorted(epochs))
         epochs[trial] += chance.choice((1, 1, 3, 10))
         loss = round(chance.random(), digits)  # few digits: many ties
         metrics = {"loss": loss, "epochs": epochs[trial]}
-        actions = hear(e.ValidationCompleted(trial, metrics, 0))
+        actions = handle(e.ValidationCompleted(trial, metrics, 0))
         stopped = any(isinstance(a, e.Stop) for a in actions)
         assert stopped is not reference.result(trial, epochs[trial], loss)
         decided += 1
         if stopped:
             del epochs[trial]
-            hear(e.TrialExited(trial))
+            handle(e.TrialExited(trial))
     assert decided >= 60
