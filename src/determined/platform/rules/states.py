@@ -75,13 +75,3 @@ def activated(state: State, what: str) -> State:
         return State.ACTIVE
     hint = f" `det experiment continue` runs {what} again." if state.is_terminal else ""
     raise RefusedError(f"{what} is {state.value}: only a paused one can be activated.{hint}")
-
-
-def canceled(state: State) -> State:
-    """The state after `cancel`; what is stopping already does not change."""
-    return State.STOPPING_CANCELED if state in (State.ACTIVE, State.PAUSED) else state
-
-
-def killed(state: State) -> State:
-    """The state after `kill`."""
-    return more_severe(state, State.STOPPING_KILLED)

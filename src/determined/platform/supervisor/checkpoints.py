@@ -23,7 +23,7 @@ def check_storage(section: dict[str, Any]) -> None:
 
     Object stores are left to the trial, which has the credentials.
     """
-    base = build(section).base_path if section["type"] in ("shared_fs", "directory") else None
+    base = build(section).base_path if section["type"] in _LOCAL else None
     if base is None:
         return
     try:

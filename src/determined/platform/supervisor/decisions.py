@@ -16,7 +16,6 @@ from determined.platform.rules.lifecycle import RunEnd, TrialFacts, Verdict, aft
 from determined.platform.rules.states import (
     State,
     activated,
-    killed,
     more_severe,
     paused,
 )
@@ -113,7 +112,7 @@ class Decisions:
         trial = self.transaction.trial(trial_id)
         live = self._live_state.experiments.get(trial.experiment_id)
         if live is not None and trial.id in live.trials:
-            state = killed(State(trial.state))
+            state = more_severe(State(trial.state), State.STOPPING_KILLED)
             self.search_steps.follow(
                 live, self.changes.stop_trial(live, trial, state, "killed by the user")
             )

@@ -159,7 +159,7 @@ class Supervisor:
         seconds.append(_JOURNAL_SECONDS if is_soon else poll)
         if (start := self._scheduling.next_start) is not None:
             seconds.append(start - now)
-        if (measure := self._runs.next_measure(monotonic)) is not None:
+        if (measure := self._runs.next_measure()) is not None:
             seconds.append(measure - monotonic)
         try:
             await asyncio.wait_for(self._changed.wait(), max(0.001, min(seconds)))

@@ -74,8 +74,8 @@ class Runs:
             elif run.end is None:
                 self._enforce_control(run)
 
-    def next_measure(self, now: float) -> float | None:
-        """When the next run that was asked to stop runs out of time."""
+    def next_measure(self) -> float | None:
+        """When the next run that was asked to stop runs out of time, by the monotonic clock."""
         due = [
             run.asked_since + self._grace_seconds(run)
             for run in self._live_state.runs.values()
