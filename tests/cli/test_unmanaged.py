@@ -54,7 +54,7 @@ def test_the_commands_of_an_experiment_work_or_say_why_not(
     assert (target / "weights").read_text() == "w"
     for words in (("e", "pause"), ("e", "activate"), ("e", "cancel"), ("e", "kill")):
         refused = _det(*words, "1", code=1)
-        assert refused.startswith("det: experiment 1 is unmanaged: its script was started by hand")
+        assert refused.startswith("det: experiment 1 is unmanaged: its script was started manually")
         assert refused.count("\n") == 1
     assert "trial 1 is unmanaged" in _det("t", "kill", "1", code=1)
     assert "unmanaged" in _det("e", "continue", "1", code=1)

@@ -130,14 +130,14 @@ class SupervisedHome:
         """
         if self.original is not None:  # what is unfinished in a copy is the home's work
             return
-        unread = InboxBacklog(self.home)
-        is_news = unread.is_unread(self._known_offset)
-        if is_news or unread.has_ended or self._has_work():
+        backlog = InboxBacklog(self.home)
+        is_news = backlog.is_unread(self._known_offset)
+        if is_news or backlog.has_ended or self._has_work():
             self._ensure_supervisor()
         deadline = time.monotonic() + _LONGEST_CATCH_UP_SECONDS
         while is_news and not self._start_failed and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-            is_news = unread.is_unread(self._known_offset)
+            is_news = backlog.is_unread(self._known_offset)
 
     @property
     def _start_failed(self) -> bool:
