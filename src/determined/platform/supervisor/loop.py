@@ -79,10 +79,11 @@ class Supervisor:
         self._limits = Limits(self._live_state)
         self._inbox = Inbox(home)
         self._workers: tuple[Worker, ...] = (
+            # First: if one of its searches fails, the results of the others are not recorded yet.
+            SlowSearches(self._live_state, self._changed),
             GarbageCollection(self._live_state, self._changed),
             DiskWatch(self._live_state, self._changed),
             FileDeletion(home, self._changed, is_copy=is_copy),
-            SlowSearches(self._live_state, self._changed),
             Calls(home, self._changed, is_copy=is_copy),
         )
         self._is_stopping = False

@@ -1,4 +1,4 @@
-"""Scripts that are started manually: they show up as experiments, and nothing is lost or doubled."""
+"""Scripts started manually: they show up as experiments, and nothing is lost or doubled."""
 
 from __future__ import annotations
 
