@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.search import decisions
 from determined.journal import JournalReader, JournalWriter, Metrics
-from determined.platform.rules.scheduler import Place, Request, Running, decide
+from determined.platform.rules.scheduler import Request, Running, SlotLocation, decide
 from determined.platform.runs.launchers.ray import mirror
 
 _SLOTS_PER_NODE = 8
@@ -40,7 +40,7 @@ def main() -> None:
 def scheduler(nodes: int, trials: int) -> None:
     """One decision each: how much is free, what is asked for."""
     slots = range(nodes * _SLOTS_PER_NODE)
-    places = {slot: Place(str(slot // _SLOTS_PER_NODE)) for slot in slots}
+    places = {slot: SlotLocation(str(slot // _SLOTS_PER_NODE)) for slot in slots}
     waiting = [Request(key, key % 50, key, priority=50) for key in range(trials)]
     first = _timed("all slots free", lambda: decide(waiting, [], slots, places))
     started = {start.request.key for start in first.starts}

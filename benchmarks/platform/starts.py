@@ -1,13 +1,12 @@
-"""How long a start takes, warm and cold: a trial under a running supervisor, and `det run`."""
+"""How long the start of a trial takes under a running supervisor, warm and cold."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
 from benchmarks.platform.commands import seconds_of
-from benchmarks.platform.figure import Figure, difference, in_turns, median, ratio
+from benchmarks.platform.figure import Figure, difference, in_turns, median
 from benchmarks.platform.site import Site, open_site
 
 _TORCH = [sys.executable, "-c", "import torch"]
@@ -23,15 +22,6 @@ def measure(is_quick: bool) -> list[Figure]:
             cold=lambda: first_batch(site, warm=False),
             torch=lambda: seconds_of(_TORCH),
         )
-        script = site.folder / "script.py"
-        script.write_text("import torch\nprint(torch.ones(1).sum().item())\n")
-        det = str(Path(sys.executable).with_name("det"))
-        seconds_of([det, "run", str(script)])
-        scripts = in_turns(
-            rounds,
-            det_run=lambda: seconds_of([det, "run", str(script)]),
-            python=lambda: seconds_of([sys.executable, str(script)]),
-        )
     return [
         Figure("create to first batch, warm", median(samples, "warm"), goal=1.0, samples=samples),
         Figure(
@@ -39,12 +29,6 @@ def measure(is_quick: bool) -> list[Figure]:
             difference(samples, "cold", "torch"),
             goal=1.0,
             samples=samples,
-        ),
-        Figure(
-            "`det run` of a script that needs torch, over `python`",
-            ratio(scripts, "det_run", "python"),
-            "times",
-            samples=scripts,
         ),
     ]
 

@@ -46,14 +46,12 @@ _NEEDS_NOTHING = {
     ("version",),
 }
 _TAKES_ANY_NAME = {("model", "create"), ("workspace", "create")}
-_ENDS_LIKE_ITS_SCRIPT = {("run",)}  # signals included: it has tests of its own
 # What starts processes, or ends one, whatever it is called with.
 _STARTS = {
     ("supervisor", "start"),
     ("supervisor", "stop"),
     ("supervisor", "install"),
     ("dashboard",),
-    *_ENDS_LIKE_ITS_SCRIPT,
     *_TAKES_ANY_NAME,
 }
 _TELLS_MORE = ("create", "validate", "preview-search", "status")
@@ -92,7 +90,7 @@ def _check(answer: Answer, words: Words) -> None:
         assert answer.errors.count("\n") == 1, answer.errors
 
 
-@pytest.mark.parametrize("words", sorted(set(WORKING) - _ENDS_LIKE_ITS_SCRIPT), ids=" ".join)
+@pytest.mark.parametrize("words", sorted(WORKING), ids=" ".join)
 def test_words_too_many_are_wrong_usage(words: Words, home: Path) -> None:
     many = any(p.nargs == -1 for p in find(words).params)
     answer = call_det(
@@ -104,7 +102,7 @@ def test_words_too_many_are_wrong_usage(words: Words, home: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    sorted(set(WORKING) - _NEEDS_NOTHING - _TAKES_ANY_NAME - _ENDS_LIKE_ITS_SCRIPT),
+    sorted(set(WORKING) - _NEEDS_NOTHING - _TAKES_ANY_NAME),
     ids=" ".join,
 )
 @pytest.mark.parametrize("given", HOSTILE)

@@ -28,7 +28,6 @@ _LEFT_OUT = {
     *[("supervisor", verb) for verb in ("start", "stop", "install", "logs")],
     ("trial", "debug"),
     ("dashboard",),
-    ("run",),
     ("store", "rebuild"),
     ("tensorboard", "start"),
 }

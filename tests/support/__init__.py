@@ -26,6 +26,7 @@ Data and states:
     quantized        a tensor subclass that knows hardly any operation
     old_checkpoints  checkpoints in the layouts of old releases
     hostile          checkpoints by people who mean harm
+    tricks           pickles that fooled restricted readers somewhere
     memory_storage   an object store in memory
     retention_table  the example of the retention rules
 
@@ -37,6 +38,8 @@ Homes, runs and clusters of the platform:
     tasks            files of a task, as a platform leaves them for a process
     logs             logs of runs without what differs from run to run
     old_homes        homes as earlier schemas left them
+    failing_disk     disks whose `fsync` fails or waits
+    preloaded        libraries between a process and the system (LD_PRELOAD), compiled when needed
     full_home        a home on a disk that fills up
     clusters         a Ray cluster of several nodes on this machine
     cluster_lab      a lab whose runs go to a cluster

@@ -263,7 +263,7 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[int, Stop | N
 
     with forwarding(pass_on):
         status = process.wait()
-    ranks.end_nursery()
+    ranks.end_fork_server()
     return status, stops[0] if stops else None
 
 

@@ -19,7 +19,7 @@ KINDS = {
     "keeper": "keeper",
     "trial": "script.py",
     "dashboard": "dashboard",
-    "helper": "platform/warm/__main__.py",
+    "fork server": "platform/runs/warm/__main__.py",
     "launcher": "determined.launch.torch_distributed",
 }
 _ONE, _TWO, _ALL = 0.8, 0.15, 0.05

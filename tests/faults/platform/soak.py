@@ -74,8 +74,8 @@ def check_table(lab: Lab, experiment_id: int) -> None:
     replayed = check_replay(lab, experiment_id)
     trials = lab.trials(experiment_id)
     by_request = {trial.request_id: trial for trial in trials}
-    assert sorted(by_request) == sorted(trial.request_id for trial in replayed.desk.trials)
-    for known in replayed.desk.trials:
+    assert sorted(by_request) == sorted(trial.request_id for trial in replayed.state.trials)
+    for known in replayed.state.trials:
         trial = by_request[known.request_id]
         assert trial.state == "COMPLETED", trial.reason
         rows = list(lab.service.reader.metrics.reports(trial.id, "validation"))

@@ -153,5 +153,5 @@ def test_a_full_pipe_to_the_supervisor_keeps_nobody_waiting(tmp_path: Path) -> N
     with contextlib.suppress(BlockingIOError):
         while os.write(busy, bytes(4096)):
             pass
-    assert presence.ring(home)
+    assert presence.wake(home)
     os.close(busy)

@@ -74,7 +74,7 @@ def test_nobody_else_can_signal_or_wake_anything(lab: Lab) -> None:
     for process in processes:
         kill = partial(os.kill, process.pid, signal.SIGTERM)
         assert as_stranger(partial(refusal_of, kill)) == "PermissionError"
-    assert as_stranger(lambda: refusal_of(lambda: presence.ring(lab.home))) == "PermissionError"
+    assert as_stranger(lambda: refusal_of(lambda: presence.wake(lab.home))) == "PermissionError"
     assert as_stranger(lambda: refusal_of(lambda: presence.find(lab.home))) == "PermissionError"
 
 

@@ -59,13 +59,21 @@ VICTIMS = {
     "chief": ["rank 0"],
     "another rank": ["rank 1"],
     "launcher": ["launcher"],
-    "warm helper": ["helper"],
+    "fork server": ["fork server"],
     "keeper": ["keeper"],
     "dashboard": ["dashboard"],
     "supervisor and chief": ["supervisor", "rank 0"],
-    "helper and keeper": ["helper", "keeper"],
+    "fork server and keeper": ["fork server", "keeper"],
     "keeper and rank": ["keeper", "rank 1"],
-    "everything": ["supervisor", "helper", "keeper", "launcher", "rank 0", "rank 1", "dashboard"],
+    "everything": [
+        "supervisor",
+        "fork server",
+        "keeper",
+        "launcher",
+        "rank 0",
+        "rank 1",
+        "dashboard",
+    ],
 }
 
 
@@ -104,7 +112,7 @@ def _role(process: psutil.Process) -> str:
 def _kill(lab: Lab, roles: list[str]) -> set[str]:
     """Kill the processes of these roles; return whom there were, before others fell with them."""
     everybody = lab.processes()
-    everybody += [child for process in everybody for child in _helpers_of(process)]
+    everybody += [child for process in everybody for child in _fork_servers_of(process)]
     victims = [(role, p) for p in everybody if (role := _role(p)) in roles]
     for _, process in victims:
         with contextlib.suppress(ProcessLookupError):
@@ -112,10 +120,10 @@ def _kill(lab: Lab, roles: list[str]) -> set[str]:
     return {role for role, _ in victims}
 
 
-def _helpers_of(process: psutil.Process) -> list[psutil.Process]:
-    """A helper belongs to no home, but to the supervisor's family."""
+def _fork_servers_of(process: psutil.Process) -> list[psutil.Process]:
+    """A fork server belongs to no home, but to the supervisor's family."""
     with contextlib.suppress(psutil.Error):
-        return [child for child in process.children() if kind_of(child) == "helper"]
+        return [child for child in process.children() if kind_of(child) == "fork server"]
     return []
 
 

@@ -43,7 +43,7 @@ def _rungs(searcher: Searcher) -> list[Any]:
 
 
 def _ranking(searcher: Searcher) -> list[int]:
-    trials = sorted(searcher.desk.trials, key=lambda trial: (trial.best or 9.0, trial.number))
+    trials = sorted(searcher.state.trials, key=lambda trial: (trial.best or 9.0, trial.number))
     return [trial.number for trial in trials]
 
 

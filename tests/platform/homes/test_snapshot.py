@@ -16,7 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from determined.platform.homes import code_archive
-from determined.platform.homes.code_archive import UnsafeArchive, extract_archive, write_archive
+from determined.platform.homes.code_archive import (
+    UnsafeArchiveError,
+    extract_archive,
+    write_archive,
+)
 from determined.platform.homes.snapshot import (
     Snapshot,
     create_snapshot,
@@ -292,7 +296,7 @@ def test_a_hostile_archive_is_refused_as_a_whole(
 ) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
-    with pytest.raises((UnsafeArchive, FileExistsError)):
+    with pytest.raises((UnsafeArchiveError, FileExistsError)):
         extract_archive(tar_of(("fine.py", tarfile.REGTYPE, ""), *entries), inner / "target")
     assert names(tmp_path) == {"inner"}
 
@@ -301,7 +305,9 @@ def test_an_archive_that_claims_too_much_is_refused_before_it_is_written(tmp_pat
     entry = tarfile.TarInfo("bomb")
     entry.size = 1 << 40
     head = entry.tobuf(tarfile.GNU_FORMAT)
-    with pytest.raises(UnsafeArchive, match="At 'bomb' there are 1 entries with 1,099,511,627,776"):
+    with pytest.raises(
+        UnsafeArchiveError, match="At 'bomb' there are 1 entries with 1,099,511,627,776"
+    ):
         extract_archive(io.BytesIO(gzip.compress(head + bytes(1 << 20))), tmp_path / "target")
     assert names(tmp_path) == set()
 
@@ -330,7 +336,7 @@ def test_heads_that_unfold_without_end_are_refused_in_little_memory(
                 break  # the rest would never be read
     packed.seek(0)
     tracemalloc.start()
-    with pytest.raises(UnsafeArchive, match="more than 1,048,576 bytes"):
+    with pytest.raises(UnsafeArchiveError, match="more than 1,048,576 bytes"):
         extract_archive(packed, tmp_path / "target")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -360,13 +366,13 @@ def test_an_archive_of_countless_entries_is_refused(
 ) -> None:
     monkeypatch.setattr(code_archive, "_MOST_ENTRIES", 20)
     many = [(f"d{n}", tarfile.DIRTYPE, "") for n in range(21)]
-    with pytest.raises(UnsafeArchive, match="At 'd20' there are 21 entries"):
+    with pytest.raises(UnsafeArchiveError, match="At 'd20' there are 21 entries"):
         extract_archive(tar_of(*many), tmp_path / "target")
     assert names(tmp_path) == set()
 
 
 def test_something_else_than_an_archive_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsafeArchive, match="not a code archive"):
+    with pytest.raises(UnsafeArchiveError, match="not a code archive"):
         extract_archive(io.BytesIO(b"hello" * 1000), tmp_path / "target")
     assert names(tmp_path) == set()
 

@@ -169,7 +169,7 @@ def test_an_experiment_that_runs_is_refused(labs: tuple[Lab, Lab]) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from determined.platform import importing
+from determined.platform.maintenance import importing
 from determined.platform.homes.home import Home
 moment, here, there = sys.argv[1:]
 calls = 0

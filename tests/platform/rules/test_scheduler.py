@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from determined.platform.rules.scheduler import Decision, Place, Request, Running, decide
+from determined.platform.rules.scheduler import Decision, Request, Running, SlotLocation, decide
 
 
 def request(key: int, **changes: object) -> Request:
@@ -231,7 +231,7 @@ def test_a_long_queue_on_a_large_machine_is_decided_in_one_go() -> None:
     assert all(count <= 1000 for count in decision.overtaken.values())
 
 
-NODES = {slot: Place("abc"[slot // 2], ("fast",) if slot >= 4 else ()) for slot in range(6)}
+NODES = {slot: SlotLocation("abc"[slot // 2], ("fast",) if slot >= 4 else ()) for slot in range(6)}
 
 
 def test_a_trial_stays_on_the_fullest_node_that_has_room() -> None:
@@ -267,7 +267,7 @@ def test_on_nodes_nobody_shares_a_slot_and_small_trials_stay_together(
     queue: tuple[list[Request], list[Running], list[int]], size: int
 ) -> None:
     waiting, running, slot_ids = queue
-    places = {slot: Place(str(slot // size)) for slot in slot_ids}
+    places = {slot: SlotLocation(str(slot // size)) for slot in slot_ids}
     starts = decide(waiting, running, slot_ids, places).starts
     largest = max((min(size, len(slot_ids) - n) for n in range(0, len(slot_ids), size)), default=0)
     for start in starts:

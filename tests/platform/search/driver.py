@@ -35,7 +35,7 @@ class Driver:
         self.most_running = 0
         self.is_over = False
 
-    def hear(self, event: e.Event) -> None:
+    def handle(self, event: e.Event) -> None:
         step = self.searcher.handle(event)
         self.steps.append(step)
         for action in step.actions:
@@ -64,7 +64,7 @@ class Driver:
 
     def play(self, first: e.Event | None = None, most: int = 100_000) -> None:
         self.is_over = False
-        self.hear(first or e.InitialTrials())
+        self.handle(first or e.InitialTrials())
         for _ in range(most):
             if self.is_over:
                 return
@@ -79,7 +79,7 @@ class Driver:
             self._train(request_id)
         elif state == "pausing" and self.random.random() < 0.9:
             self.state[request_id] = "paused"
-            self.hear(e.TrialPaused(request_id))
+            self.handle(e.TrialPaused(request_id))
         elif state == "failing":
             self._end(request_id, e.ERRORED)
         elif self.random.random() < 0.3:
@@ -102,12 +102,12 @@ class Driver:
         metrics: dict[str, Any] = {"epochs": epoch, "loss": round(self.random.random(), 2)}
         if self.random.random() < self.failures / 10:
             metrics["loss"] = float("nan")
-        self.hear(e.ValidationCompleted(request_id, metrics, epoch))
+        self.handle(e.ValidationCompleted(request_id, metrics, epoch))
 
     def _end(self, request_id: str, reason: str | None) -> None:
         if reason is not None:
             self.num_invalid += reason == e.INVALID_HP
             self.state[request_id] = "failing"
-            self.hear(e.TrialExitedEarly(request_id, reason))
+            self.handle(e.TrialExitedEarly(request_id, reason))
         self.state[request_id] = "ended"
-        self.hear(e.TrialExited(request_id))
+        self.handle(e.TrialExited(request_id))

@@ -1,4 +1,4 @@
-"""Short ways to run a searcher by hand."""
+"""Short ways to step a searcher in tests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Script:
         self.created: list[e.Create] = []
         self.reasons: list[str] = []
 
-    def hear(self, event: e.Event) -> list[str]:
+    def handle(self, event: e.Event) -> list[str]:
         """Give an event; return the actions as words such as `stop T1`."""
         step = self.searcher.handle(event)
         self.steps.append(step)
@@ -64,22 +64,22 @@ class Script:
         return self.created[trial - 1].request_id
 
     def start(self) -> list[str]:
-        return self.hear(e.InitialTrials())
+        return self.handle(e.InitialTrials())
 
     def validate(self, trial: int, epoch: int, loss: float) -> list[str]:
         metrics = {"loss": loss, "epochs": epoch}
-        return self.hear(e.ValidationCompleted(self.rid(trial), metrics, epoch * 100))
+        return self.handle(e.ValidationCompleted(self.rid(trial), metrics, epoch * 100))
 
     def exit(self, trial: int) -> list[str]:
-        return self.hear(e.TrialExited(self.rid(trial)))
+        return self.handle(e.TrialExited(self.rid(trial)))
 
     def paused(self, trial: int) -> list[str]:
-        return self.hear(e.TrialPaused(self.rid(trial)))
+        return self.handle(e.TrialPaused(self.rid(trial)))
 
     def early(self, trial: int, reason: str = e.ERRORED, digest: str | None = None) -> list[str]:
         """Let a trial fail; both events, as the platform sends them."""
         event = e.TrialExitedEarly(self.rid(trial), reason, digest, progressed=digest is None)
-        return self.hear(event) + self.exit(trial)
+        return self.handle(event) + self.exit(trial)
 
     @property
     def records(self) -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from determined.platform.search import events as e
-from determined.platform.search import trials as t
 from determined.platform.search.canonical_json import dump, load
 from determined.platform.search.methods.halving import Halving
+from determined.platform.search.search_state import STOPPED
 from determined.platform.search.searcher import Searcher
 from tests.platform.search.driver import Driver
 from tests.platform.search.scripted import SPACE
@@ -70,8 +70,8 @@ def test_promotion_leaves_nobody_behind_who_is_among_the_best(
     Driver(searcher, seed, failures=0.0).play()
     assert isinstance(searcher._method, Halving)
     (bracket,) = searcher._method.brackets
-    for trial in searcher.desk.trials:
-        if trial.status == t.STOPPED and trial.rung < len(bracket.rungs) - 1:
+    for trial in searcher.state.trials:
+        if trial.status == STOPPED and trial.rung < len(bracket.rungs) - 1:
             rung = bracket.rungs[trial.rung]
             assert rung.place(trial.values[-1]) >= max(len(rung.values) // 3, 1)
 

@@ -86,7 +86,7 @@ def test_one_that_starts_is_not_taken_for_the_one_that_was_killed(tmp_path: Path
         assert presence.find(home) is None
         assert presence.stop(home) is False
     finally:
-        starting.leave()
+        starting.release()
 
 
 def test_an_older_supervisor_is_replaced_and_its_runs_go_on(

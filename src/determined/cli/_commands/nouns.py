@@ -39,9 +39,6 @@ _NOUNS = (
         ("s",),
     ),
     Lazy(
-        "run", "determined.cli.run", "Run a Python script without waiting for torch to be imported."
-    ),
-    Lazy(
         "supervisor",
         "determined.cli.supervisor",
         "Manage the background process that runs experiments.",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from determined.platform.queries.run_environments import RunEnvironment
     from determined.platform.queries.workloads import Workload
     from determined.platform.service import Service
-    from determined.store import Run, SearchStep, Summary, Trial
+    from determined.store import Run, Summary, Trial
 
 _STATISTICS = ("count", "last", "min", "max", "mean")
 
@@ -38,7 +38,7 @@ class TrialDescription:
     summary: dict[str, dict[str, Summary]]
     runs: list[Run]
     environments: list[RunEnvironment]
-    decisions: list[SearchStep]
+    decisions: list[tuple[float, str]]
     steps: list[Workload]
     with_batches: bool
     batches: dict[int, list[dict[str, Any]]]
@@ -49,7 +49,6 @@ class TrialDescription:
         from determined.cli.experiment.listing import shown_state
         from determined.platform.queries.run_environments import environments_of
         from determined.platform.queries.workloads import workloads
-        from determined.platform.rules.decisions import decisions_about
 
         reader = service.reader
         runs = reader.runs(trial.id)
@@ -67,7 +66,7 @@ class TrialDescription:
             reader.metrics.summaries(trial.id),
             runs,
             environments_of(reader, trial.id),
-            decisions_about(reader, trial),
+            reader.tables.decisions_about(trial.experiment_id, trial.request_id),
             workloads(reader, trial.id),
             with_batches,
             batches,
@@ -121,8 +120,8 @@ class TrialDescription:
                     click.echo(f"    not as before: {printable(text)}")
         if self.decisions:
             click.echo("\nDecisions of the search:")
-            for step in self.decisions:
-                click.echo(f"  {time_text(step.time, utc=utc)}  {printable(step.sentence)}")
+            for moment, sentence in self.decisions:
+                click.echo(f"  {time_text(moment, utc=utc)}  {printable(sentence)}")
 
     def show_summary(self, output: Output) -> None:
         """Print one row per metric."""
@@ -153,8 +152,8 @@ class TrialDescription:
                 "runs": [record_json(run) for run in self.runs],
                 "environments": [dataclasses.asdict(one) for one in self.environments],
                 "decisions": [
-                    {"time": iso_time(step.time), "sentence": step.sentence}
-                    for step in self.decisions
+                    {"time": iso_time(moment), "sentence": sentence}
+                    for moment, sentence in self.decisions
                 ],
                 "workloads": workload_containers(steps, self.batches),
             }

@@ -99,7 +99,7 @@ def create(
         if local:
             return run_test_here(load(), model_dir)
         return run_test(load, model_dir, includes, allow_host_changes)
-    from determined.platform.machines import logout
+    from determined.platform.machines import logind
 
     loaded = load()
     with platform() as service:
@@ -117,8 +117,8 @@ def create(
             allow_host_changes=is_allowed,
         )
         _tell(experiment_id, snapshot, _location(loaded))
-        if logout.will_end_us():
-            click.echo(f"note: {logout.HINT}", err=True)
+        if logind.will_kill_at_logout():
+            click.echo(f"note: {logind.HINT}", err=True)
         if follow_first_trial:
             return _follow(service, experiment_id)
         if wants_json():

@@ -67,4 +67,4 @@ def positions_of(view: View, experiment_id: int) -> dict[str, tuple[int, int]]:
     searcher = view.searches.find(view, record)
     if searcher is None:
         return {}
-    return {t.request_id: (t.bracket, t.rung) for t in searcher.desk.trials}
+    return {t.request_id: (t.bracket, t.rung) for t in searcher.state.trials}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from determined.platform.search import trials as t
 from determined.platform.search.methods.bracket import Bracket
 from determined.platform.search.methods.halving import Halving
+from determined.platform.search.sampling.results import WORST
+from determined.platform.search.search_state import FAILED, INVALID, PAUSED, PAUSING, Trial
 from determined.platform.search.searcher import Searcher
-from determined.platform.search.trials import WORST, Trial
 
 _MOST_ROWS = 200
 
@@ -47,7 +47,7 @@ def brackets_of(
         return []
     sign = 1 if searcher.settings.smaller_is_better else -1
     by_bracket: dict[int, list[Trial]] = {}
-    for trial in searcher.desk.trials:
+    for trial in searcher.state.trials:
         by_bracket.setdefault(trial.bracket, []).append(trial)
     return [
         {
@@ -95,11 +95,11 @@ def _rung(
 def _outcome(trial: Trial, r: int, *, is_top: bool) -> str:
     if trial.rung > r:
         return "promoted"
-    if trial.values[r] >= WORST or trial.status in (*t.FAILED, t.INVALID):
+    if trial.values[r] >= WORST or trial.status in (*FAILED, INVALID):
         return "failed"
     if is_top:
         return "completed"
-    return "waiting" if trial.status in (t.PAUSING, t.PAUSED) else "stopped"
+    return "waiting" if trial.status in (PAUSING, PAUSED) else "stopped"
 
 
 def _sentence(outcome: str, trial: Trial, rank: int, count: int, reasons: dict[str, str]) -> str:

@@ -63,7 +63,7 @@ def prepare(
 
 
 class Debug:
-    """A trial that is ready to be run by hand."""
+    """A trial that is ready to run in a terminal."""
 
     def __init__(
         self,

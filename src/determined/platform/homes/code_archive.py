@@ -24,7 +24,7 @@ _MOST_BYTES = 16 << 30
 _MOST_HEAD_BYTES = 1 << 20  # of one entry: names of a few thousand characters, and a time
 
 
-class UnsafeArchive(ValueError):
+class UnsafeArchiveError(ValueError):
     """An archive holds something that must not be unpacked."""
 
 
@@ -54,7 +54,7 @@ def write_archive(snapshot: Snapshot, file: IO[bytes]) -> None:
 
 
 def extract_archive(file: IO[bytes], target: Path) -> None:
-    """Unpack a gzipped archive into the new directory `target`; UnsafeArchive refuses all of it.
+    """Unpack a gzipped archive into the new directory `target`, or raise UnsafeArchiveError.
 
     Refused are names and links that lead out of `target`, devices and other special files, and
     more data than code can be, before a file that is too large is written or a header that is
@@ -75,7 +75,7 @@ def extract_archive(file: IO[bytes], target: Path) -> None:
             _check_link(path, destination, stage)
         stage.rename(target)
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise UnsafeArchive(f"This is not a code archive: {error}.") from error
+        raise UnsafeArchiveError(f"This is not a code archive: {error}.") from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
@@ -101,7 +101,7 @@ class _Metered(gzip.GzipFile):
         if self._left is not None:
             self._left -= len(content)
             if self._left < 0:
-                raise UnsafeArchive(
+                raise UnsafeArchiveError(
                     f"Before an entry there are more than {_MOST_HEAD_BYTES:,} bytes."
                 )
         return content
@@ -119,7 +119,7 @@ def _bounded(tar: tarfile.TarFile, metered: _Metered) -> Iterator[tarfile.TarInf
         tar.members.clear()  # type: ignore[attr-defined]  # not declared there
         num_bytes += entry.size
         if number > _MOST_ENTRIES or num_bytes > _MOST_BYTES:
-            raise UnsafeArchive(
+            raise UnsafeArchiveError(
                 f"At {entry.name!r} there are {number:,} entries with {num_bytes:,} bytes; the "
                 f"limit is {_MOST_ENTRIES:,} with {_MOST_BYTES:,}."
             )
@@ -135,7 +135,7 @@ def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path) -> tuple
     if entry.issym():
         return path, entry.linkname
     if not entry.isreg():
-        raise UnsafeArchive(f"{entry.name!r} is neither a file nor a directory nor a link.")
+        raise UnsafeArchiveError(f"{entry.name!r} is neither a file nor a directory nor a link.")
     content = tar.extractfile(entry) or io.BytesIO()
     descriptor = os.open(
         path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -149,7 +149,7 @@ def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path) -> tuple
 def _safe_name(name: str) -> str:
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\0" in name or not name:
-        raise UnsafeArchive(f"The name {name!r} points outside the archive.")
+        raise UnsafeArchiveError(f"The name {name!r} points outside the archive.")
     return name
 
 
@@ -158,7 +158,7 @@ def _check_link(path: Path, destination: str, stage: Path) -> None:
     root = os.path.realpath(stage)
     is_inside = real == root or real.startswith(root + os.sep)
     if destination.startswith("/") or not is_inside:
-        raise UnsafeArchive(
+        raise UnsafeArchiveError(
             f"The link {path.relative_to(stage)} points outside the archive, to {destination}."
         )
 

@@ -99,7 +99,7 @@ def find_waste(home: Home, reader: Reader, *, workdirs: bool = False) -> list[Wa
 
 
 def find_kept(home: Home, reader: Reader, *, workdirs: bool = False) -> list[Waste]:
-    """What no experiment needs and `find_waste` leaves all the same, and why."""
+    """What no experiment needs and `find_waste` keeps nevertheless, and why."""
     experiments = reader.experiments(ExperimentFilter()).rows
     snapshots = {experiment.snapshot_id for experiment in experiments}
     creations = {experiment.environment.get("creation") for experiment in experiments}

@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import stat
+import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -26,8 +27,10 @@ from pathlib import Path
 from determined._code.ignore_rules import IGNORE_FILE, Rules, read_root_rules
 from determined._os.json_file import write_json
 from determined._os.sync import sync
-from determined.platform.homes.reflink import copy_content
+from determined._os.weak_file_systems import chmod
 
+_FICLONE = 0x40049409  # ioctl of Linux: share the blocks until one of the two is written to
+_BLOCK_BYTES = 1 << 20
 _LARGE_BYTES = 100 * 2**20
 _STAGE = ".stage-"
 _VERSION = 1
@@ -124,7 +127,7 @@ def _copy_tree(source: Path, target: Path) -> None:
                 copy.mkdir()
                 _copy_tree(Path(entry.path), copy)
             else:
-                copy_content(
+                _copy_content(
                     Path(entry.path), copy, 0o755 if entry.stat().st_mode & 0o100 else 0o644
                 )
 
@@ -223,7 +226,7 @@ def _store(entries: list[_Entry], tree: Path) -> tuple[str, int]:
             target.symlink_to(content)
         else:
             kind = "program" if entry.is_executable else "file"
-            size, content = copy_content(
+            size, content = _copy_content(
                 entry.source, target, 0o755 if entry.is_executable else 0o644
             )
             num_bytes += size
@@ -271,3 +274,47 @@ def _making(root: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _copy_content(source: Path, target: Path, mode: int) -> tuple[int, str]:
+    """Make the file `target` with the content of `source`; return its size and SHA-256.
+
+    Blocks are shared where the file system can do that. Links are not followed, and `target` must
+    not exist.
+    """
+    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        create = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        writer = os.open(target, create, mode)
+        try:
+            chmod(writer, mode, target)
+            if _clone(reader, writer):
+                return _copy_blocks(
+                    writer, None
+                )  # hash what we have: the source may change meanwhile
+            return _copy_blocks(reader, writer)
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
+
+
+def _clone(reader: int, writer: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    try:
+        fcntl.ioctl(writer, _FICLONE, reader)
+    except OSError:  # another file system, or one that cannot
+        return False
+    return True
+
+
+def _copy_blocks(reader: int, writer: int | None) -> tuple[int, str]:
+    digest = hashlib.sha256()
+    size = 0
+    while block := os.read(reader, _BLOCK_BYTES):
+        digest.update(block)
+        size += len(block)
+        while writer is not None and block:
+            block = block[os.write(writer, block) :]
+    return size, digest.hexdigest()

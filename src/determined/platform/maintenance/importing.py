@@ -81,10 +81,10 @@ def _import(home: Home, writer: Writer, other: OtherStore, number: int, result: 
         with writer.transaction() as transaction:
             imported = transaction.import_experiment(other, number, home.path)
     except StoreError as error:
-        words = str(error.__cause__ or error)
-        if isinstance(error.__cause__, sqlite3.Error) and "disk" in words:
+        message = str(error.__cause__ or error)
+        if isinstance(error.__cause__, sqlite3.Error) and "disk" in message:
             raise
-        result.refused.append(f"experiment {number} of {other.home} is not imported: {words}")
+        result.refused.append(f"experiment {number} of {other.home} is not imported: {message}")
         shutil.rmtree(_stage(home, other, number), ignore_errors=True)
         return
     _put_in_place(home, _stage(home, other, number), imported)

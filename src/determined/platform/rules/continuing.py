@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from determined.platform.rules.states import Refused
+from determined.errors import RefusedError
 
 _HALVING = ("async_halving", "adaptive_asha")
 _TAKES = {
@@ -51,14 +51,14 @@ def continued_config(
         changes: a configuration that overrides the one so far, for a `single` experiment.
 
     Raises:
-        Refused: if the searcher has no such limit, or nothing but limits may change.
+        RefusedError: if the searcher has no such limit, or nothing but limits may change.
         ConfigurationError: with all problems of the result.
     """
     from determined.config import Completion, load
 
     name = config["searcher"]["name"]
     if (overrides or changes) and name != "single":
-        raise Refused(
+        raise RefusedError(
             f"A {name} search keeps its configuration: only its limits can be raised. Other "
             "values can only be changed for an experiment with a single trial (searcher: single)."
         )
@@ -69,12 +69,12 @@ def continued_config(
     completion = Completion(template=config)
     new = load(dict(changes) if changes else config, "configuration", written, completion).effective
     if new["searcher"]["name"] != name:
-        raise Refused(
+        raise RefusedError(
             f"searcher.name: a {name} experiment cannot become {new['searcher']['name']}."
         )
     for key in ("workspace", "project"):
         if new[key] != config[key]:
-            raise Refused(f"{key}: an experiment cannot be moved by continuing it.")
+            raise RefusedError(f"{key}: an experiment cannot be moved by continuing it.")
     return new
 
 
@@ -87,17 +87,19 @@ def _raised(config: dict[str, Any], limits: Limits) -> dict[str, int]:
         if value is None:
             continue
         if searcher["name"] not in names:
-            words = _INSTEAD.get((key, searcher["name"]), "")
-            raise Refused(f"{key}: a {searcher['name']} search does not have this limit.{words}")
+            hint = _INSTEAD.get((key, searcher["name"]), "")
+            raise RefusedError(
+                f"{key}: a {searcher['name']} search does not have this limit.{hint}"
+            )
         old = searcher.get(key)
-        path, old = _place(key, old)
+        path, old = _limit_path(key, old)
         if isinstance(old, int) and value < old:
-            raise Refused(f"{key} is {old} and can only be raised, not set to {value}.")
+            raise RefusedError(f"{key} is {old} and can only be raised, not set to {value}.")
         found[path] = value
     return found
 
 
-def _place(key: str, old: Any) -> tuple[str, Any]:
+def _limit_path(key: str, old: Any) -> tuple[str, Any]:
     """A length keeps the unit that it has."""
     if isinstance(old, dict) and len(old) == 1:
         ((unit, number),) = old.items()

@@ -110,13 +110,13 @@ def _after_stopping(trial: TrialFacts, end: RunEnd) -> Verdict:
         reason = f"failed while it was stopping (status {end.exit_code}): {end.error}"
         return _closed(trial, State.ERROR, reason.rstrip(": "), EarlyExit.ERRORED)
     early = EarlyExit.USER_CANCELED if outcome is State.CANCELED else None
-    words = {
+    reasons = {
         State.STOPPING_COMPLETED: "stopped by the search",
         State.STOPPING_CANCELED: "canceled",
         State.STOPPING_KILLED: "killed",
         State.STOPPING_ERROR: "ended because the experiment failed",
     }
-    return _closed(trial, outcome, words[trial.state], early)
+    return _closed(trial, outcome, reasons[trial.state], early)
 
 
 def _after_failure(trial: TrialFacts, end: RunEnd) -> Verdict:

@@ -52,20 +52,20 @@ class Request:
     pool: str = ""
 
     @property
-    def place(self) -> tuple[int, int]:
+    def queue_position(self) -> tuple[int, int]:
         return self.priority, self.submitted
 
 
 @dataclass(frozen=True)
 class Running:
-    """A trial and the slots it has; `is_ending` once it was told to stop."""
+    """A trial and the slots it has; `is_ending` once it was asked to stop."""
 
     request: Request
     slot_ids: tuple[int, ...]
     is_ending: bool = False
 
 
-class Place(NamedTuple):
+class SlotLocation(NamedTuple):
     """Where a slot of a cluster is."""
 
     node: str
@@ -85,29 +85,29 @@ def decide(
     waiting: Iterable[Request],
     running: Sequence[Running],
     slot_ids: Sequence[int],
-    places: Mapping[int, Place] | None = None,
+    locations: Mapping[int, SlotLocation] | None = None,
 ) -> Decision:
-    """Apply the rules of this module. Without `places`, all slots are on one machine."""
-    queue = sorted(waiting, key=lambda request: request.place)
-    room = _Room(queue, running, _Site(slot_ids, places or {}))
+    """Apply the rules of this module. Without `locations`, all slots are on one machine."""
+    queue = sorted(waiting, key=lambda request: request.queue_position)
+    capacity = _Capacity(queue, running, _Slots(slot_ids, locations or {}))
     starts: list[Running] = []
     preemptions: list[int] = []
     passed_over: list[Request] = []
     overtaken: dict[int, int] = {}
     is_kept_free = False  # for one that was overtaken often enough
     for request in queue:
-        if not room.could_hold(request) or not room.allows(request):
+        if not capacity.could_hold(request) or not capacity.allows(request):
             continue  # it cannot run here, or not now by its own limit: it blocks nothing
         if is_kept_free and request.slots:
             continue
-        placed = room.place(request)
+        placed = capacity.place(request)
         if placed is not None:
             starts.append(Running(request, placed))
             for other in passed_over if request.slots else ():
                 overtaken[other.key] = count = overtaken.get(other.key, other.overtaken) + 1
                 is_kept_free = is_kept_free or count >= len(slot_ids)
-        elif request.slots and not room.reserve(request):
-            victims = room.preempt_for(request)
+        elif request.slots and not capacity.reserve(request):
+            victims = capacity.preempt_for(request)
             preemptions += [victim.request.key for victim in victims]
             if not victims:
                 passed_over.append(request)
@@ -115,16 +115,16 @@ def decide(
     return Decision(tuple(starts), tuple(preemptions), overtaken)
 
 
-class _Site:
+class _Slots:
     """All slots, and their nodes."""
 
-    def __init__(self, slot_ids: Sequence[int], places: Mapping[int, Place]) -> None:
+    def __init__(self, slot_ids: Sequence[int], locations: Mapping[int, SlotLocation]) -> None:
         self.slot_ids = slot_ids
-        self._places = places
+        self._locations = locations
         self._sizes: dict[str, dict[str, int]] = {}
 
     def is_in(self, slot: int, pool: str) -> bool:
-        return not pool or not self._places or pool in self._places[slot].pools
+        return not pool or not self._locations or pool in self._locations[slot].pools
 
     def could_hold(self, request: Request) -> bool:
         """Whether a trial would fit if nothing else ran."""
@@ -132,11 +132,11 @@ class _Site:
 
     def pick(self, request: Request, slots: Sequence[int]) -> tuple[int, ...] | None:
         """Choose among slots that are free enough and come in the order of preference."""
-        if request.slots <= 1 or not self._places:
+        if request.slots <= 1 or not self._locations:
             return tuple(sorted(slots[: request.slots]))
         by_node: dict[str, list[int]] = {}
         for slot in slots:
-            by_node.setdefault(self._places[slot].node, []).append(slot)
+            by_node.setdefault(self._locations[slot].node, []).append(slot)
         groups = list(by_node.values())
         if request.slots <= max(self._nodes(request.pool).values()):
             groups = [group for group in groups if len(group) >= request.slots]
@@ -153,24 +153,26 @@ class _Site:
             sizes = self._sizes[pool] = {"": 0}
             for slot in self.slot_ids:
                 if self.is_in(slot, pool):
-                    node = self._places[slot].node if self._places else ""
+                    node = self._locations[slot].node if self._locations else ""
                     sizes[node] = sizes.get(node, 0) + 1
         return self._sizes[pool]
 
 
-class _Room:
-    """What is free of each slot: now, and once trials that were told to stop are gone.
+class _Capacity:
+    """What is free of each slot: now, and once trials that were asked to stop are gone.
 
     A trial that waits for these has its slots reserved, so that no other starts on them meanwhile.
     Shares of slots are integers here, of which `_unit` make a slot.
     """
 
-    def __init__(self, waiting: Sequence[Request], running: Sequence[Running], site: _Site) -> None:
+    def __init__(
+        self, waiting: Sequence[Request], running: Sequence[Running], slots: _Slots
+    ) -> None:
         requests = [*waiting, *(run.request for run in running)]
         self._unit = math.lcm(*{request.trials_per_slot for request in requests})
-        self.could_hold = site.could_hold
-        self._now = _Free(site, self._unit)
-        self._later = _Free(site, self._unit)
+        self.could_hold = slots.could_hold
+        self._now = _Free(slots, self._unit)
+        self._later = _Free(slots, self._unit)
         self._used: dict[int, int] = {}
         self._without_slots = 0
         self._staying = [run for run in running if not run.is_ending]
@@ -182,7 +184,7 @@ class _Room:
             self._later.take(run)
 
     def allows(self, request: Request) -> bool:
-        """Whether the experiment's own limit, or that of trials without slots, leaves room."""
+        """Whether the experiment's own limit, or the one of trials without slots, leaves room."""
         if not request.slots:
             return self._without_slots < _MOST_TRIALS_WITHOUT_SLOTS
         used = self._used.get(request.experiment, 0) + self._cost(request)
@@ -209,7 +211,7 @@ class _Room:
         if request.priority >= self._least_urgent:
             return []
         candidates = [run for run in self._staying if _may_preempt(request, run)]
-        candidates.sort(key=lambda run: run.request.place, reverse=True)
+        candidates.sort(key=lambda run: run.request.queue_position, reverse=True)
         victims: list[Running] = []
         while candidates and self._later.choose(request) is None:
             victims.append(candidates.pop(0))
@@ -239,13 +241,13 @@ class _Room:
 class _Free:
     """How many units of each slot are free."""
 
-    def __init__(self, site: _Site, unit: int) -> None:
-        self._site = site
+    def __init__(self, slots: _Slots, unit: int) -> None:
+        self._slots = slots
         self._unit = unit
-        self._units = dict.fromkeys(site.slot_ids, unit)
-        self._all = sorted(site.slot_ids)
+        self._units = dict.fromkeys(slots.slot_ids, unit)
+        self._all = sorted(slots.slot_ids)
         self._passed = 0
-        self._open = set(site.slot_ids)  # those that are not full: enough for most queries
+        self._open = set(slots.slot_ids)  # those that are not full: enough for most queries
 
     def choose(self, request: Request, other: _Free | None = None) -> tuple[int, ...] | None:
         """Return slots that are free enough, here and in `other`; the fullest of them first."""
@@ -258,12 +260,12 @@ class _Free:
         free = {slot: self._units[slot] for slot in self._open}
         if other is not None:
             free = {slot: min(units, other._units[slot]) for slot, units in free.items()}
-        is_in = self._site.is_in
+        is_in = self._slots.is_in
         fitting = [s for s, units in free.items() if units >= share and is_in(s, request.pool)]
         if len(fitting) < request.slots:
             return None
         fitting.sort(key=lambda slot: (slot in request.avoid, free[slot], slot))
-        return self._site.pick(request, fitting)
+        return self._slots.pick(request, fitting)
 
     def _first_open(self, other: _Free) -> tuple[int, ...] | None:
         """Choose for most trials: of slots that are free or not, the first that is in both."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from determined.errors import RefusedError
+
 
 class State(str, enum.Enum):
     """The state of an experiment or a trial; `DELETING` and the like are for experiments only."""
@@ -51,10 +53,6 @@ _SEVERITY = {
 }
 
 
-class Refused(Exception):
-    """A command that the state of its object does not allow; the text says why."""
-
-
 def more_severe(now: State, wanted: State) -> State:
     """The state of a trial that is to stop for `wanted`, given what it is doing `now`."""
     if now not in (State.ACTIVE, State.PAUSED) and not now.is_stopping:
@@ -68,7 +66,7 @@ def paused(state: State, what: str) -> State:
     """The state after `pause`; pausing twice is pausing once."""
     if state in (State.ACTIVE, State.PAUSED):
         return State.PAUSED
-    raise Refused(f"{what} is {state.value}: only an active one can be paused.")
+    raise RefusedError(f"{what} is {state.value}: only an active one can be paused.")
 
 
 def activated(state: State, what: str) -> State:
@@ -76,14 +74,4 @@ def activated(state: State, what: str) -> State:
     if state in (State.ACTIVE, State.PAUSED):
         return State.ACTIVE
     hint = f" `det experiment continue` runs {what} again." if state.is_terminal else ""
-    raise Refused(f"{what} is {state.value}: only a paused one can be activated.{hint}")
-
-
-def canceled(state: State) -> State:
-    """The state after `cancel`; what is stopping already does not change."""
-    return State.STOPPING_CANCELED if state in (State.ACTIVE, State.PAUSED) else state
-
-
-def killed(state: State) -> State:
-    """The state after `kill`."""
-    return more_severe(state, State.STOPPING_KILLED)
+    raise RefusedError(f"{what} is {state.value}: only a paused one can be activated.{hint}")

@@ -63,11 +63,11 @@ def _filed(introduction: Introduction) -> dict[str, Any]:
         "description": introduction.description,
     }
     if introduction.project:
-        given["workspace"], given["project"] = place_of(introduction.project)
+        given["workspace"], given["project"] = project_of(introduction.project)
     return {key: value for key, value in given.items() if value}
 
 
-def place_of(project: str) -> tuple[str, str]:
+def project_of(project: str) -> tuple[str, str]:
     """The workspace and the project that `project` or `workspace/project` means."""
     workspace, slash, name = project.partition("/")
     return (workspace, name) if slash and workspace and name else (WORKSPACE, project)
@@ -84,6 +84,6 @@ def state_of(trial_states: Iterable[str]) -> State:
 def has_no_meaning(verb: str, what: str) -> str:
     """Why a command is refused."""
     return (
-        f"{what} is unmanaged: its script was started by hand, not by the platform, which cannot "
+        f"{what} is unmanaged: its script was started manually, not by the platform, which cannot "
         f"{verb} it. Do that where it runs."
     )

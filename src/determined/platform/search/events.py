@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from determined.platform.search import trials as t
-
 ERRORED, USER_CANCELED, INVALID_HP = "errored", "user_canceled", "invalid_hp"
 
 
@@ -96,13 +94,6 @@ class LimitsRaised(Event):
     rerun_failed: bool = False
     rerun_canceled: bool = False
     rerun_finished: bool = False
-
-    @property
-    def unfinished(self) -> tuple[str, ...]:
-        """The statuses of unfinished trials that should run again."""
-        if self.rerun_failed:
-            return t.FAILED
-        return (t.CANCELED,) if self.rerun_canceled else ()
 
 
 class Stopping(Event):

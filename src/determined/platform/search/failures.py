@@ -7,7 +7,7 @@ from typing import Any
 REPEATS = 3  # trials in a row with the same traceback before any progress
 
 
-class Streak:
+class FailureStreak:
     """Counts consecutive trials that failed with the same error before any training."""
 
     def __init__(self) -> None:
@@ -17,20 +17,20 @@ class Streak:
     def failed(self, digest: str | None, progressed: bool) -> str | None:
         """Count a failure; return the reason if it is time to pause the experiment."""
         if digest is None or progressed:
-            self.ended_well()
+            self.reset()
             return None
         self.count = self.count + 1 if digest == self.digest else 1
         self.digest = digest
         if self.count < REPEATS:
             return None
-        self.ended_well()
+        self.reset()
         return (
             f"paused: the last {REPEATS} trials failed with the same traceback before any "
             "progress. See the log of one of them, fix the script or the machine, then activate "
             "the experiment or create it again."
         )
 
-    def ended_well(self) -> None:
+    def reset(self) -> None:
         self.digest, self.count = None, 0
 
     def to_json(self) -> list[Any]:

@@ -1,27 +1,97 @@
-"""The interface through which search methods create, count, stop and promote trials."""
+"""The state of a search: its trials, and how methods create, stop, pause and resume them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from determined.platform.search import trials as t
 from determined.platform.search.events import (
     Action,
     Continue,
     Create,
     FailTrial,
     FreeCheckpoints,
+    LimitsRaised,
     Pause,
     Resume,
     Stop,
 )
 from determined.platform.search.sampling.proposals import Proposals
 from determined.platform.search.sampling.randomness import Stream
-from determined.platform.search.space import Space
-from determined.platform.search.trials import Trial
+from determined.platform.search.space import Point, Space
+
+RUNNING = "running"
+FAILING = "failing"  # ordered to fail, still running
+PAUSING = "pausing"
+PAUSED = "paused"
+STOPPED = "stopped"  # by the searcher
+DONE = "done"  # by itself
+ERRORED = "errored"
+CANCELED = "canceled"
+INVALID = "invalid"
+
+OCCUPIED = (RUNNING, FAILING)  # these count against `max_concurrent_trials`
+FAILED = (ERRORED, CANCELED)
 
 
-class Desk:
+class Trial:
+    """One trial of a search; `values[r]` is its result at rung r, smaller is better."""
+
+    __slots__ = (
+        "best",
+        "bracket",
+        "exited",
+        "number",
+        "point",
+        "progress",
+        "request_id",
+        "rung",
+        "status",
+        "values",
+    )
+
+    def __init__(self, number: int, request_id: str, bracket: int = 0) -> None:
+        self.number = number
+        self.request_id = request_id
+        self.bracket = bracket
+        self.rung = 0
+        self.status = RUNNING
+        self.exited = False
+        self.values: list[float] = []
+        self.best: float | None = None
+        self.progress = 0.0
+        self.point: Point | None = None  # kept where a model needs it
+
+    def to_json(self) -> list[Any]:
+        return [
+            self.request_id,
+            self.bracket,
+            self.rung,
+            self.status,
+            self.exited,
+            list(self.values),
+            self.best,
+            self.progress,
+            self.point,
+        ]
+
+    @classmethod
+    def from_json(cls, number: int, row: list[Any]) -> Trial:
+        trial = cls(number, row[0], row[1])
+        _, _, trial.rung, trial.status, trial.exited, values, trial.best, trial.progress, point = (
+            row
+        )
+        trial.values, trial.point = list(values), point
+        return trial
+
+
+def unfinished_to_rerun(limits: LimitsRaised) -> tuple[str, ...]:
+    """The statuses of unfinished trials that should run again."""
+    if limits.rerun_failed:
+        return FAILED
+    return (CANCELED,) if limits.rerun_canceled else ()
+
+
+class SearchState:
     """The trials of one search, its random stream, and the actions of the current event."""
 
     def __init__(self, space: Space, stream: Stream, proposals: Proposals) -> None:
@@ -58,38 +128,38 @@ class Desk:
         return trial
 
     def stop(self, trial: Trial, reason: str) -> None:
-        self._leave(trial, t.STOPPED)
+        self._leave(trial, STOPPED)
         self.actions.append(Stop(trial.request_id, reason))
 
     def pause(self, trial: Trial, reason: str) -> None:
-        self._leave(trial, t.PAUSING)
+        self._leave(trial, PAUSING)
         self.actions.append(Pause(trial.request_id, reason))
 
     def resume(self, trial: Trial, reason: str) -> None:
         if trial.exited:
             trial.exited = False
             self.num_exited -= 1
-            self.num_errored -= trial.status == t.ERRORED
-            self.num_canceled -= trial.status == t.CANCELED
-        trial.status, trial.progress = t.RUNNING, 0.0
+            self.num_errored -= trial.status == ERRORED
+            self.num_canceled -= trial.status == CANCELED
+        trial.status, trial.progress = RUNNING, 0.0
         self.live[trial.number] = trial
         self.actions.append(Resume(trial.request_id, reason))
 
-    def go_on(self, trial: Trial, reason: str) -> None:
+    def continue_trial(self, trial: Trial, reason: str) -> None:
         self.actions.append(Continue(trial.request_id, reason))
 
-    def free(self, trial: Trial, reason: str) -> None:
+    def free_checkpoints(self, trial: Trial, reason: str) -> None:
         self.actions.append(FreeCheckpoints(trial.request_id, reason))
 
     def fail(self, trial: Trial, reason: str) -> None:
-        trial.status = t.FAILING
+        trial.status = FAILING
         self.actions.append(FailTrial(trial.request_id, reason))
 
     def end(self, trial: Trial, status: str) -> None:
         """Record that a trial ended, by itself or because it was stopped."""
         self._leave(trial, status)
-        self.num_errored += status == t.ERRORED
-        self.num_canceled += status == t.CANCELED
+        self.num_errored += status == ERRORED
+        self.num_canceled += status == CANCELED
 
     def exit(self, trial: Trial) -> None:
         trial.exited = True
@@ -115,8 +185,8 @@ class Desk:
             self.by_request[trial.request_id] = trial
             if trial.point is not None:
                 self.proposals.points[number] = trial.point
-            if trial.status in t.OCCUPIED:
+            if trial.status in OCCUPIED:
                 self.live[number] = trial
             self.num_exited += trial.exited
-            self.num_errored += trial.status == t.ERRORED
-            self.num_canceled += trial.status == t.CANCELED
+            self.num_errored += trial.status == ERRORED
+            self.num_canceled += trial.status == CANCELED

@@ -12,35 +12,43 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from determined.platform.search import events as e
-from determined.platform.search import trials as t
-from determined.platform.search.failures import Streak
+from determined.platform.search.failures import FailureStreak
 from determined.platform.search.methods.custom import Custom, Oracle
-from determined.platform.search.methods.exhaustive import Plain
+from determined.platform.search.methods.exhaustive import Exhaustive
 from determined.platform.search.methods.halving import Halving
 from determined.platform.search.metric_values import UnreadableMetricError, read_time, read_value
+from determined.platform.search.sampling.model import Model
 from determined.platform.search.sampling.proposals import Proposals
 from determined.platform.search.sampling.randomness import Stream
-from determined.platform.search.sampling.requests import Model
-from determined.platform.search.search_state import Desk
+from determined.platform.search.search_state import (
+    CANCELED,
+    ERRORED,
+    FAILED,
+    FAILING,
+    INVALID,
+    PAUSING,
+    RUNNING,
+    SearchState,
+    Trial,
+)
 from determined.platform.search.settings import Settings
 from determined.platform.search.space import Space
-from determined.platform.search.trials import Trial
 
 _VERSION = 1
-_STATUS = {e.ERRORED: t.ERRORED, e.USER_CANCELED: t.CANCELED, e.INVALID_HP: t.INVALID}
+_STATUS = {e.ERRORED: ERRORED, e.USER_CANCELED: CANCELED, e.INVALID_HP: INVALID}
 
 
 class Method(Protocol):
-    """How a search decides; it acts through the desk."""
+    """How a search decides; it acts through the state."""
 
-    def initial(self, desk: Desk) -> None: ...
-    def validated(self, desk: Desk, trial: Trial, value: float, time: int) -> None: ...
-    def paused(self, desk: Desk, trial: Trial) -> None: ...
-    def exited_early(self, desk: Desk, trial: Trial, status: str) -> None: ...
-    def exited(self, desk: Desk, trial: Trial) -> None: ...
-    def raised(self, desk: Desk, limits: e.LimitsRaised) -> None: ...
-    def progress(self, desk: Desk) -> float: ...
-    def load_results(self, desk: Desk) -> None: ...
+    def initial(self, search: SearchState) -> None: ...
+    def validated(self, search: SearchState, trial: Trial, value: float, time: int) -> None: ...
+    def paused(self, search: SearchState, trial: Trial) -> None: ...
+    def exited_early(self, search: SearchState, trial: Trial, status: str) -> None: ...
+    def exited(self, search: SearchState, trial: Trial) -> None: ...
+    def raised(self, search: SearchState, limits: e.LimitsRaised) -> None: ...
+    def progress(self, search: SearchState) -> float: ...
+    def load_results(self, search: SearchState) -> None: ...
     def to_json(self) -> dict[str, Any]: ...
     def load(self, data: dict[str, Any]) -> None: ...
 
@@ -75,10 +83,10 @@ class Searcher:
         self.settings = Settings.from_dict(searcher)
         space = Space(hyperparameters)
         proposals = Proposals(self.settings.sampler, space, seed, self.settings.time_metric, model)
-        self.desk = Desk(space, Stream(seed), proposals)
+        self.state = SearchState(space, Stream(seed), proposals)
         self.is_over = False
         self.num_events = 0
-        self._streak = Streak()
+        self._streak = FailureStreak()
         self._events_at_snapshot = 0
         self._method: Method
         if self.settings.is_halving:
@@ -86,7 +94,7 @@ class Searcher:
         elif self.settings.name == "custom":
             self._method = Custom(oracle)
         else:
-            self._method = Plain(self.settings, self.desk)
+            self._method = Exhaustive(self.settings, self.state)
 
     def handle(self, event: e.Event) -> Step:
         """Process an event; models and custom methods are asked if needed.
@@ -94,7 +102,7 @@ class Searcher:
         An exception means that the platform sent an impossible event; restore the search then.
         """
         if isinstance(event, e.InitialTrials):
-            self.desk.proposals.check_installed()
+            self.state.proposals.check_installed()
         return self._take(event, None)
 
     def replay(self, record: dict[str, Any]) -> Step:
@@ -102,32 +110,32 @@ class Searcher:
         return self._take(e.event_from_json(record["event"]), record)
 
     def _take(self, event: e.Event, record: dict[str, Any] | None) -> Step:
-        desk = self.desk
-        desk.actions = []
-        desk.proposals.begin(None if record is None else record.get("proposed", []))
+        state = self.state
+        state.actions = []
+        state.proposals.begin(None if record is None else record.get("proposed", []))
         self.num_events += 1
         made: dict[str, Any] = {"event": e.to_json(event)}
         if not self.is_over or isinstance(event, e.LimitsRaised):
-            heard = self._dispatch(event)
-            if heard and isinstance(self._method, Custom):
+            is_relevant = self._dispatch(event)
+            if is_relevant and isinstance(self._method, Custom):
                 recorded = None if record is None else record["orders"]
                 made["orders"] = self._consult(self._method, event, recorded)
             self._conclude(event)
-        if desk.proposals.made:
-            made["proposed"] = desk.proposals.made
-        return Step(desk.actions, made)
+        if state.proposals.made:
+            made["proposed"] = state.proposals.made
+        return Step(state.actions, made)
 
     def _dispatch(self, event: e.Event) -> bool:
         """Pass an event to the method; return False if it comes too late to matter."""
         if isinstance(event, e.TrialEvent):
             return self._of_trial(event, self._trial(event.request_id))
         if isinstance(event, e.InitialTrials):
-            self._method.initial(self.desk)
+            self._method.initial(self.state)
         elif isinstance(event, e.LimitsRaised):
-            self.is_over = self.desk.is_closing = False
-            self._method.raised(self.desk, event)
+            self.is_over = self.state.is_closing = False
+            self._method.raised(self.state, event)
         elif isinstance(event, e.Stopping):
-            self.desk.is_closing = True
+            self.state.is_closing = True
         return True
 
     def _of_trial(self, event: e.TrialEvent, trial: Trial) -> bool:
@@ -140,24 +148,24 @@ class Searcher:
         if isinstance(event, e.Progress):
             trial.progress = min(max(float(event.progress), 0.0), 1.0)
         elif isinstance(event, e.TrialPaused):
-            if trial.status != t.PAUSING:
+            if trial.status != PAUSING:
                 return False
-            self._method.paused(self.desk, trial)
+            self._method.paused(self.state, trial)
         return True
 
     def _trial(self, request_id: str) -> Trial:
         try:
-            return self.desk.by_request[request_id]
+            return self.state.by_request[request_id]
         except KeyError:
             raise ValueError(
-                f"Request id {request_id} is not one of the {len(self.desk.trials)} trials of "
+                f"Request id {request_id} is not one of the {len(self.state.trials)} trials of "
                 "this search: its state and its trials do not match."
             ) from None
 
     def _validated(self, trial: Trial, event: e.ValidationCompleted) -> bool:
-        if trial.status != t.RUNNING:  # decided already; what it still reports changes nothing
+        if trial.status != RUNNING:  # decided already; what it still reports changes nothing
             return False
-        self._streak.ended_well()
+        self._streak.reset()
         is_halving, time = self.settings.is_halving, 0
         try:
             value = read_value(self.settings, event.metrics, event.steps)
@@ -167,32 +175,32 @@ class Searcher:
                 time = read_time(self.settings, event.metrics, event.steps)
         except UnreadableMetricError as error:
             if is_halving:  # other methods do not use it
-                self.desk.fail(trial, str(error))
+                self.state.fail(trial, str(error))
             return True
-        self._method.validated(self.desk, trial, value, time)
+        self._method.validated(self.state, trial, value, time)
         return True
 
     def _exited_early(self, trial: Trial, event: e.TrialExitedEarly) -> bool:
-        if trial.exited or trial.status in (*t.FAILED, t.INVALID):
+        if trial.exited or trial.status in (*FAILED, INVALID):
             return False
         if event.reason not in _STATUS:
             raise ValueError(f"reason: expected one of {', '.join(_STATUS)}, got {event.reason!r}.")
-        self._method.exited_early(self.desk, trial, _STATUS[event.reason])
+        self._method.exited_early(self.state, trial, _STATUS[event.reason])
         if event.reason == e.ERRORED and (
             sentence := self._streak.failed(event.digest, event.progressed)
         ):
-            self.desk.actions.append(e.PauseExperiment(sentence))
+            self.state.actions.append(e.PauseExperiment(sentence))
         return True
 
     def _exited(self, trial: Trial) -> bool:
         if trial.exited:
             return False
-        if trial.status == t.FAILING:
-            self._method.exited_early(self.desk, trial, t.ERRORED)
-        if trial.status not in (*t.FAILED, t.INVALID):
-            self._streak.ended_well()
-        self.desk.exit(trial)
-        self._method.exited(self.desk, trial)
+        if trial.status == FAILING:
+            self._method.exited_early(self.state, trial, ERRORED)
+        if trial.status not in (*FAILED, INVALID):
+            self._streak.reset()
+        self.state.exit(trial)
+        self._method.exited(self.state, trial)
         return True
 
     def _consult(
@@ -202,21 +210,21 @@ class Searcher:
         message = e.to_json(event)
         if isinstance(event, e.TrialEvent):
             message["trial"] = self._trial(message.pop("request_id")).number
-        orders, failure = method.consult(self.desk, message, recorded)
+        orders, failure = method.consult(self.state, message, recorded)
         if failure:
             self._end(e.Shutdown(failure=True, reason=f"The search method failed: {failure}"))
         return orders
 
     def _conclude(self, event: e.Event) -> None:
         """End the search when every requested trial has exited."""
-        desk, requested = self.desk, len(self.desk.trials)
+        state, requested = self.state, len(self.state.trials)
         ends = (e.InitialTrials, e.TrialExited, e.LimitsRaised, e.Stopping)
-        if self.is_over or desk.num_exited < requested or not isinstance(event, ends):
+        if self.is_over or state.num_exited < requested or not isinstance(event, ends):
             return
         if requested == 0:
             self._end(e.Shutdown(failure=True, reason="The search created no trial."))
             return
-        failure, cancel = desk.num_errored == requested, desk.num_canceled == requested
+        failure, cancel = state.num_errored == requested, state.num_canceled == requested
         ended = "failed" if failure else "were canceled" if cancel else "ended"
         reason = f"all {requested} trials {ended}"
         if requested == 1:
@@ -224,17 +232,17 @@ class Searcher:
         self._end(e.Shutdown(cancel=cancel, failure=failure, reason=reason))
 
     def _end(self, shutdown: e.Shutdown) -> None:
-        self.desk.actions.append(shutdown)
+        self.state.actions.append(shutdown)
         self.is_over = True
 
     def progress(self) -> float:
         """Return the progress of the search, from 0 to 1."""
-        return 1.0 if self.is_over else self._method.progress(self.desk)
+        return 1.0 if self.is_over else self._method.progress(self.state)
 
     @property
     def snapshot_is_due(self) -> bool:
         """Whether enough has happened since the last snapshot to make a new one worthwhile."""
-        return self.num_events - self._events_at_snapshot >= max(256, 2 * len(self.desk.trials))
+        return self.num_events - self._events_at_snapshot >= max(256, 2 * len(self.state.trials))
 
     def snapshot(self) -> dict[str, Any]:
         """Return the whole state as plain JSON."""
@@ -244,7 +252,7 @@ class Searcher:
             "num_events": self.num_events,
             "is_over": self.is_over,
             "streak": self._streak.to_json(),
-            "desk": self.desk.to_json(),
+            "desk": self.state.to_json(),  # the key is part of the saved format
             "method": self._method.to_json(),
         }
 
@@ -283,6 +291,6 @@ class Searcher:
         self.num_events = self._events_at_snapshot = snapshot["num_events"]
         self.is_over = snapshot["is_over"]
         self._streak.load(snapshot["streak"])
-        self.desk.load(snapshot["desk"])
+        self.state.load(snapshot["desk"])
         self._method.load(snapshot["method"])
-        self._method.load_results(self.desk)
+        self._method.load_results(self.state)

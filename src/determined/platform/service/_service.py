@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from determined.errors import DeterminedError, NotFoundError, RefusedError
 from determined.platform.homes.home import Home
-from determined.platform.rules.retention import has_policy, no_policy, policy_of
+from determined.platform.rules.gc_policy import has_policy, no_policy, policy_of
 from determined.platform.service import creation_checks
 from determined.platform.service.supervised_home import SupervisedHome
 from determined.store import (
@@ -290,14 +290,10 @@ class Service:
             config: a configuration whose values go before those of a `single` experiment.
         """
         from determined.platform.rules.continuing import Limits, continued_config
-        from determined.platform.rules.states import Refused
 
         record = self.experiment(experiment_id)
         limits = Limits(max_trials, max_time, max_length, rerun_failed)
-        try:
-            new = continued_config(record.config, limits, overrides, config)
-        except Refused as error:
-            raise RefusedError(str(error)) from None
+        new = continued_config(record.config, limits, overrides, config)
         arguments = {"experiment_id": experiment_id, "config": new, "limits": limits.to_json()}
         self.ask("continue", arguments)
 

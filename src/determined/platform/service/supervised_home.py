@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from determined.errors import DeterminedError, OutdatedStoreError, RefusedError
 from determined.platform.homes.home import Home
-from determined.platform.homes.unread import Unread
+from determined.platform.homes.inbox_backlog import InboxBacklog
 from determined.platform.supervisor import presence
 from determined.store import Reader, Standing, find_damage, is_inside, is_made, send_command
 
@@ -143,14 +143,14 @@ class SupervisedHome:
         """
         if self.original is not None:  # what is unfinished in a copy is the home's work
             return
-        unread = Unread(self.home)
-        is_news = unread.is_any(self._known_offset)
-        if is_news or unread.has_left or self._has_work():
+        backlog = InboxBacklog(self.home)
+        is_news = backlog.is_unread(self._known_offset)
+        if is_news or backlog.has_ended or self._has_work():
             self._ensure_supervisor()
         deadline = time.monotonic() + _LONGEST_CATCH_UP_SECONDS
         while is_news and not self._start_failed and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-            is_news = unread.is_any(self._known_offset)
+            is_news = backlog.is_unread(self._known_offset)
 
     @property
     def _start_failed(self) -> bool:
@@ -161,7 +161,7 @@ class SupervisedHome:
 
     def _ensure_supervisor(self) -> bool:
         """Wake the supervisor, or start one; return whether the one we started last has failed."""
-        if presence.ring(self.home):
+        if presence.wake(self.home):
             return False
         last = self._started
         if last is not None and last.poll() is None:

@@ -15,7 +15,7 @@ from determined.platform.machines.cluster import find_cluster
 from determined.platform.machines.slots import Machine, find_slots
 from determined.platform.runs.launchers.local import LocalLauncher
 from determined.platform.runs.launchers.protocol import Launcher
-from determined.platform.runs.launchers.read_only import EstrangedLauncher
+from determined.platform.runs.launchers.read_only import ReadOnlyLauncher
 from determined.platform.supervisor.loop import Supervisor
 from determined.platform.supervisor.presence import Presence
 from determined.store import Standing, Writer
@@ -30,9 +30,9 @@ async def supervise(home: Home, presence: Presence) -> None:
     launcher: Launcher
     machine: Callable[[], Machine]
     if writer.standing is Standing.COPY:
-        launcher, machine = EstrangedLauncher(), find_slots
+        launcher, machine = ReadOnlyLauncher(), find_slots
     else:
-        launcher, machine = await _open_place(home)
+        launcher, machine = await _open_launcher(home)
     for line in machine().skipped:
         logging.warning(line)
     idle_seconds = float(os.environ.get(_IDLE_VARIABLE, _IDLE_SECONDS))
@@ -50,7 +50,7 @@ async def supervise(home: Home, presence: Presence) -> None:
             await supervisor.work()
             # A client that woke us before this line had written its command, which we see below;
             # one that comes later starts another supervisor.
-            presence.hush(loop)
+            presence.stop_listening(loop)
             if supervisor.was_told_to_stop or not writer.has_commands():
                 return
     finally:
@@ -58,7 +58,7 @@ async def supervise(home: Home, presence: Presence) -> None:
         writer.close()
 
 
-async def _open_place(home: Home) -> tuple[Launcher, Callable[[], Machine]]:
+async def _open_launcher(home: Home) -> tuple[Launcher, Callable[[], Machine]]:
     """Where runs go, and what there is to schedule on."""
     settings = find_cluster(home)
     if settings is None:
@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
         logging.error("%s", error)
         return 1
     finally:
-        presence.leave()  # last: until then no other process may write
+        presence.release()  # last: until then no other process may write
     return 0
 
 

@@ -1,6 +1,6 @@
-"""Single changes, each made in the store and on the board together.
+"""Single changes, each made in the store and in the live state together.
 
-If the transaction fails, the board is read again.
+If the transaction fails, the live state is read from the store again.
 """
 
 from __future__ import annotations
@@ -10,23 +10,22 @@ from typing import Any
 
 from determined.platform.rules.states import State
 from determined.platform.search import events as search
-from determined.platform.supervisor.live_state import Board, LiveExperiment
+from determined.platform.supervisor.live_state import LiveExperiment, LiveState
 from determined.store import Transaction, Trial
 
 
 class Changes:
-    """What commands, ends of runs and searches change. `now` is the time of day."""
+    """What commands, ends of runs and searches change in one transaction."""
 
-    def __init__(self, board: Board, transaction: Transaction, now: float) -> None:
-        self._board = board
+    def __init__(self, live_state: LiveState, transaction: Transaction) -> None:
+        self._live_state = live_state
         self._transaction = transaction
-        self._now = now
 
     def stop_trial(
         self, live: LiveExperiment, trial: Trial, state: State, reason: str
     ) -> list[search.Event]:
         """Stop a trial; one without a run ends at once. Return the events for the search."""
-        if trial.id in self._board.runs:
+        if trial.id in self._live_state.runs:
             self.set_trial(live, trial.id, state=state.value, reason=reason)
             return []
         if not state.is_stopping:
@@ -48,11 +47,12 @@ class Changes:
         digest: str | None,
         changes: dict[str, Any],
     ) -> list[search.Event]:
+        """End a trial that has no run. Return the events for the search."""
         self._transaction.update_trial(
             trial.id, state=state.value, reason=reason, is_held=False, **changes
         )
         live.trials.pop(trial.id, None)
-        self._board.version += 1
+        self._live_state.version += 1
         events: list[search.Event] = []
         if early is not None:
             progressed = trial.total_batches > 0
@@ -74,12 +74,12 @@ class Changes:
     def set_trial(self, live: LiveExperiment, trial_id: int, **changes: Any) -> None:
         self._transaction.update_trial(trial_id, **changes)
         live.trials[trial_id] = self._transaction.trial(trial_id)
-        self._board.version += 1
+        self._live_state.version += 1
 
     def set_experiment(
         self, live: LiveExperiment, state: State, reason: str, **changes: Any
     ) -> None:
-        self._board.version += live.record.state != state.value
+        self._live_state.version += live.record.state != state.value
         self._transaction.update_experiment(live.id, state=state.value, reason=reason, **changes)
         live.record = self._transaction.experiment(live.id)
 
@@ -90,7 +90,7 @@ class Changes:
     def collect_garbage_of(self, experiment_ids: Iterable[int]) -> None:
         """The same for experiments that may have ended."""
         for experiment_id in experiment_ids:
-            self._board.garbage.add(experiment_id)
+            self._live_state.garbage.add(experiment_id)
             self._transaction.update_experiment(experiment_id, gc_is_due=True)
 
     def note(

@@ -23,7 +23,7 @@ def check_storage(section: dict[str, Any]) -> None:
 
     Object stores are left to the trial, which has the credentials.
     """
-    base = build(section).base_path if section["type"] in ("shared_fs", "directory") else None
+    base = build(section).base_path if section["type"] in _LOCAL else None
     if base is None:
         return
     try:
@@ -77,10 +77,10 @@ def unreported(paths: Iterable[Path]) -> list[journal.CheckpointAnnounced]:
 
 
 def _about_checkpoints(paths: Iterable[Path]) -> Iterator[journal.Record]:
-    kinds = (journal.CheckpointAnnounced, journal.Checkpoint, journal.CheckpointDeleted)
+    types = (journal.CheckpointAnnounced, journal.Checkpoint, journal.CheckpointDeleted)
     for path in paths:
         try:
-            yield from journal.JournalReader(path).records(only=kinds)
+            yield from journal.JournalReader(path).records(only=types)
         except DeterminedError as error:
             logger.warning("%s", error)
 

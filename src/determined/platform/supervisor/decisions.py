@@ -1,7 +1,7 @@
 """What a command, a report or the end of a run changes, within one transaction.
 
-Every change is made in the store and on the board together. If the transaction fails, the board is
-read again.
+Every change is made in the store and in the live state together. If the transaction fails, the live
+state is read from the store again.
 """
 
 from __future__ import annotations
@@ -9,82 +9,97 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from determined.errors import StoreError
+from determined import journal
+from determined.errors import RefusedError, StoreError
 from determined.platform.homes.home import Home
 from determined.platform.rules.lifecycle import RunEnd, TrialFacts, Verdict, after_run
 from determined.platform.rules.states import (
-    Refused,
     State,
     activated,
-    killed,
     more_severe,
     paused,
 )
 from determined.platform.runs.folder import RunExit
 from determined.platform.search import events as search
-from determined.platform.supervisor.live_state import LiveExperiment, LiveRun, load_experiment
-from determined.platform.supervisor.search_steps import SearchSteps
-from determined.platform.supervisor.searches import check_search
-from determined.store import Experiment, NewExperiment, Trial
+from determined.platform.supervisor.changes import Changes
+from determined.platform.supervisor.live_state import (
+    LiveExperiment,
+    LiveRun,
+    LiveState,
+    load_experiment,
+)
+from determined.platform.supervisor.searches.restoring import check_search
+from determined.platform.supervisor.searches.steps import SearchSteps
+from determined.store import AcceptedRecord, Experiment, NewExperiment, Transaction, Trial
 
 
-class Decisions(SearchSteps):
-    """The decisions of one tick. `now` is the time of day, for waits that outlive a restart."""
+class Decisions:
+    """The decisions of one tick: `changes`, and `search_steps` where a search decides."""
+
+    def __init__(self, live_state: LiveState, transaction: Transaction, now: float) -> None:
+        """`now` is the time of day, for waits that outlive a restart."""
+        self.transaction = transaction
+        self.changes = Changes(live_state, transaction)
+        self.search_steps = SearchSteps(live_state, transaction, self.changes)
+        self._live_state = live_state
+        self._now = now
 
     @property
     def home(self) -> Home:
-        return self._board.home
+        return self._live_state.home
 
     @property
     def is_copy(self) -> bool:
         """Whether the home is a copy of another."""
-        return self._board.is_copy
+        return self._live_state.is_copy
 
     def active(self) -> list[LiveExperiment]:
         """The experiments that are neither paused nor about to end."""
-        return [live for live in self._board.experiments.values() if live.state is State.ACTIVE]
+        return [
+            live for live in self._live_state.experiments.values() if live.state is State.ACTIVE
+        ]
 
-    def make_way(self) -> None:
+    def hand_over(self) -> None:
         """Let another supervisor go on after this tick."""
-        self._board.has_left = True
+        self._live_state.must_exit = True
 
     # Commands on experiments
 
     def create(self, new: NewExperiment) -> Experiment:
         """Add an experiment and ask its search for the first trials."""
         check_search(new.config)
-        record = self._transaction.create_experiment(new)
-        live = load_experiment(self._board.home, self._transaction, record)
+        record = self.transaction.create_experiment(new)
+        live = load_experiment(self._live_state.home, self.transaction, record)
         if live.searcher is None:
             raise StoreError(live.failure)
-        self._board.experiments[record.id] = live
-        self.feed(live, search.InitialTrials())
+        self._live_state.experiments[record.id] = live
+        self.search_steps.feed(live, search.InitialTrials())
         return live.record
 
-    def go_on(self, experiment_id: int, event: search.LimitsRaised) -> None:
+    def continue_ended(self, experiment_id: int, event: search.LimitsRaised) -> None:
         """Continue a finished experiment; its search decides which trials run."""
-        record = self._transaction.experiment(experiment_id)
-        live = load_experiment(self._board.home, self._transaction, record)
-        self._board.experiments[record.id] = live
-        self.note(live, "continued", "continued by the user")
-        self.feed(live, event)
+        record = self.transaction.experiment(experiment_id)
+        live = load_experiment(self._live_state.home, self.transaction, record)
+        self._live_state.experiments[record.id] = live
+        self.changes.note(live, "continued", "continued by the user")
+        self.search_steps.feed(live, event)
 
-    def take_up(self, experiment_id: int, event: search.LimitsRaised) -> None:
+    def continue_paused(self, experiment_id: int, event: search.LimitsRaised) -> None:
         """Continue an experiment that has paused itself."""
         self.activate(experiment_id)
         live = self._live(experiment_id, "continued")
-        self.note(live, "continued", "continued by the user")
-        self.feed(live, event)
+        self.changes.note(live, "continued", "continued by the user")
+        self.search_steps.feed(live, event)
 
     def pause(self, experiment_id: int, reason: str = "") -> None:
         live = self._live(experiment_id, "paused")
         paused(live.state, _named(live.record))  # raises if it cannot be paused
-        self.hold(live, reason)
+        self.changes.hold(live, reason)
 
     def activate(self, experiment_id: int) -> None:
         live = self._live(experiment_id, "activated")
-        self.set_experiment(live, activated(live.state, _named(live.record)), "")
-        self.set_trials(live, State.PAUSED, State.ACTIVE)
+        self.changes.set_experiment(live, activated(live.state, _named(live.record)), "")
+        self.changes.set_trials(live, State.PAUSED, State.ACTIVE)
 
     def cancel(self, experiment_id: int) -> None:
         self._stop_all(experiment_id, State.STOPPING_CANCELED, "canceled by the user")
@@ -94,11 +109,13 @@ class Decisions(SearchSteps):
 
     def kill_trial(self, trial_id: int) -> None:
         """End one trial; its search is told that the user did it."""
-        trial = self._transaction.trial(trial_id)
-        live = self._board.experiments.get(trial.experiment_id)
+        trial = self.transaction.trial(trial_id)
+        live = self._live_state.experiments.get(trial.experiment_id)
         if live is not None and trial.id in live.trials:
-            state = killed(State(trial.state))
-            self.follow(live, self.stop_trial(live, trial, state, "killed by the user"))
+            state = more_severe(State(trial.state), State.STOPPING_KILLED)
+            self.search_steps.follow(
+                live, self.changes.stop_trial(live, trial, state, "killed by the user")
+            )
 
     def end_for_time(self, live: LiveExperiment, trial_id: int | None, limit: str) -> None:
         """Stop a trial, or a whole experiment, whose time is up; trials save a checkpoint.
@@ -111,94 +128,105 @@ class Decisions(SearchSteps):
             return
         trial = live.trials.get(trial_id)
         if trial is not None and State(trial.state) is State.ACTIVE:
-            self.follow(live, self.stop_trial(live, trial, State.STOPPING_COMPLETED, reason))
+            self.search_steps.follow(
+                live, self.changes.stop_trial(live, trial, State.STOPPING_COMPLETED, reason)
+            )
 
     def fail(self, live: LiveExperiment, reason: str) -> None:
         """End an experiment whose search cannot continue; the search gets no more events."""
         live.searcher = None
-        live.unheard.clear()  # no search will process them
+        live.pending_events.clear()  # no search will process them
         if live.state is not State.STOPPING_ERROR:
-            self.set_experiment(live, State.STOPPING_ERROR, reason)
-            self.note(live, "failed", reason, level="error")
+            self.changes.set_experiment(live, State.STOPPING_ERROR, reason)
+            self.changes.note(live, "failed", reason, level="error")
         for trial in list(live.trials.values()):
             state = more_severe(State(trial.state), State.STOPPING_ERROR)
-            self.stop_trial(live, trial, state, reason)
-        self.end_if_over(live)
+            self.changes.stop_trial(live, trial, state, reason)
+        self.search_steps.end_if_over(live)
 
-    def fail_what_cannot_go_on(self) -> None:
+    def fail_unrestorable(self) -> None:
         """End the experiments whose search could not be restored."""
-        for live in list(self._board.experiments.values()):
+        for live in list(self._live_state.experiments.values()):
             if live.searcher is None:
                 self.fail(live, live.failure)
 
     def _stop_all(self, experiment_id: int, state: State, reason: str) -> None:
-        record = self._transaction.experiment(experiment_id)
-        live = self._board.experiments.get(experiment_id)
+        record = self.transaction.experiment(experiment_id)
+        live = self._live_state.experiments.get(experiment_id)
         wanted = more_severe(State(record.state), state)
         if live is None or wanted is State(record.state):
             return  # it has ended, or is stopping already
-        self.set_experiment(live, wanted, reason)
+        self.changes.set_experiment(live, wanted, reason)
         events: list[search.Event] = [search.Stopping()]
         for trial in list(live.trials.values()):
-            events += self.stop_trial(live, trial, more_severe(State(trial.state), state), reason)
-        self.follow(live, events)
+            events += self.changes.stop_trial(
+                live, trial, more_severe(State(trial.state), state), reason
+            )
+        self.search_steps.follow(live, events)
 
     def _live(self, experiment_id: int, verb: str) -> LiveExperiment:
-        live = self._board.experiments.get(experiment_id)
+        live = self._live_state.experiments.get(experiment_id)
         if live is None:
-            record = self._transaction.experiment(experiment_id)
-            raise Refused(f"{_named(record)} is {record.state}: it cannot be {verb}.")
+            record = self.transaction.experiment(experiment_id)
+            raise RefusedError(f"{_named(record)} is {record.state}: it cannot be {verb}.")
         return live
 
     # What runs report
 
-    def validated(
+    def reported(self, live: LiveExperiment, trial_id: int, accepted: AcceptedRecord) -> None:
+        """A run of a trial reported something that may call for a decision."""
+        record = accepted.record
+        if isinstance(record, journal.Metrics):
+            if record.group == "validation" and not accepted.is_repeat:
+                self._validated(live, trial_id, record.metrics, record.steps_completed)
+        elif isinstance(record, journal.Checkpoint):
+            if live.record.config["checkpoint_storage"]["gc"] == "continuous":
+                self.changes.collect_garbage(live)
+        elif isinstance(record, journal.EarlyExit):  # it gets a moment to exit by itself
+            live.trials[trial_id] = self.transaction.trial(trial_id)
+            self._live_state.version += 1
+
+    def _validated(
         self, live: LiveExperiment, trial_id: int, metrics: dict[str, Any], steps: int
     ) -> None:
-        """A trial reported a validation that the search does not know."""
         metric = live.record.searcher_metric
-        if metric is not None and metric not in metrics and not live.was_told_of_metric:
-            live.was_told_of_metric = True
+        if metric is not None and metric not in metrics and not live.has_noted_missing_metric:
+            live.has_noted_missing_metric = True
             reported = ", ".join(f"`{name}`" for name in sorted(metrics)) or "none"
             text = f"validations have no `{metric}`, the searcher.metric; reported are {reported}"
-            self.note(live, "metric", text, trial_id=trial_id, level="warn")
+            self.changes.note(live, "metric", text, trial_id=trial_id, level="warn")
         request_id = live.trials[trial_id].request_id
-        self.feed(live, search.ValidationCompleted(request_id, metrics, steps))
+        self.search_steps.feed(live, search.ValidationCompleted(request_id, metrics, steps))
 
     def progressed(self, live: LiveExperiment, trial_id: int) -> None:
         """A trial reported its progress: tell the search if the difference is large enough."""
-        trial = self._transaction.trial(trial_id)
+        trial = self.transaction.trial(trial_id)
         live.trials[trial_id] = trial
         if live.is_news(trial_id, trial.progress):
-            self.feed(live, search.Progress(trial.request_id, trial.progress))
-
-    def exits_early(self, live: LiveExperiment, trial_id: int) -> None:
-        """A trial announced that it ends early: it gets a moment to exit by itself."""
-        live.trials[trial_id] = self._transaction.trial(trial_id)
-        self._board.version += 1
+            self.search_steps.feed(live, search.Progress(trial.request_id, trial.progress))
 
     def refresh(self, experiment_id: int) -> None:
         """Read an experiment again after its fields were changed."""
-        live = self._board.experiments.get(experiment_id)
+        live = self._live_state.experiments.get(experiment_id)
         if live is not None:
-            live.record = self._transaction.experiment(experiment_id)
-            self._board.version += 1
+            live.record = self.transaction.experiment(experiment_id)
+            self._live_state.version += 1
 
     # Runs
 
     def _has_come_further(self, run: LiveRun) -> bool:
         """Whether a run saved a later state than it started from; the same one is no progress."""
-        latest = self._transaction.latest_checkpoint(run.trial_id)
+        latest = self.transaction.latest_checkpoint(run.trial_id)
         if latest is None or latest.run_id != run.run_id:
             return False
         return run.from_checkpoint is None or latest.steps_completed > run.steps_completed
 
     def run_ended(self, run: LiveRun, end: RunExit) -> None:
         """A run's journals were read to the end, and its processes are gone."""
-        live = self._board.experiments[run.experiment_id]
+        live = self._live_state.experiments[run.experiment_id]
         self._adopt(live, run)
-        trial = self._transaction.trial(run.trial_id)
-        recorded = self._transaction.run(run.trial_id, run.run_id)
+        trial = self.transaction.trial(run.trial_id)
+        recorded = self.transaction.run(run.trial_id, run.run_id)
         error = run.fault or _error_of(end, run)
         facts = TrialFacts(
             State(trial.state),
@@ -219,23 +247,23 @@ class Decisions(SearchSteps):
                 error=error,
             ),
         )
-        self._transaction.end_run(run.trial_id, run.run_id, end.exit_code, verdict.reason)
-        del self._board.runs[run.trial_id]
-        self._board.version += 1
+        self.transaction.end_run(run.trial_id, run.run_id, end.exit_code, verdict.reason)
+        del self._live_state.runs[run.trial_id]
+        self._live_state.version += 1
         is_failure = bool(end.exit_code and not end.stopped_by)
         level = "warn" if is_failure or run.fault else "info"
-        self.note(live, "run_ended", verdict.reason, trial.id, run.run_id, level)
+        self.changes.note(live, "run_ended", verdict.reason, trial.id, run.run_id, level)
         for match in end.matches:
             text = f"log policy {match.name!r} matched line {match.line + 1}: {match.text}"
-            self.note(live, "log_policy", text, trial.id, run.run_id, "warn")
+            self.changes.note(live, "log_policy", text, trial.id, run.run_id, "warn")
         self._apply(live, trial, verdict, error)
 
     def _adopt(self, live: LiveExperiment, run: LiveRun) -> None:
         """Record the checkpoints that a run published but could not report."""
         for record in run.unrecorded:
-            if self._transaction.adopt_checkpoint(run.trial_id, run.run_id, record):
+            if self.transaction.adopt_checkpoint(run.trial_id, run.run_id, record):
                 text = f"checkpoint {record.uuid} was saved but not reported: added to the records"
-                self.note(live, "checkpoint_adopted", text, run.trial_id, run.run_id)
+                self.changes.note(live, "checkpoint_adopted", text, run.trial_id, run.run_id)
 
     def _apply(self, live: LiveExperiment, trial: Trial, verdict: Verdict, error: str) -> None:
         changes: dict[str, Any] = {
@@ -251,12 +279,12 @@ class Decisions(SearchSteps):
             early = None if verdict.early_exit is None else verdict.early_exit.value.lower()
             if verdict.state is State.ERROR:
                 early = search.ERRORED
-            events = self.close(live, trial, verdict.state, reason, early, digest, changes)
-            self.follow(live, events)
+            events = self.changes.close(live, trial, verdict.state, reason, early, digest, changes)
+            self.search_steps.follow(live, events)
             return
-        self.set_trial(live, trial.id, reason=verdict.reason, **changes)
+        self.changes.set_trial(live, trial.id, reason=verdict.reason, **changes)
         if live.trials[trial.id].is_held:
-            self.feed(live, search.TrialPaused(trial.request_id))
+            self.search_steps.feed(live, search.TrialPaused(trial.request_id))
 
 
 def _exit_code(end: RunExit, run: LiveRun) -> int | None:

@@ -7,22 +7,21 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from determined.errors import StoreError
-from determined.platform.rules.states import Refused
+from determined.errors import RefusedError, StoreError
 
 # Of the machine or the store: nothing in the tick caused them, and they may pass.
-_NOBODYS = (OSError, MemoryError, StoreError, sqlite3.OperationalError, Refused)
+_NOT_ISOLATED = (OSError, MemoryError, StoreError, sqlite3.OperationalError, RefusedError)
 
 
 @dataclass(frozen=True)
-class BadCommand:
+class FaultyCommand:
     """A command that cannot be carried out."""
 
     uuid: str
 
 
 @dataclass(frozen=True)
-class BadRun:
+class FaultyRun:
     """A run whose reports cannot be recorded."""
 
     trial_id: int
@@ -30,36 +29,36 @@ class BadRun:
 
 
 @dataclass(frozen=True)
-class BadSearch:
+class FaultySearch:
     """An experiment whose search cannot continue."""
 
     experiment_id: int
 
 
 @dataclass(frozen=True)
-class BadItem:
+class FaultyItem:
     """An item of the inbox that cannot be recorded."""
 
     name: str
 
 
-Culprit = BadCommand | BadRun | BadSearch | BadItem
+FaultSource = FaultyCommand | FaultyRun | FaultySearch | FaultyItem
 
 
-class BlamedError(Exception):
+class FaultError(Exception):
     """A tick failed because of one command, run, search or item."""
 
-    def __init__(self, culprit: Culprit, error: Exception) -> None:
+    def __init__(self, source: FaultSource, error: Exception) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
-        self.culprit = culprit
+        self.source = source
 
 
 @contextlib.contextmanager
-def blaming(culprit: Culprit) -> Iterator[None]:
-    """Blame `culprit` for what fails in the `with` block, unless an inner block names another."""
+def isolating(source: FaultSource) -> Iterator[None]:
+    """Attribute to `source` what fails in the `with` block, unless an inner block did."""
     try:
         yield
-    except (BlamedError, *_NOBODYS):
+    except (FaultError, *_NOT_ISOLATED):
         raise
     except Exception as error:
-        raise BlamedError(culprit, error) from error
+        raise FaultError(source, error) from error

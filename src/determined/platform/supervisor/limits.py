@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from determined.platform.rules.states import State
-from determined.platform.supervisor.live_state import Board, LiveExperiment
+from determined.platform.supervisor.live_state import LiveExperiment, LiveState
 
 Overdue = tuple[LiveExperiment, int | None, str]  # the id of a trial, and the limit
 _Key = tuple[int, int | None]  # an experiment, or one of its trials
@@ -18,8 +18,8 @@ _Key = tuple[int, int | None]  # an experiment, or one of its trials
 class Limits:
     """Enforces `max_wall_time` and `max_trial_wall_time`."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, live_state: LiveState) -> None:
+        self._live_state = live_state
         self._seconds: dict[_Key, float] = {}
         self._looked = time.monotonic()
 
@@ -27,13 +27,13 @@ class Limits:
         """The experiments and trials that have run longer than their limit."""
         now, before = time.monotonic(), self._looked
         self._looked, passed = now, now - before
-        live = self._board.experiments
+        live = self._live_state.experiments
         self._seconds = {key: value for key, value in self._seconds.items() if key[0] in live}
         return [*self._experiments(passed), *self._trials(passed)]
 
     def _experiments(self, passed: float) -> list[Overdue]:
         found: list[Overdue] = []
-        for live in self._board.experiments.values():
+        for live in self._live_state.experiments.values():
             limit, started = live.record.config["max_wall_time"], live.record.started
             if limit is None or started is None or live.state not in (State.ACTIVE, State.PAUSED):
                 continue
@@ -44,8 +44,8 @@ class Limits:
     def _trials(self, passed: float) -> list[Overdue]:
         """Count the time of their runs, without pauses."""
         found: list[Overdue] = []
-        for run in self._board.runs.values():
-            live = self._board.experiments[run.experiment_id]
+        for run in self._live_state.runs.values():
+            live = self._live_state.experiments[run.experiment_id]
             trial = live.trials[run.trial_id]
             limit = live.record.config["max_trial_wall_time"]
             if limit is None:

@@ -13,7 +13,7 @@ from determined.platform.rules.states import State
 from determined.platform.runs.folder import RunExit, RunFolder
 from determined.platform.search.events import Event, Progress, TrialExited, event_from_json
 from determined.platform.search.searcher import Searcher
-from determined.platform.supervisor.searches import Helper, restore_search
+from determined.platform.supervisor.searches.restoring import Helper, restore_search
 from determined.store import Experiment, Run, Transaction, Trial
 
 logger = logging.getLogger("determined.supervisor")
@@ -46,7 +46,7 @@ class LiveRun:
     """Whether a task is starting it, or waiting for its end."""
     end: RunExit | None = None
     """How its processes ended; its journals may not have been read to their end."""
-    told: Control | None = None
+    control: Control | None = None
     """The content of its control file."""
     asked_since: float | None = None
     """When it was first asked to stop, by the monotonic clock."""
@@ -88,9 +88,9 @@ class LiveExperiment:
     """Why there is no search."""
     helper: Helper | None = None
     """What the search must ask outside the loop; None for a search that decides at once."""
-    unheard: deque[tuple[int, Event]] = dataclasses.field(default_factory=deque)
+    pending_events: deque[tuple[int, Event]] = dataclasses.field(default_factory=deque)
     """Events that wait for the search, with their numbers in the store."""
-    was_told_of_metric: bool = False
+    has_noted_missing_metric: bool = False
     """Whether a note says that validations lack the searcher's metric."""
 
     @property
@@ -102,27 +102,27 @@ class LiveExperiment:
         return State(self.record.state)
 
     def is_news(self, trial_id: int, progress: float) -> bool:
-        """Whether a trial's progress since its search was last told is enough to tell it again."""
+        """Whether a trial has made enough progress since the last that its search knows."""
         if self.searcher is None:
             return False
         request_id = self.trials[trial_id].request_id
-        told = [
+        pending = [
             event.progress
-            for _, event in self.unheard
+            for _, event in self.pending_events
             if isinstance(event, Progress) and event.request_id == request_id
         ]
-        known = max([self.searcher.desk.by_request[request_id].progress, *told])
+        known = max([self.searcher.state.by_request[request_id].progress, *pending])
         return progress > known and progress >= min(1.0, known + _SMALLEST_PROGRESS)
 
-    def has_unheard_exit(self, request_id: str) -> bool:
+    def has_pending_exit(self, request_id: str) -> bool:
         """Whether a trial is over, but its search does not know yet and may still act on it."""
         return any(
             isinstance(event, TrialExited) and event.request_id == request_id
-            for _, event in self.unheard
+            for _, event in self.pending_events
         )
 
 
-class Board:
+class LiveState:
     """Experiments by id, live runs by trial."""
 
     def __init__(self, home: Home, *, is_copy: bool = False) -> None:
@@ -130,8 +130,8 @@ class Board:
         self.is_copy = is_copy
         """Whether the home is a copy: nothing outside it may be touched, and nothing started."""
         self.notice = ""
-        """What runs are told when they save: that there is no room left."""
-        self.has_left = False
+        """A note for runs that save: that there is no room left."""
+        self.must_exit = False
         """Whether the supervisor has to make way for another, which sees the home differently."""
         self.experiments: dict[int, LiveExperiment] = {}
         self.runs: dict[int, LiveRun] = {}
@@ -177,8 +177,8 @@ class Board:
     @property
     def is_idle(self) -> bool:
         """Whether nothing will happen without a command."""
-        is_thinking = any(live.unheard for live in self.experiments.values())
-        return not self.runs and not is_thinking and not any(True for _ in self.waiting())
+        has_pending_events = any(live.pending_events for live in self.experiments.values())
+        return not self.runs and not has_pending_events and not any(True for _ in self.waiting())
 
 
 def load_experiment(home: Home, transaction: Transaction, record: Experiment) -> LiveExperiment:
@@ -191,7 +191,7 @@ def load_experiment(home: Home, transaction: Transaction, record: Experiment) ->
         failure = f"its search cannot be restored: {type(error).__name__}: {error}"
     trials = transaction.trials(record.id)
     over = [state.value for state in State if state.is_terminal]
-    unheard = transaction.pending_events(record.id)
+    pending_events = transaction.pending_events(record.id)
     return LiveExperiment(
         record,
         searcher,
@@ -199,5 +199,5 @@ def load_experiment(home: Home, transaction: Transaction, record: Experiment) ->
         {trial.request_id: trial.id for trial in trials},
         failure,
         helper,
-        deque((step.number, event_from_json(step.event["event"])) for step in unheard),
+        deque((step.number, event_from_json(step.event["event"])) for step in pending_events),
     )

@@ -25,8 +25,8 @@ from determined.platform.homes.home import Home
 if TYPE_CHECKING:
     import asyncio  # clients must start fast, and need no loop
 
-_MOMENT_SECONDS = 0.02
-_PATIENCE_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+_CLAIM_SECONDS = 60.0
 
 # What a supervisor's log says, for clients that wait for it.
 CANNOT_USE_STORE = "the store cannot be used"
@@ -54,17 +54,17 @@ class Presence:
         self._pipe: int | None = None
 
     @classmethod
-    def claim(cls, home: Home, patience_seconds: float = _PATIENCE_SECONDS) -> Presence | None:
+    def claim(cls, home: Home, timeout_seconds: float = _CLAIM_SECONDS) -> Presence | None:
         """Become the supervisor of a home; None if there is one.
 
         One that does not listen is exiting or just starting, and `find` holds the lock for a
         moment, too: wait for them.
         """
-        deadline = time.monotonic() + patience_seconds
+        deadline = time.monotonic() + timeout_seconds
         while (presence := cls._try(home)) is None:
-            if ring(home) or time.monotonic() > deadline:
+            if wake(home) or time.monotonic() > deadline:
                 return None
-            time.sleep(_MOMENT_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return presence
 
     @classmethod
@@ -86,17 +86,17 @@ class Presence:
         num_slots: int,
         cluster: str = "",
     ) -> None:
-        """Call `wake` whenever a client rings, and publish the facts."""
+        """Call `wake` whenever a client asks, and publish the facts."""
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self._home.wake, 0o600)
         # Open for writing as well: otherwise the pipe would end whenever a client closes it.
         self._pipe = os.open(self._home.wake, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        loop.add_reader(self._pipe, self._rung, wake)
+        loop.add_reader(self._pipe, self._woken, wake)
         facts = Facts(os.getpid(), __version__, str(self._home.path), num_slots, cluster)
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, json.dumps(asdict(facts)).encode(), 0)
 
-    def _rung(self, wake: Callable[[], None]) -> None:
+    def _woken(self, wake: Callable[[], None]) -> None:
         assert self._pipe is not None
         with contextlib.suppress(BlockingIOError):
             os.read(self._pipe, 65536)
@@ -110,14 +110,14 @@ class Presence:
         except OSError:
             return False
 
-    def hush(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Stop listening: a client that rings from now on starts another, which waits for us."""
+    def stop_listening(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Stop listening: a client that wakes us from now on starts another, which waits for us."""
         if self._pipe is not None:
             loop.remove_reader(self._pipe)
             os.close(self._pipe)
             self._pipe = None
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Release the lock for the next one."""
         os.ftruncate(self._lock, 0)
         os.close(self._lock)
@@ -140,7 +140,7 @@ def find(home: Home) -> Facts | None:
     return None
 
 
-def ring(home: Home) -> bool:
+def wake(home: Home) -> bool:
     """Wake the supervisor; False if nobody listens."""
     try:
         pipe = os.open(home.wake, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -151,7 +151,7 @@ def ring(home: Home) -> bool:
     try:
         if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
             return False
-        with contextlib.suppress(BlockingIOError):  # the pipe is full of rings
+        with contextlib.suppress(BlockingIOError):  # the pipe is full
             os.write(pipe, b".")
         return True
     finally:

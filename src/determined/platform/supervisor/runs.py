@@ -20,6 +20,7 @@ from typing import Any
 from determined._contracts.home import checkpoint_key
 from determined._info import ELSEWHERE_FILE
 from determined.journal import Control
+from determined.platform.homes.creation import experiment_folder
 from determined.platform.homes.snapshot import load_snapshot, working_copy
 from determined.platform.machines.slots import Machine, device_variables, free_ports, port_variables
 from determined.platform.rules.states import State
@@ -29,16 +30,15 @@ from determined.platform.runs.folder import LOST, NOT_STARTED, LogPolicy, RunExi
 from determined.platform.runs.keeper._hook import FOLDER_VARIABLE as HOOK_VENV
 from determined.platform.runs.launchers.protocol import (
     Launcher,
-    RunNotPlaced,
-    RunStartedBefore,
+    RunAlreadyStartedError,
+    RunNotPlacedError,
     RunState,
 )
 from determined.platform.runs.placement import Part, Placement, expected_versions, place
 from determined.platform.runs.variables import run_environment, variables_for_device
 from determined.platform.supervisor.checkpoints import check_storage, find_unrecorded
-from determined.platform.supervisor.commands.creations import experiment_folder
 from determined.platform.supervisor.decisions import is_invalid_hp
-from determined.platform.supervisor.live_state import Board, LiveExperiment, LiveRun
+from determined.platform.supervisor.live_state import LiveExperiment, LiveRun, LiveState
 from determined.store import Trial
 
 logger = logging.getLogger("determined.supervisor")
@@ -49,16 +49,16 @@ _LOOK_AGAIN_SECONDS = 5.0
 
 
 class Runs:
-    """Brings live runs to where the board wants them. `changed` wakes the loop."""
+    """Brings live runs to where the live state wants them. `changed` wakes the loop."""
 
     def __init__(
         self,
-        board: Board,
+        live_state: LiveState,
         launcher: Launcher,
         machine: Callable[[], Machine],
         changed: asyncio.Event,
     ) -> None:
-        self._board = board
+        self._live_state = live_state
         self._launcher = launcher
         self._machine = machine
         self._changed = changed
@@ -67,18 +67,18 @@ class Runs:
 
     def act(self) -> None:
         """Start new runs; notify those that must stop, and end those that do not."""
-        for run in list(self._board.runs.values()):
+        for run in list(self._live_state.runs.values()):
             if not run.is_watched:
                 run.is_watched = True
-                self._spawn(self._see_through(run))
+                self._spawn(self._watch(run))
             elif run.end is None:
-                self._tell(run)
+                self._enforce_control(run)
 
-    def next_measure(self, now: float) -> float | None:
-        """When the next run that was asked to stop runs out of time."""
+    def next_measure(self) -> float | None:
+        """When the next run that was asked to stop runs out of time, by the monotonic clock."""
         due = [
-            run.asked_since + self._patience(run)
-            for run in self._board.runs.values()
+            run.asked_since + self._grace_seconds(run)
+            for run in self._live_state.runs.values()
             if run.asked_since is not None and not run.last_measure and run.end is None
         ]
         return min(due, default=None)
@@ -91,23 +91,23 @@ class Runs:
 
     # Start to end
 
-    async def _see_through(self, run: LiveRun) -> None:
+    async def _watch(self, run: LiveRun) -> None:
         """Start a run unless it was started before, wait for its end, and record how it ended."""
         end = await self._start_if_needed(run)
-        said = ""
+        last_error = ""
         while end is None:
             try:
                 end = await self._launcher.wait(run.folder)
-                if end is None and not self._board.home.path.exists():
+                if end is None and not self._live_state.home.path.exists():
                     await asyncio.sleep(_LOOK_AGAIN_SECONDS)  # nothing can be known about it
                 elif end is None:
                     end = await self._launcher.declare_dead(run.folder, "Its keeper was lost.")
             except Exception as error:  # it may be alive: until that is known it must not run again
-                if str(error) != said:
+                if str(error) != last_error:
                     logger.exception("the end of run %s cannot be seen", run.allocation_id)
-                said = str(error)
+                last_error = str(error)
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-        config = self._board.experiments[run.experiment_id].record.config
+        config = self._live_state.experiments[run.experiment_id].record.config
         run.unrecorded = await asyncio.to_thread(find_unrecorded, run, config)
         run.end = end
         self._changed.set()
@@ -121,7 +121,7 @@ class Runs:
             if self._wanted(run).preempt:
                 return RunExit(143, NOT_STARTED, message="no longer wanted", stopped_by="none")
             await self._start(run)
-        except RunNotPlaced as error:
+        except RunNotPlacedError as error:
             logger.warning("run %s is placed again: %s", run.allocation_id, error)
             return RunExit(137, LOST, message=str(error))
         except Exception as error:
@@ -133,18 +133,18 @@ class Runs:
         return None
 
     async def _start(self, run: LiveRun) -> None:
-        live = self._board.experiments[run.experiment_id]
+        live = self._live_state.experiments[run.experiment_id]
         arguments = (run, live, live.trials[run.trial_id], self._wanted(run))
         preparing = asyncio.get_running_loop().run_in_executor(None, self._prepare, *arguments)
         self._preparing.add(preparing)
         preparing.add_done_callback(self._preparing.discard)
         await asyncio.shield(preparing)  # a thread cannot be canceled: `close` waits for it
-        with contextlib.suppress(RunStartedBefore):
+        with contextlib.suppress(RunAlreadyStartedError):
             await self._launcher.start(run.folder)
 
     def _prepare(self, run: LiveRun, live: LiveExperiment, trial: Trial, control: Control) -> None:
         """Create the folder of a run, from scratch however far an earlier attempt came."""
-        home, config, machine = self._board.home, live.record.config, self._machine()
+        home, config, machine = self._live_state.home, live.record.config, self._machine()
         folder = experiment_folder(home, live.record)
         check_storage(config["checkpoint_storage"])
         shutil.rmtree(run.folder.path, ignore_errors=True)
@@ -216,7 +216,7 @@ class Runs:
                 "session_token": secrets.token_hex(16),
                 "task_type": "TRIAL",
                 "latest_checkpoint": run.from_checkpoint,
-                "checkpoint_key": _checkpoint_key(self._board.home.path),
+                "checkpoint_key": _checkpoint_key(self._live_state.home.path),
             },
             "trial": {
                 "trial_id": trial.id,
@@ -242,28 +242,28 @@ class Runs:
 
     # Stopping
 
-    def _tell(self, run: LiveRun) -> None:
+    def _enforce_control(self, run: LiveRun) -> None:
         wanted = self._wanted(run)
-        if wanted != run.told and run.folder.was_started:
+        if wanted != run.control and run.folder.was_started:
             self._write_control(run, wanted)
-            self._spawn(self._launcher.tell(run.folder))
+            self._spawn(self._launcher.send_control(run.folder))
         if not wanted.preempt:
             run.asked_since = None
             return
         now = time.monotonic()
         if run.asked_since is None:
             run.asked_since = now
-        if self._must_die(run) and run.last_measure != "kill":
+        if self._must_kill(run) and run.last_measure != "kill":
             run.last_measure = "kill"
             self._spawn(self._kill(run))
-        elif not run.last_measure and now - run.asked_since >= self._patience(run):
+        elif not run.last_measure and now - run.asked_since >= self._grace_seconds(run):
             run.last_measure = "terminate"
             logger.info("run %s did not stop in time: ending it", run.allocation_id)
             self._spawn(self._end_by_force(run))
 
     def _wanted(self, run: LiveRun) -> Control:
         """What the control file of a run should say."""
-        live = self._board.experiments[run.experiment_id]
+        live = self._live_state.experiments[run.experiment_id]
         trial = live.trials[run.trial_id]
         reason = run.preempted
         if trial.state != State.ACTIVE.value or trial.is_held:
@@ -277,23 +277,23 @@ class Runs:
             best_validation=live.record.best_validation,
             last_validation=trial.latest_validation_steps,
             metadata=trial.metadata,
-            notice=self._board.notice,
+            notice=self._live_state.notice,
         )
 
-    def _must_die(self, run: LiveRun) -> bool:
+    def _must_kill(self, run: LiveRun) -> bool:
         """Whether to end it by force: it was killed, failed, or cannot receive a request yet."""
-        trial = self._board.experiments[run.experiment_id].trials[run.trial_id]
+        trial = self._live_state.experiments[run.experiment_id].trials[run.trial_id]
         forced = (State.STOPPING_KILLED.value, State.STOPPING_ERROR.value)
         return bool(run.fault) or trial.state in forced or not run.has_reported
 
-    def _patience(self, run: LiveRun) -> float:
-        live = self._board.experiments[run.experiment_id]
+    def _grace_seconds(self, run: LiveRun) -> float:
+        live = self._live_state.experiments[run.experiment_id]
         if is_invalid_hp(live.trials[run.trial_id]):
             return _INVALID_HP_GRACE_SECONDS
         return float(live.record.config["preemption_timeout"])
 
     async def _end_by_force(self, run: LiveRun) -> None:
-        if is_invalid_hp(self._board.experiments[run.experiment_id].trials[run.trial_id]):
+        if is_invalid_hp(self._live_state.experiments[run.experiment_id].trials[run.trial_id]):
             await self._kill(run)
         else:
             await self._launcher.terminate(run.folder)
@@ -310,14 +310,14 @@ class Runs:
 
     def _write_control(self, run: LiveRun, content: Control) -> None:
         content.write(run.folder.path)
-        run.told = content
+        run.control = content
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._task_done)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("an operation on a run failed", exc_info=error)
@@ -329,7 +329,7 @@ def _parts(run: LiveRun, machine: Machine) -> tuple[Part, ...]:
     parts = place(run.slots, machine, run.trial_id)
     there = {slot for part in parts for slot in part.slots}
     if machine.is_cluster and (not parts or not there.issuperset(run.slots)):
-        raise RunNotPlaced("A node that it was placed on has left the cluster.")
+        raise RunNotPlacedError("A node that it was placed on has left the cluster.")
     return parts
 
 

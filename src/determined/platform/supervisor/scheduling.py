@@ -1,4 +1,4 @@
-"""Which trials run next: the board as input of the scheduler, its decision as new runs."""
+"""Which trials run next: the live state as input of the scheduler, its decision as new runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from collections.abc import Callable
 from determined.platform.homes.home import Home
 from determined.platform.machines.slots import Machine
 from determined.platform.rules.lifecycle import may_start
-from determined.platform.rules.scheduler import DEFAULT_PRIORITY, Place, Request, Running, decide
+from determined.platform.rules.scheduler import (
+    DEFAULT_PRIORITY,
+    Request,
+    Running,
+    SlotLocation,
+    decide,
+)
 from determined.platform.rules.states import State
 from determined.platform.runs.folder import RunFolder
 from determined.platform.runs.placement import place
-from determined.platform.supervisor.live_state import Board, LiveExperiment, LiveRun
+from determined.platform.supervisor.live_state import LiveExperiment, LiveRun, LiveState
 from determined.store import Transaction, Trial
 
 _EXCLUDE = "exclude_node"
@@ -20,8 +26,8 @@ _EXCLUDE = "exclude_node"
 class Scheduling:
     """Remembers between ticks how often waiting trials were overtaken."""
 
-    def __init__(self, board: Board, machine: Callable[[], Machine]) -> None:
-        self._board = board
+    def __init__(self, live_state: LiveState, machine: Callable[[], Machine]) -> None:
+        self._live_state = live_state
         self._machine = machine
         self._last_machine: Machine | None = None
         self._overtaken: dict[int, int] = {}
@@ -33,34 +39,36 @@ class Scheduling:
         """Whether the decision may differ from the last one."""
         is_time = self.next_start is not None and may_start(self.next_start, now)
         is_other = self._machine() is not self._last_machine
-        return is_time or is_other or self._version != self._board.version
+        return is_time or is_other or self._version != self._live_state.version
 
     def run(self, transaction: Transaction, now: float) -> None:
         """Record new runs, and which running ones are preempted."""
-        board, machine = self._board, self._machine()
-        everybody = list(board.waiting())
+        live_state, machine = self._live_state, self._machine()
+        everyone = list(live_state.waiting())
         waiting = {
-            trial.id: (live, trial) for live, trial in everybody if may_start(trial.not_before, now)
+            trial.id: (live, trial) for live, trial in everyone if may_start(trial.not_before, now)
         }
-        later = [trial.not_before for _, trial in everybody if trial.id not in waiting]
+        later = [trial.not_before for _, trial in everyone if trial.id not in waiting]
         requests = [
             self._request(
-                live, trial, _slots_to_avoid(transaction, board.home, live, trial, machine)
+                live, trial, _slots_to_avoid(transaction, live_state.home, live, trial, machine)
             )
             for live, trial in waiting.values()
         ]
-        places = {slot.id: Place(slot.node, slot.pools) for slot in machine.slots if slot.node}
+        locations = {
+            slot.id: SlotLocation(slot.node, slot.pools) for slot in machine.slots if slot.node
+        }
         slot_ids = [slot.id for slot in machine.slots]
-        decision = decide(requests, self._running(), slot_ids, places)
+        decision = decide(requests, self._running(), slot_ids, locations)
         self._overtaken = {**self._overtaken, **decision.overtaken}
         for trial_id in decision.preemptions:
-            run = board.runs[trial_id]
+            run = live_state.runs[trial_id]
             run.preempted = "preempted by an experiment of higher priority"
             transaction.preempt_run(trial_id, run.run_id, run.preempted)
         for start in decision.starts:
             self._overtaken.pop(start.request.key, None)
             self._start(transaction, *waiting[start.request.key], start.slot_ids)
-        self._version, self.next_start = board.version, min(later, default=None)
+        self._version, self.next_start = live_state.version, min(later, default=None)
         self._last_machine = machine
 
     def forget(self) -> None:
@@ -78,7 +86,7 @@ class Scheduling:
         run_id = trial.run_id + 1
         recorded = transaction.create_run(
             trial.id,
-            folder=str(self._board.home.run(live.id, trial.id, run_id)),
+            folder=str(self._live_state.home.run(live.id, trial.id, run_id)),
             slots=list(slot_ids),
             host=", ".join(part.host for part in place(slot_ids, self._machine(), trial.id)),
             steps_completed=0 if checkpoint is None else checkpoint.steps_completed,
@@ -87,14 +95,14 @@ class Scheduling:
         live.trials[trial.id] = transaction.trial(trial.id)
         if live.record.started is None:
             live.record = transaction.experiment(live.id)
-        self._board.runs[trial.id] = LiveRun.of(
+        self._live_state.runs[trial.id] = LiveRun.of(
             recorded, live.id, transaction.seconds_run(trial.id)
         )
 
     def _running(self) -> list[Running]:
         found = []
-        for run in self._board.runs.values():
-            live = self._board.experiments[run.experiment_id]
+        for run in self._live_state.runs.values():
+            live = self._live_state.experiments[run.experiment_id]
             trial = live.trials[run.trial_id]
             is_ending = bool(run.preempted) or trial.is_held or trial.state != State.ACTIVE.value
             found.append(Running(self._request(live, trial), run.slots, is_ending))

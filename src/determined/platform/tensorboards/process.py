@@ -1,4 +1,4 @@
-"""TensorBoard behind a door: `python -m determined.platform.tensorboards.process FLAGS`.
+"""TensorBoard behind access control: `python -m determined.platform.tensorboards.process FLAGS`.
 
 TensorBoard itself answers everybody who reaches its port. Here each request passes a guard first,
 in the same process, so there is no other way to its application. It has an origin of its own,

@@ -13,9 +13,9 @@ from determined.journal import Control
 from determined.platform.runs.folder import EXITED, LOST, SIGNALLED, RunExit, RunFolder
 from determined.platform.runs.launchers.protocol import (
     Launcher,
-    RunStartedBefore,
+    RunAlreadyStartedError,
     RunState,
-    RunStillLive,
+    RunStillLiveError,
 )
 from tests.support.runs import assert_nothing_left, eventually, make_run
 
@@ -35,7 +35,7 @@ def wait(launcher: Launcher, run: RunFolder) -> RunExit | None:
     return asyncio.run(asyncio.wait_for(launcher.wait(run), 60))
 
 
-def until_it_speaks(run: RunFolder, launcher: Launcher | None = None) -> None:
+def until_it_prints(run: RunFolder, launcher: Launcher | None = None) -> None:
     def has_spoken() -> bool:
         if launcher is not None:
             asyncio.run(launcher.collect(run))
@@ -70,10 +70,10 @@ class LauncherContract:
         launcher = self.new()
         run = self.make_run(tmp_path / "run", script=_WAITS)
         start(launcher, run)
-        with pytest.raises(RunStartedBefore):
+        with pytest.raises(RunAlreadyStartedError):
             start(self.new(), run)
         asyncio.run(launcher.kill(run))
-        with pytest.raises(RunStartedBefore):
+        with pytest.raises(RunAlreadyStartedError):
             start(self.new(), run)
         assert_nothing_left(run)
 
@@ -101,7 +101,7 @@ class LauncherContract:
         )
         run = self.make_run(tmp_path / "run", script=script)
         start(launcher, run)
-        until_it_speaks(run, launcher)
+        until_it_prints(run, launcher)
         asyncio.run(launcher.terminate(run))
         end = wait(launcher, run)
         assert end is not None
@@ -114,7 +114,7 @@ class LauncherContract:
         launcher = self.new()
         run = self.make_run(tmp_path / "run", script=_IGNORES, stop_grace_seconds=0.5)
         start(launcher, run)
-        until_it_speaks(run, launcher)
+        until_it_prints(run, launcher)
         asyncio.run(launcher.terminate(run))
         end = wait(launcher, run)
         assert end is not None
@@ -126,7 +126,7 @@ class LauncherContract:
         launcher = self.new()
         run = self.make_run(tmp_path / "run", script=_IGNORES, stop_grace_seconds=600)
         start(launcher, run)
-        until_it_speaks(run, launcher)
+        until_it_prints(run, launcher)
         end = asyncio.run(asyncio.wait_for(launcher.kill(run), 60))
         assert end is not None
         assert (end.exit_code, end.stopped_by) == (137, "SIGKILL")
@@ -145,7 +145,7 @@ class LauncherContract:
         launcher = self.new()
         run = self.make_run(tmp_path / "run", script=_WAITS)
         start(launcher, run)
-        with pytest.raises(RunStillLive):
+        with pytest.raises(RunStillLiveError):
             asyncio.run(launcher.declare_dead(run, "It was not."))
         asyncio.run(launcher.kill(run))
         assert_nothing_left(run)
@@ -179,7 +179,7 @@ class LauncherContract:
         assert journal == b"".join(n.to_bytes(40, "little") for n in range(300_000))
         assert_nothing_left(run)
 
-    def test_a_run_hears_what_it_is_told(self, tmp_path: Path) -> None:
+    def test_a_run_receives_its_control_file(self, tmp_path: Path) -> None:
         launcher = self.new()
         script = (
             "import os, time; print('up')\n"
@@ -189,9 +189,9 @@ class LauncherContract:
         run = self.make_run(tmp_path / "run", script=script)
         Control(reason="first").write(run.path)
         start(launcher, run)
-        until_it_speaks(run, launcher)
+        until_it_prints(run, launcher)
         Control(reason="later").write(run.path)
-        asyncio.run(launcher.tell(run))
+        asyncio.run(launcher.send_control(run))
         end = wait(self.new(), run)
         assert end is not None
         assert end.exit_code == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from determined.platform.runs.folder import EXITED, LOST, SIGNALLED, RunExit
-from determined.platform.runs.launchers.ends import lost, together
+from determined.platform.runs.launchers.ends import combined, lost
 from tests.support.runs import make_run
 
 _DONE = RunExit(0, EXITED, started_at=1.0, ended_at=9.0, leftover_processes=1)
@@ -29,7 +29,7 @@ def test_the_part_that_tells_most_speaks_for_all(
 ) -> None:
     (tmp_path / "log").write_text("last words\n")
     for order in permutations(ends):
-        end = together(list(order), tmp_path / "log")
+        end = combined(list(order), tmp_path / "log")
         assert (end.exit_code, end.reason) == (told.exit_code, told.reason)
         assert end.last_lines == (("last words",) if told.exit_code else ())
         assert end.ended_at == max(part.ended_at or 0.0 for part in ends)

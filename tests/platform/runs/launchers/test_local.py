@@ -18,14 +18,14 @@ import pytest
 from determined._os import processes
 from determined.platform.runs.folder import LOST, RunFolder
 from determined.platform.runs.launchers.local import LocalLauncher
-from determined.platform.runs.launchers.protocol import RunStartedBefore, RunState
+from determined.platform.runs.launchers.protocol import RunAlreadyStartedError, RunState
 from tests.platform.runs.launchers.contract import (
     _IGNORES,
     _WAITS,
     LauncherContract,
     start,
     state,
-    until_it_speaks,
+    until_it_prints,
     wait,
 )
 from tests.support.faults import mounted
@@ -58,7 +58,7 @@ def test_of_twenty_starts_at_once_one_wins(tmp_path: Path) -> None:
     def attempt(_: int) -> bool:
         try:
             start(LocalLauncher(), run)
-        except RunStartedBefore:
+        except RunAlreadyStartedError:
             return False
         return True
 
@@ -105,7 +105,7 @@ def test_a_run_outlives_the_death_of_its_launcher(tmp_path: Path) -> None:
     supervisor = subprocess.Popen(
         [sys.executable, "-c", code, str(run.path)], start_new_session=True
     )
-    until_it_speaks(run)
+    until_it_prints(run)
     os.killpg(supervisor.pid, signal.SIGKILL)
     supervisor.wait()
     assert state(LocalLauncher(), run) is RunState.RUNNING
@@ -121,7 +121,7 @@ def test_a_killed_keeper_takes_the_entrypoint_with_it(tmp_path: Path) -> None:
     launcher = LocalLauncher()
     run = make_run(tmp_path / "run", script=_WAITS)
     start(launcher, run)
-    until_it_speaks(run)
+    until_it_prints(run)
     processes.send(keeper_of(run), signal.SIGKILL)
     assert wait(launcher, run) is None
     assert state(launcher, run) is RunState.LOST
@@ -136,7 +136,7 @@ def test_a_killed_keeper_on_a_full_disk_is_declared_dead(tmp_path: Path) -> None
     with mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs", at=disk):
         run = make_run(disk / "run", script=_WAITS, env={"PYTHONDONTWRITEBYTECODE": "1"})
         start(launcher, run)
-        until_it_speaks(run)
+        until_it_prints(run)
         processes.send(keeper_of(run), signal.SIGKILL)
         assert wait(launcher, run) is None
         with contextlib.suppress(OSError), (disk / "ballast").open("wb", buffering=0) as ballast:
@@ -180,7 +180,7 @@ def test_a_rank_ends_itself_when_its_keeper_is_gone(tmp_path: Path) -> None:
     rank = "import os\nif os.fork(): os.wait()\nos.setsid()\n" + _WATCHES.format(alive) + _IGNORES
     run = make_run(tmp_path / "run", script=rank)
     start(launcher, run)
-    until_it_speaks(run)
+    until_it_prints(run)
     processes.send(keeper_of(run), signal.SIGKILL)
     assert_nothing_left(run)  # without any help
     asyncio.run(launcher.declare_dead(run, "Its keeper was killed."))
@@ -191,7 +191,7 @@ def test_declaring_a_run_dead_ends_what_is_left_of_it(tmp_path: Path) -> None:
     script = "import os\nif os.fork(): os.wait()\nos.setsid()\n" + _WAITS
     run = make_run(tmp_path / "run", script=script)
     start(launcher, run)
-    until_it_speaks(run)
+    until_it_prints(run)
     processes.send(keeper_of(run), signal.SIGKILL)
     assert wait(launcher, run) is None
     end = asyncio.run(launcher.declare_dead(run, "Its keeper was killed."))
@@ -203,7 +203,7 @@ def test_suspended_processes_are_told_apart(tmp_path: Path) -> None:
     launcher = LocalLauncher()
     run = make_run(tmp_path / "run", script=_WAITS)
     start(launcher, run)
-    until_it_speaks(run)
+    until_it_prints(run)
     eventually(lambda: run.entrypoint)
     assert run.entrypoint is not None
     os.kill(run.entrypoint.pid, signal.SIGSTOP)
@@ -220,7 +220,7 @@ def test_a_keeper_that_does_not_answer_is_killed_and_its_run_is_lost(tmp_path: P
     launcher = LocalLauncher(unresponsive_after_seconds=0.5)
     run = make_run(tmp_path / "run", script=_WAITS)
     start(launcher, run)
-    until_it_speaks(run)
+    until_it_prints(run)
     keeper = keeper_of(run)
     stop = subprocess.Popen(  # again and again, so that SIGCONT does not help
         [

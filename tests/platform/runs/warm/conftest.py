@@ -64,16 +64,16 @@ class Bench:
         return asyncio.run(all_of_them())
 
     @property
-    def helpers(self) -> list[int]:
-        """The pids of the helpers that live."""
-        found = self.launcher._helpers._helpers.values()
-        return [helper.pid for helper in found if not helper.is_gone]
+    def fork_servers(self) -> list[int]:
+        """The pids of the fork servers that live."""
+        found = self.launcher._fork_servers._servers.values()
+        return [server.pid for server in found if not server.is_gone]
 
     @property
     def kinds(self) -> set[bool]:
-        """Whether the helpers that live have torch loaded."""
-        found = self.launcher._helpers._helpers.items()
-        return {key.with_torch for key, helper in found if not helper.is_gone}
+        """Whether the fork servers that live have torch loaded."""
+        found = self.launcher._fork_servers._servers.items()
+        return {key.with_torch for key, server in found if not server.is_gone}
 
 
 @pytest.fixture(scope="module")
@@ -82,4 +82,4 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     yield bench
     for run in bench.runs:
         asyncio.run(bench.launcher.kill(run))
-    bench.launcher._helpers.end()
+    bench.launcher._fork_servers.end()

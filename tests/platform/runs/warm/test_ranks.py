@@ -41,10 +41,10 @@ def members(run: RunFolder) -> list[processes.Process]:
     return processes.with_variable(RUN_VARIABLE, str(run.path))
 
 
-def assert_closed_to_strangers(nursery: psutil.Process | None) -> None:
+def assert_closed_to_strangers(fork_server: psutil.Process | None) -> None:
     """The name of its socket is a secret; whoever finds it out is nobody to talk to, yet."""
-    assert nursery is not None
-    (name,) = {str(c.laddr) for c in nursery.net_connections("unix") if c.laddr}
+    assert fork_server is not None
+    (name,) = {str(c.laddr) for c in fork_server.net_connections("unix") if c.laddr}
 
     def call() -> str:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -68,15 +68,15 @@ def test_a_launch_that_is_told_to_stop_ends_as_a_whole(bench: Bench) -> None:
     assert members(run) == []
 
 
-@pytest.mark.parametrize("victim", ["wrapper", "worker", "nursery", "launcher", "torchrun"])
+@pytest.mark.parametrize("victim", ["wrapper", "worker", "fork server", "launcher", "torchrun"])
 def test_no_worker_outlives_a_launch_that_loses_one_of_its_processes(
     bench: Bench, victim: str
 ) -> None:
     run, workers = start(bench, _WAIT)
     assert run.entrypoint is not None
-    nursery = psutil.Process(workers[0]).ppid()
+    fork_server = psutil.Process(workers[0]).ppid()
     words = {"wrapper": "determined.launch.wrap_rank", "torchrun": "determined.launch.torchrun"}
-    pids = {"worker": workers[0], "nursery": nursery, "launcher": run.entrypoint.pid}
+    pids = {"worker": workers[0], "fork server": fork_server, "launcher": run.entrypoint.pid}
     if victim in words:
         found = {p.pid: " ".join(psutil.Process(p.pid).cmdline()) for p in members(run)}
         matching = [pid for pid, text in found.items() if f"-m {words[victim]}" in text]

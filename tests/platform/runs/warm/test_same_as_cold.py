@@ -49,7 +49,7 @@ def log_of(run: RunFolder) -> list[str]:
 )
 def test_a_program_sees_the_same_warm_and_cold(bench: Bench, command: tuple[str, ...]) -> None:
     warm, cold = probe(bench, *command)
-    assert len(bench.helpers) > 0
+    assert len(bench.fork_servers) > 0
     if command[0] == "sh":  # some shells stay between the keeper and the program
         for seen in (warm, cold):
             for name in ("death signal", "leads its group", "leads its session"):
@@ -57,7 +57,7 @@ def test_a_program_sees_the_same_warm_and_cold(bench: Bench, command: tuple[str,
     assert_same(warm, cold)
 
 
-def test_a_program_whose_helper_has_no_torch_sees_the_same(bench: Bench) -> None:
+def test_a_program_whose_fork_server_has_no_torch_sees_the_same(bench: Bench) -> None:
     hidden = f"exec(compile(bytes.fromhex({_PROBE.encode().hex()!r}), __file__, 'exec'))"
     before = bench.kinds
     warm, cold = probe(bench, "probe.py", "seen.json", text=hidden, mention="")

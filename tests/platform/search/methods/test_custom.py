@@ -46,10 +46,10 @@ def test_a_custom_method_runs_a_whole_search(start: Callable[..., CustomProcess]
     assert search.created[0].hparams["group"] == {"y": [1]}
     assert search.created[0].reason.startswith("near 0.")
     assert search.searcher.is_over
-    assert search.hear(e.LimitsRaised(max_trials=9)) == ["resume T1"]
+    assert search.handle(e.LimitsRaised(max_trials=9)) == ["resume T1"]
     assert search.reasons == ["{'max_trials': 9}"]
     event = e.ValidationCompleted(search.rid(1), {"loss": float("nan")}, 1)
-    assert search.hear(event) == ["stop T1"]
+    assert search.handle(event) == ["stop T1"]
 
 
 def test_a_killed_process_is_restored_by_its_records(start: Callable[..., CustomProcess]) -> None:

@@ -12,7 +12,8 @@ from determined.platform.homes.home import Home
 from determined.platform.service import RefusedError, Service
 from determined.platform.supervisor.background.deletions import FileDeletion
 from determined.platform.supervisor.background.garbage import GarbageCollection
-from determined.platform.supervisor.live_state import Board
+from determined.platform.supervisor.decisions import Decisions
+from determined.platform.supervisor.live_state import LiveState
 from determined.storage import SharedFSStorageManager
 from determined.store import NewExperiment, NewTrial, Reader, Writer
 
@@ -50,7 +51,7 @@ class _Records:
             await asyncio.wait([part._task])
 
     async def find_garbage(self) -> GarbageCollection:
-        part = GarbageCollection(Board(self.home), asyncio.Event())
+        part = GarbageCollection(LiveState(self.home), asyncio.Event())
         await self._work(part)
         return part
 
@@ -59,7 +60,7 @@ class _Records:
         await self._work(part)
         while part.has_results:
             with self.writer.transaction() as tx:
-                part.record(tx)
+                part.record(Decisions(LiveState(self.home), tx, 0.0))
             await self._work(part)
 
 
@@ -71,7 +72,7 @@ def test_what_is_registered_after_it_was_found_stays(tmp_path: Path) -> None:
         model = tx.registry.create_model("m", "me")
         tx.registry.register_version(model.id, "a")
     with records.writer.transaction() as tx:
-        collection.record(tx)
+        collection.record(Decisions(LiveState(records.home), tx, 0.0))
     asyncio.run(records.delete_files())
     records.writer.close()
     reader = Reader(records.home.path)
@@ -90,7 +91,7 @@ def test_garbage_of_an_experiment_that_went_meanwhile_is_forgotten(tmp_path: Pat
     collection = asyncio.run(records.find_garbage())
     with records.writer.transaction() as tx:
         tx.delete_experiment(1)
-        collection.record(tx)
+        collection.record(Decisions(LiveState(records.home), tx, 0.0))
         assert not collection.has_results
     records.writer.close()
 

@@ -79,7 +79,7 @@ def alone(home: Home) -> Iterator[None]:
     try:
         yield
     finally:
-        claimed.leave()
+        claimed.release()
 
 
 def _fill(home: Home, writer: Writer, result: Rebuilt) -> None:
@@ -118,14 +118,16 @@ def _read_again(transaction: Transaction, experiment: FoundExperiment, trial: Fo
     runs = restoration.runs(trial.id)
     if not runs or not all(run.run_id in by_number for run in runs):
         return False
-    heard = _heard(transaction, experiment.id, trial.last.request_id)
-    read_again(restoration, trial.id, [(run, by_number[run.run_id]) for run in runs], heard)
+    known_steps = _validations_known_to_search(transaction, experiment.id, trial.last.request_id)
+    read_again(restoration, trial.id, [(run, by_number[run.run_id]) for run in runs], known_steps)
     _look_for_files(transaction, trial.id)
     return True
 
 
-def _heard(transaction: Transaction, experiment_id: int, request_id: str) -> Collection[int]:
-    """The steps of the validations of a trial that its search was told of."""
+def _validations_known_to_search(
+    transaction: Transaction, experiment_id: int, request_id: str
+) -> Collection[int]:
+    """The steps of the validations of a trial that its search has processed."""
     events = (step.event["event"] for step in transaction.restoration.steps(experiment_id))
     return {
         event["steps"]

@@ -17,12 +17,12 @@ def read_again(
     restoration: Restoration,
     trial_id: int,
     runs: Collection[tuple[Run, FoundRun]],
-    heard: Collection[int],
+    known_steps: Collection[int],
 ) -> None:
     """Write all that the runs of a trial reported.
 
     Of a run that has not ended, only what the supervisor has read: up to the recorded offset, else
-    to the last validation, of the steps `heard`, that the search was told of. The supervisor
+    to the last validation, of `known_steps`, that the search has processed. The supervisor
     continues from there.
     """
     known = {str(path): restoration.offset(str(path)) for _, f in runs for path in f.journals}
@@ -33,7 +33,7 @@ def read_again(
             limit = None
             if run.ended is None:
                 offset = known[str(path)]
-                limit = _behind_heard(path, heard) if offset is None else offset
+                limit = _offset_after(path, known_steps) if offset is None else offset
             _read(restoration, run, path, limit)
 
 
@@ -50,11 +50,11 @@ def _read(restoration: Restoration, run: Run, path: Path, limit: int | None) -> 
     restoration.read(str(path), run, records, reader.offset)
 
 
-def _behind_heard(path: Path, heard: Collection[int]) -> int:
-    """The offset after the last validation that the search was told of; 0 if there is none."""
+def _offset_after(path: Path, known_steps: Collection[int]) -> int:
+    """The offset after the last validation that the search has processed; 0 if there is none."""
     reader, offset = JournalReader(path), 0
     for record in reader.records(only=[Metrics]):
         assert isinstance(record, Metrics)
-        if record.group == "validation" and record.steps_completed in heard:
+        if record.group == "validation" and record.steps_completed in known_steps:
             offset = reader.offset
     return offset

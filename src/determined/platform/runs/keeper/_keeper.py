@@ -16,6 +16,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -28,7 +29,7 @@ from determined.platform.runs.folder import (
     RunExit,
     RunFolder,
 )
-from determined.platform.runs.keeper import _entrypoint, _memory
+from determined.platform.runs.keeper import _entrypoint
 from determined.platform.runs.keeper._held_folder import HeldFolder
 from determined.platform.runs.keeper._hook import with_startup_hook
 from determined.platform.runs.keeper._log import FollowedLog
@@ -41,6 +42,7 @@ _EXIT_ATTEMPTS = 10
 _LOOK_SECONDS = 3.0  # how often to look whether the folder is still there
 _LOOKS = 2  # a trial that has deleted it may be about to end
 _GRACE_WITHOUT_FOLDER_SECONDS = 5.0
+_KERNEL_COUNTERS = Path("/proc/vmstat")
 _KILLED = 128 + signal.SIGKILL
 _SHORT_OF_MEMORY = "The kernel has killed a process for lack of memory since the run began."
 
@@ -64,8 +66,8 @@ class Keeper:
         self._kill_at: float | None = None
         self._stopped_by: str | None = None
         self._received: list[int] = []
-        self._memory_kills = _memory.count_kills()
-        self._bond = _watch(self._spec.ends_with)
+        self._memory_kills = _count_memory_kills()
+        self._required_process = _watch(self._spec.ends_with)
         self._wake_up, self._wake = os.pipe()
         for descriptor in (self._wake_up, self._wake):
             os.set_blocking(descriptor, False)
@@ -80,7 +82,7 @@ class Keeper:
         self._folder.set_room_aside()
         self._log.write(self._spec.prologue)
         if self._note:
-            self._log.say(self._note)
+            self._log.note(self._note)
         try:
             self._pid = self._start()
         except OSError as error:
@@ -108,8 +110,8 @@ class Keeper:
                 self._pid = None  # from now on another process may get this pid
                 return status
             self._pass_on()
-            self._end_with_bond()
-            self._end_with_folder()
+            self._stop_with_required_process()
+            self._stop_without_folder()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._kill_everything()
             more = self._log.follow()
@@ -122,12 +124,12 @@ class Keeper:
     def _sleep(self, seconds: float | None) -> None:
         growth = self._log.growth
         if seconds is None:
-            is_blind = growth is None or isinstance(self._bond, processes.Identity)
+            is_blind = growth is None or isinstance(self._required_process, processes.Identity)
             seconds = _POLL_SECONDS if is_blind else _LOOK_SECONDS
         if self._kill_at is not None:
             seconds = min(seconds, max(_REST_SECONDS, self._kill_at - time.monotonic()))
-        bond = self._bond if isinstance(self._bond, int) else None
-        sources = [source for source in (self._wake_up, growth, bond) if source is not None]
+        required = self._required_process if isinstance(self._required_process, int) else None
+        sources = [source for source in (self._wake_up, growth, required) if source is not None]
         select.select(sources, [], [], seconds)
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_up, 4096)
@@ -141,18 +143,21 @@ class Keeper:
             elif number in _PASSED_ON:
                 self._pass_on_one(number)
 
-    def _end_with_bond(self) -> None:
+    def _stop_with_required_process(self) -> None:
         """Stop when the process is gone that is needed to collect this run."""
-        if isinstance(self._bond, int):
-            is_over = bool(select.select([self._bond], [], [], 0)[0])
+        if isinstance(self._required_process, int):
+            is_over = bool(select.select([self._required_process], [], [], 0)[0])
         else:
-            is_over = self._bond is not None and processes.look_up(self._bond) is None
+            is_over = (
+                self._required_process is not None
+                and processes.look_up(self._required_process) is None
+            )
         if is_over:
-            self._bond = None
-            self._log.say("this node has left the cluster: stopping")
+            self._required_process = None
+            self._log.note("this node has left the cluster: stopping")
             self._pass_on_one(signal.SIGTERM)
 
-    def _end_with_folder(self) -> None:
+    def _stop_without_folder(self) -> None:
         """Stop when the folder was deleted: nothing could collect the run."""
         now = time.monotonic()
         if now - self._looked_at < _LOOK_SECONDS:
@@ -199,11 +204,11 @@ class Keeper:
                 found.setdefault(process.pid, process)
             return list(found.values())
 
-        count = processes.end_all(find_them, deadline, say=self._log.say)
+        count = processes.end_all(find_them, deadline, say=self._log.note)
         # Whoever is orphaned becomes our child at once: while there is a child, somebody is left,
         # even if it changes its pid faster than all processes can be listed.
         while processes.has_children():
-            count += processes.end_all(find_them, deadline, say=self._log.say)
+            count += processes.end_all(find_them, deadline, say=self._log.note)
             if time.monotonic() >= deadline():
                 processes.kill_children()
             else:
@@ -227,17 +232,17 @@ class Keeper:
 
         text = log_excerpt.read_end(self._folder.log)
         lines, traceback = log_excerpt.last_lines(text), log_excerpt.find_traceback(text)
-        if self._stopped_by is None and _memory.count_kills() > self._memory_kills:
+        if self._stopped_by is None and _count_memory_kills() > self._memory_kills:
             if end.exit_code == _KILLED:
                 lines, traceback = (*lines, f"SIGKILL. {_SHORT_OF_MEMORY}"), None
             else:  # a child of it may have been killed, such as a rank or a loader worker
-                self._log.say(_SHORT_OF_MEMORY)
+                self._log.note(_SHORT_OF_MEMORY)
                 lines = (*lines, _SHORT_OF_MEMORY)
         return end._replace(traceback=traceback, last_lines=lines)
 
     def _could_not_start(self, error: OSError) -> RunExit:
         message = f"The entrypoint could not be started: {error.filename}: {error.strerror}."
-        self._log.say(message)
+        self._log.note(message)
         self._log.finish()
         now = time.time()
         code = 127 if isinstance(error, FileNotFoundError) else 126
@@ -283,3 +288,19 @@ def _name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # real-time signals have none
         return f"signal {number}"
+
+
+def _count_memory_kills() -> int:
+    """How many processes the kernel has killed for lack of memory since boot; 0 if unknown.
+
+    Only the kernel knows who sent a SIGKILL.
+    """
+    try:
+        text = _KERNEL_COUNTERS.read_text()
+    except OSError:
+        return 0
+    for line in text.splitlines():
+        name, _, number = line.partition(" ")
+        if name == "oom_kill":
+            return int(number)
+    return 0

@@ -29,14 +29,14 @@ class FollowedLog:
         self._times = os.open(folder.log_times, append, 0o600)
         self._folder = folder
         self._stamper = Stamper()
-        self._policies = Policies(folder.spec.policies, self.say)
+        self._policies = Policies(folder.spec.policies, self.note)
         self.growth = inotify.watch(folder.log, inotify.MODIFIED)
 
     @property
     def policies(self) -> Policies:
         return self._policies
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Add a line of our own."""
         with contextlib.suppress(OSError):
             os.write(self.descriptor, f"INFO: [{os.getpid()}] determined.keeper: {text}\n".encode())

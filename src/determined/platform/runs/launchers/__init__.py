@@ -1,4 +1,4 @@
 """Ways to start, find, stop and collect runs.
 
-`scheduler.py` decides which run is next, not these. Read `protocol.py` first.
+`rules/scheduler.py` decides which run is next, not these. Read `protocol.py` first.
 """

@@ -22,7 +22,7 @@ def lost(run: RunFolder, why: str) -> RunExit:
     )
 
 
-def together(ends: list[RunExit], log: Path) -> RunExit:
+def combined(ends: list[RunExit], log: Path) -> RunExit:
     """How a run on several nodes ended: lost if a part is, else like the part that failed first."""
     if len(ends) == 1:
         return ends[0]

@@ -16,16 +16,20 @@ from determined._os.regular_file import open_regular
 from determined.errors import DeterminedError
 from determined.platform.runs.folder import RUN_VARIABLE, RunExit, RunFolder
 from determined.platform.runs.launchers.ends import lost
-from determined.platform.runs.launchers.protocol import RunStartedBefore, RunState, RunStillLive
+from determined.platform.runs.launchers.protocol import (
+    RunAlreadyStartedError,
+    RunState,
+    RunStillLiveError,
+)
 from determined.platform.runs.placement import load_placement
-from determined.platform.runs.warm.helpers import HelperLost, Helpers, Offer
+from determined.platform.runs.warm.client import ForkServerLostError, ForkServers, Offer
 from determined.platform.runs.warm.program import Cold
 
 _KEEPER = Path(__file__).parents[1] / "keeper" / "__main__.py"
 _KEEPERS_LOCK = 3  # the descriptor of the lock in the keeper
 _NOT_A_KEEPERS = ("DET_ALLOCATION_ID", RUN_VARIABLE)  # it is not part of a run itself
 _POLL_SECONDS = 0.2
-_MOMENT_SECONDS = 0.5
+_LOCK_SECONDS = 0.5
 _KEEPERS_END_SECONDS = 2.0
 _UNRESPONSIVE_AFTER_SECONDS = 30.0
 _ORPHAN_GRACE_SECONDS = 10.0
@@ -46,21 +50,23 @@ class LocalLauncher:
         self._unresponsive_after = unresponsive_after_seconds
         self._disowns = disowns
         self._children: dict[Path, int] = {}
-        self._helpers = Helpers()
+        self._fork_servers = ForkServers()
 
     async def start(self, run: RunFolder) -> None:
         offer: Offer | Cold | None
-        offer = await self._helpers.prepare(run)  # before the lock: it may take a while
+        offer = await self._fork_servers.prepare(run)  # before the lock: it may take a while
         alive: int | None
         try:
             alive = await self._take_lock(run, give_up=lambda: run.was_started)
         except TimeoutError:
-            raise RunStartedBefore(f"{run.path} is already handled by another process.") from None
+            raise RunAlreadyStartedError(
+                f"{run.path} is already handled by another process."
+            ) from None
         try:
             try:
                 run.mark_started()
             except FileExistsError:
-                raise RunStartedBefore(f"{run.path} was started before.") from None
+                raise RunAlreadyStartedError(f"{run.path} was started before.") from None
             if isinstance(offer, Offer):
                 offer, alive = await _start_warm(run, alive, offer)
             if isinstance(offer, Cold):
@@ -99,7 +105,7 @@ class LocalLauncher:
     async def collect(self, run: RunFolder) -> None:
         """Nothing to do: everything is written in place."""
 
-    async def tell(self, run: RunFolder) -> None:
+    async def send_control(self, run: RunFolder) -> None:
         """Nothing to do: the control file is read in place."""
 
     async def terminate(self, run: RunFolder) -> None:
@@ -122,7 +128,9 @@ class LocalLauncher:
         try:
             alive = await self._take_lock(run, give_up=lambda: False)
         except TimeoutError:
-            raise RunStillLive(f"The keeper of {run.path} lives: stop the run first.") from None
+            raise RunStillLiveError(
+                f"The keeper of {run.path} lives: stop the run first."
+            ) from None
         except FileNotFoundError:
             leftover = await asyncio.to_thread(_end_orphans, run)
             return _lost(run, "Its folder was deleted.")._replace(leftover_processes=leftover)
@@ -144,7 +152,7 @@ class LocalLauncher:
 
         A process that only checks whether it is free holds it for a moment: wait for those.
         """
-        deadline = time.monotonic() + _MOMENT_SECONDS
+        deadline = time.monotonic() + _LOCK_SECONDS
         while (alive := run.try_lock()) is None:
             if give_up() or time.monotonic() > deadline:
                 raise TimeoutError
@@ -176,16 +184,16 @@ class LocalLauncher:
 
 
 async def _start_warm(run: RunFolder, alive: int, offer: Offer) -> tuple[Cold | None, int | None]:
-    """Have a helper fork the keeper; return why it did not (None if it did) and the run's lock."""
+    """Have the keeper forked; return why it was not (None if it was), and the run's lock."""
     own = os.dup(alive)  # for the thread, which cannot be canceled
     try:
-        return await asyncio.to_thread(offer.helper.keep, offer.program, run, own), alive
-    except HelperLost:
+        return await asyncio.to_thread(offer.server.keep, offer.program, run, own), alive
+    except ForkServerLostError:
         os.close(alive)
     # A keeper that it had forked by then holds the lock, or held it and left a record.
     again = run.try_lock()
     was_kept = again is None or run.keeper is not None
-    return None if was_kept else Cold("the helper is gone", lasts=False), again
+    return None if was_kept else Cold("the fork server is gone", lasts=False), again
 
 
 def _start_keeper(run: RunFolder, alive: int, note: str, disown: bool) -> int:
@@ -281,6 +289,6 @@ def _lost(run: RunFolder, why: str) -> RunExit:
     """With what its keeper wrote before it was gone."""
     with contextlib.suppress(OSError):
         with open_regular(run.keeper_errors) as file:
-            words = file.read(_MOST_ERRORS_BYTES).decode(errors="replace").strip()
-        why = f"{why} Its keeper wrote: {words[-2000:]}" if words else why
+            errors = file.read(_MOST_ERRORS_BYTES).decode(errors="replace").strip()
+        why = f"{why} Its keeper wrote: {errors[-2000:]}" if errors else why
     return lost(run, why)

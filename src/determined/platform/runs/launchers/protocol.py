@@ -25,15 +25,15 @@ class RunState(enum.Enum):
         return self in (RunState.RUNNING, RunState.SUSPENDED, RunState.KEEPER_SUSPENDED)
 
 
-class RunStartedBefore(DeterminedError):
+class RunAlreadyStartedError(DeterminedError):
     """A run is started at most once, and there was an attempt before this one."""
 
 
-class RunStillLive(DeterminedError):
+class RunStillLiveError(DeterminedError):
     """A run cannot be declared dead while its keeper is alive."""
 
 
-class RunNotPlaced(DeterminedError):
+class RunNotPlacedError(DeterminedError):
     """A run cannot start where it was placed, through no fault of its own: place it again."""
 
 
@@ -45,9 +45,10 @@ class Launcher(Protocol):
     """
 
     async def start(self, run: RunFolder) -> None:
-        """Start a run whose folder is complete; RunStartedBefore the second time, in any process.
+        """Start a run whose folder is complete.
 
-        RunNotPlaced, before anything was started, if its place is gone or taken.
+        RunAlreadyStartedError the second time, in any process. RunNotPlacedError, before anything
+        was started, if its place is gone or taken.
         """
 
     async def states(self, runs: Iterable[RunFolder]) -> list[RunState]:
@@ -59,7 +60,7 @@ class Launcher(Protocol):
     async def collect(self, run: RunFolder) -> None:
         """Copy what a run has written so far to its folder; `wait` does so by itself."""
 
-    async def tell(self, run: RunFolder) -> None:
+    async def send_control(self, run: RunFolder) -> None:
         """Copy the control file of a started run to where its processes read it."""
 
     async def terminate(self, run: RunFolder) -> None:
@@ -72,7 +73,7 @@ class Launcher(Protocol):
         """Close a run that is lost, or never started: an infrastructure fault.
 
         Ends processes of it that are still there. Returns how it ended if that is known after all;
-        RunStillLive if its keeper is alive.
+        RunStillLiveError if its keeper is alive.
         """
 
     async def close(self) -> None:

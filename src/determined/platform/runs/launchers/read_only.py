@@ -13,7 +13,7 @@ from determined.platform.runs.launchers.ends import lost
 from determined.platform.runs.launchers.protocol import RunState
 
 
-class EstrangedLauncher:
+class ReadOnlyLauncher:
     """Starts nothing and signals nobody."""
 
     async def start(self, run: RunFolder) -> None:
@@ -28,7 +28,7 @@ class EstrangedLauncher:
     async def collect(self, run: RunFolder) -> None:
         """Nothing to do: what is here was copied."""
 
-    async def tell(self, run: RunFolder) -> None:
+    async def send_control(self, run: RunFolder) -> None:
         """Nothing to do: nobody reads it."""
 
     async def terminate(self, run: RunFolder) -> None:

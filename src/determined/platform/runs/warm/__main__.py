@@ -1,11 +1,10 @@
-"""The helper: import torch (or not: `light`), then fork a keeper for each run that is requested.
+"""The fork server: import torch (or not: `light`), then fork a keeper for each requested run.
 
     python .../warm/__main__.py DESCRIPTOR IDLE_SECONDS torch|light ROOM
-    python .../warm/__main__.py terminal DESCRIPTOR IDLE_SECONDS CIRCUMSTANCES ROOM
 
-DESCRIPTOR is a socket to the client, or with `terminal` the one to listen on. ROOM is as long as
-the commands that forked processes will show instead of this one. Run by path, so that the programs
-of trials, which run in forks of this very file, have only one frame of ours below them.
+DESCRIPTOR is a socket to the supervisor. ROOM is as long as the commands that forked processes will
+show instead of this one. Run by path, so that the programs of trials, which run in forks of this
+very file, have only one frame of ours below them.
 """
 
 from __future__ import annotations
@@ -27,28 +26,25 @@ if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # our own folder
     atexit.register(lambda: ending.forget_what_was_loaded())  # registered first, so called last
-    from determined.platform.runs.warm import ending, fresh_process, helper, ranks, terminal
+    from determined.platform.runs.warm import ending, fresh_process, ranks, server
 
     try:
-        if sys.argv[1] == "terminal":
-            terminal.serve(sys.argv[2:])
-        else:
-            helper.main(sys.argv[1:])
+        server.main(sys.argv[1:])
         os._exit(0)
-    except fresh_process.Reborn as reborn:
-        born = reborn.with_traceback(None)
-    if born.program.is_module and born.program.target == ranks.LAUNCHER:
+    except fresh_process.ProgramStart as raised:
+        start = raised.with_traceback(None)
+    if start.program.is_module and start.program.target == ranks.LAUNCHER:
         try:
-            born.environment |= ranks.fork_nursery(born.environment)
-        except fresh_process.Reborn as reborn:
-            born = reborn.with_traceback(None)
-    fresh_process.be_born(born.program, born.environment)
+            start.environment |= ranks.start_fork_server(start.environment)
+        except fresh_process.ProgramStart as raised:
+            start = raised.with_traceback(None)
+    fresh_process.become_program(start.program, start.environment)
     failed: object = False
-    if born.program.is_module:
+    if start.program.is_module:
         import runpy
 
         try:
-            runpy._run_module_as_main(born.program.target)  # type: ignore[attr-defined]
+            runpy._run_module_as_main(start.program.target)  # type: ignore[attr-defined]
         except SystemExit:
             raise
         except BaseException as error:
@@ -58,7 +54,7 @@ if __name__ == "__main__":
     else:
         # The function that the interpreter runs scripts with: it prints tracebacks, and handles
         # SystemExit and KeyboardInterrupt.
-        name = os.fsencode(Path.cwd() / born.program.target)
+        name = os.fsencode(Path.cwd() / start.program.target)
         opened = _c_function(ctypes.CDLL(None), "fopen", ctypes.c_void_p)(name, b"rb")  # type: ignore[operator]
         arguments = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p)
         run = _c_function(ctypes.pythonapi, "PyRun_SimpleFileExFlags", ctypes.c_int, *arguments)

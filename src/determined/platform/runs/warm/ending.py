@@ -1,9 +1,9 @@
-"""Let a warm program exit without tearing down what it shares with its helper.
+"""Let a warm program exit without tearing down what it shares with its fork server.
 
 An interpreter normally tears down all of torch before it exits: every module's names, every
 operator's kernels, every interned string. A forked process would have to copy each of those pages
 first, which takes several times as long as the training of a tiny trial and has no visible effect.
-So what the helper loaded stays as it is until the process is gone. Everything that the program
+So what the fork server loaded stays as it is until the process is gone. Everything that the program
 itself added ends as usual: its threads, exit handlers, modules and their objects, output buffers.
 """
 
@@ -20,7 +20,7 @@ _loaded: dict[str, ModuleType] = {}
 
 
 def keep_what_is_loaded() -> None:
-    """Call in the helper once everything is imported: these modules will never be torn down."""
+    """Call in the server once everything is imported: these modules will never be torn down."""
     _loaded.update((n, m) for n, m in sys.modules.items() if n not in _NEEDED_TO_THE_END)
     increase = ctypes.pythonapi.Py_IncRef
     for module in _loaded.values():

@@ -1,8 +1,8 @@
 """Turn a forked process into what a new interpreter would be.
 
-`be_born` resets all that a program can see of its process: what a new interpreter reads from its
-command line and its environment, what it draws at random, what the kernel shows others about it.
-What it cannot reset (options, variables that were read at import) is the same already, or the
+`become_program` resets all that a program can see of its process: what a new interpreter reads from
+its command line and its environment, what it draws at random, what the kernel shows others about
+it. What it cannot reset (options, variables that were read at import) is the same already, or the
 program starts cold: see `program.py`.
 """
 
@@ -30,7 +30,7 @@ from determined.platform.runs.warm.program import Cold, Program, shadowed
 _UNCATCHABLE = (signal.SIGKILL, signal.SIGSTOP)
 
 
-class Reborn(BaseException):
+class ProgramStart(BaseException):
     """Unwinds all our frames: the program starts where this is caught, at the bottom."""
 
     def __init__(self, program: Program, environment: Mapping[str, str]) -> None:
@@ -39,14 +39,14 @@ class Reborn(BaseException):
         self.environment = dict(environment)
 
 
-def be_born(program: Program, environment: Mapping[str, str]) -> None:
+def become_program(program: Program, environment: Mapping[str, str]) -> None:
     """Make this process what the program's own would be; working directory and stdio are set."""
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     if program.through_shell:  # as shells do
         environment = {**environment, "PWD": str(Path.cwd())}
     os.environ.clear()
     os.environ.update(environment)
-    show_command(program.words, environment)
+    show_command(program.command, environment)
     reset_signals()
     _open_streams()
     _set_system(program)
@@ -70,14 +70,14 @@ def reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def show_command(words: Iterable[str], environment: Mapping[str, str]) -> None:
+def show_command(command: Iterable[str], environment: Mapping[str, str]) -> None:
     """Let `ps` and /proc show a command and its variables, by which processes are found.
 
-    The kernel reads them from where it put those of the helper, which has reserved enough room.
+    The kernel reads them from where it put those of the server, which has reserved enough room.
     """
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     arg_start, arg_end, env_start, env_end = map(int, fields[45:49])
-    title = " ".join(words).encode(errors="surrogateescape").replace(b"\0", b" ")
+    title = " ".join(command).encode(errors="surrogateescape").replace(b"\0", b" ")
     room = arg_end - arg_start
     # If the last byte is not null, the kernel takes it all as one text up to the first null.
     ctypes.memmove(arg_start, title[: room - 2].ljust(room - 1, b"\0") + b".", room)
@@ -127,7 +127,7 @@ def _hand_on(old: TextIO, new: TextIO | None) -> None:
 
 def _set_system(program: Program) -> None:
     sys.argv = ["-m" if program.is_module else program.target, *program.arguments]
-    sys.orig_argv = list(program.words)
+    sys.orig_argv = list(program.command)
     sys.executable = program.interpreter
     spawn: Any = sys.modules.get("multiprocessing.spawn")
     if spawn is not None:
@@ -186,7 +186,7 @@ def _set_identity() -> None:
 
 
 def _set_threads(environment: Mapping[str, str]) -> None:
-    """Give OpenBLAS as many threads as these variables say: in the helper it has one."""
+    """Give OpenBLAS as many threads as these variables say: in the fork server it has one."""
     for library, suffix in find_openblas():
         names = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
         values = (environment.get(name, "").partition(",")[0].strip() for name in names)
@@ -221,7 +221,7 @@ def _make_main() -> None:
 def execute(
     program: Program, name: str, argv: tuple[str, ...], environment: Mapping[str, str]
 ) -> NoReturn:
-    """Be the program, in place of `os.execvpe`, in a process that was forked from a helper."""
+    """Be the program, in place of `os.execvpe`, in a process that was forked from a fork server."""
     if not program.is_module and not os.path.isfile(program.target):  # noqa: PTH113
         os.execvpe(name, argv, environment)  # it reports this error itself
-    raise Reborn(program, environment)
+    raise ProgramStart(program, environment)

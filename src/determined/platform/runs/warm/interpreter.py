@@ -16,7 +16,7 @@ def locate(program: Program, environment: Mapping[str, str]) -> Program | None:
 
     Ours may have several names in its folder: python, python3, python3.12.
     """
-    found = shutil.which(program.words[0], path=environment.get("PATH", os.defpath))
+    found = shutil.which(program.command[0], path=environment.get("PATH", os.defpath))
     if found is None:
         return None
     path, own = Path(found), Path(sys.executable)

@@ -1,4 +1,4 @@
-"""Messages between a helper and its clients: JSON, and open files."""
+"""Messages between a fork server and its clients: JSON, and open files."""
 
 from __future__ import annotations
 

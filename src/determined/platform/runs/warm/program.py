@@ -2,7 +2,7 @@
 
 A warm process has read its environment, its options and its modules before it knows what it will
 run. So it can only replace a command that would have started with the same ones; everything else is
-a reason, in words for the user, to start cold.
+a reason, in a sentence for the user, to start cold.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-# What a helper has loaded, in its command.
+# What a fork server has loaded, in its command.
 WITH_TORCH, WITHOUT_TORCH = "torch", "light"
 
 _SHELL_CHARACTERS = frozenset("$`|&;<>()*?[]{}~#!\\\n")
@@ -32,7 +32,7 @@ _READ_LATE = frozenset(
 class Program(NamedTuple):
     """`python SCRIPT ARGUMENTS` or `python -m MODULE ARGUMENTS`."""
 
-    words: tuple[str, ...]  # the whole command
+    command: tuple[str, ...]  # the whole command
     target: str
     is_module: bool
     arguments: tuple[str, ...]
@@ -41,7 +41,7 @@ class Program(NamedTuple):
 
     @property
     def interpreter(self) -> str:
-        return self.executable or self.words[0]
+        return self.executable or self.command[0]
 
 
 class Cold(NamedTuple):
@@ -53,24 +53,24 @@ class Cold(NamedTuple):
 
 def find_program(argv: Sequence[str]) -> Program | Cold:
     """Return the program of a command, as given by an experiment's entrypoint."""
-    words, through_shell = list(argv), False
+    command, through_shell = list(argv), False
     if len(argv) == 3 and tuple(argv[:2]) == ("sh", "-c"):
         if not _SHELL_CHARACTERS.isdisjoint(argv[2]):
             return Cold("its entrypoint needs a shell")
         try:
-            words, through_shell = shlex.split(argv[2]), True
+            command, through_shell = shlex.split(argv[2]), True
         except ValueError:
             return Cold("its entrypoint needs a shell")
-    if not words or not words[0].rpartition("/")[2].startswith("python"):
+    if not command or not command[0].rpartition("/")[2].startswith("python"):
         return Cold("its entrypoint is not a Python program")
-    rest = words[1:]
+    rest = command[1:]
     while rest and rest[0] == "-u":
         rest = rest[1:]
     is_module = rest[:1] == ["-m"]
     target = rest[1:] if is_module else rest
     if not target or target[0].startswith("-"):
         return Cold("its entrypoint gives Python options")
-    return Program(tuple(words), target[0], is_module, tuple(target[1:]), through_shell)
+    return Program(tuple(command), target[0], is_module, tuple(target[1:]), through_shell)
 
 
 def obstacle(
@@ -88,7 +88,7 @@ def obstacle(
         return Cold("a startup-hook.sh comes first")
     if not is_own_interpreter:
         return Cold("it uses a different interpreter than the supervisor")
-    if "-u" in program.words[1:2] and not environment.get("PYTHONUNBUFFERED"):
+    if "-u" in program.command[1:2] and not environment.get("PYTHONUNBUFFERED"):
         return Cold("its entrypoint gives Python options")
     folders = environment.get("PYTHONPATH", "")
     if folders and any(not folder.startswith("/") for folder in folders.split(":")):
@@ -121,5 +121,5 @@ def to_message(program: Program) -> dict[str, Any]:
 
 
 def from_message(message: Mapping[str, Any]) -> Program:
-    words, arguments = tuple(message["words"]), tuple(message["arguments"])
-    return Program(**{**message, "words": words, "arguments": arguments})
+    command, arguments = tuple(message["command"]), tuple(message["arguments"])
+    return Program(**{**message, "command": command, "arguments": arguments})

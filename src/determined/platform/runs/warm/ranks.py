@@ -1,14 +1,14 @@
 """Warm starts below our launcher: torchrun, and one worker per slot.
 
-The launcher's process is a fork of a helper. Before it becomes the launcher it forks once more: a
-nursery, at the bottom of the stack and without a thread, that lives as long as the launcher and
-forks what the processes of this launch ask for.
+The launcher's process is a fork. Before it becomes the launcher it forks once more: a fork server
+for this launch, at the bottom of the stack and without a thread, that lives as long as the launcher
+and forks what the processes of this launch ask for.
 
-    keeper --- launcher --- nursery --- torchrun --- wrap_rank (cold: it imports next to nothing)
+    keeper --- launcher --- fork server --- torchrun --- wrap_rank (cold: it imports little)
                                    \\--- worker <--asks for it, passes its signals on--/
 
-The process that asked gets the exit status over its connection. When it is gone, the nursery sends
-the child the signal that a real child would have got.
+The process that asked gets the exit status over its connection. When it is gone, the fork server
+sends the child the signal that a real child would have got.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class _Child(NamedTuple):
     """A child, the connection that asked for it, and the signal for when that is gone."""
 
     pid: int
-    asker: socket.socket | None
+    client: socket.socket | None
     orphan_signal: int
 
 
-# The nursery
+# The fork server
 
 
-def fork_nursery(environment: Mapping[str, str]) -> dict[str, str]:
-    """Fork the nursery of a launch; return the variables by which it is found.
+def start_fork_server(environment: Mapping[str, str]) -> dict[str, str]:
+    """Start the fork server of a launch; return the variables by which it is found.
 
-    Never returns in the nursery; in the children that it forks it raises `Reborn`.
+    Never returns in the fork server; in the children that it forks it raises `ProgramStart`.
     """
     listener = socket.socket(socket.AF_UNIX)
     name = f"determined-{secrets.token_hex(16)}"
@@ -73,18 +73,17 @@ def fork_nursery(environment: Mapping[str, str]) -> dict[str, str]:
     os.closerange(listener.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    words = (sys.executable, "-m", "determined.platform.runs.warm", name)
-    fresh_process.show_command(words, environment)
-    return _Nursery(listener, environment).serve(is_orphan=os.getppid() != launcher)
+    command = (sys.executable, "-m", "determined.platform.runs.warm", name)
+    fresh_process.show_command(command, environment)
+    return _ForkServer(listener, environment).serve(is_orphan=os.getppid() != launcher)
 
 
-class _Nursery:
+class _ForkServer:
     def __init__(self, listener: socket.socket, environment: Mapping[str, str]) -> None:
         self._listener = listener
         self._environment = environment
-        self._children: dict[
-            int, _Child
-        ] = {}  # by the descriptor that becomes readable at their end
+        # By the descriptor that becomes readable at their end.
+        self._children: dict[int, _Child] = {}
         self._is_orphan = False
         self._wake_up, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -98,16 +97,16 @@ class _Nursery:
         self._is_orphan = is_orphan
         while not self._is_orphan or self._children:
             sources: list[Any] = [self._listener, self._wake_up, *self._children]
-            sources += [child.asker for child in self._children.values() if child.asker]
+            sources += [child.client for child in self._children.values() if child.client]
             for source in select.select(sources, [], [])[0]:
                 if source is self._listener:
                     self._accept()
                 elif source == self._wake_up:
                     os.read(self._wake_up, 4096)
                 elif isinstance(source, socket.socket):
-                    self._lose_asker(source)
+                    self._lose_client(source)
                 elif source in self._children:
-                    self._bury(source)
+                    self._reap(source)
         os._exit(0)
 
     def _accept(self) -> None:
@@ -144,35 +143,35 @@ class _Nursery:
     ) -> None:
         pid = os.fork()
         if pid == 0:
-            askers = [child.asker for child in self._children.values() if child.asker]
-            for each in (self._listener, connection, *askers):
+            clients = [child.client for child in self._children.values() if child.client]
+            for each in (self._listener, connection, *clients):
                 each.detach()  # closed with all others; their numbers may be reused
-            _be_child(program, request, descriptors)
+            _become_child(program, request, descriptors)
         self._children[os.pidfd_open(pid)] = _Child(pid, connection, request["orphan_signal"])
         messages.send(connection, {"pid": pid})
 
-    def _bury(self, descriptor: int) -> None:
+    def _reap(self, descriptor: int) -> None:
         child = self._children.pop(descriptor)
         os.close(descriptor)
         _, status = os.waitpid(child.pid, 0)
-        if child.asker is not None:
+        if child.client is not None:
             with contextlib.suppress(OSError):
-                messages.send(child.asker, {"status": os.waitstatus_to_exitcode(status)})
-            child.asker.close()
+                messages.send(child.client, {"status": os.waitstatus_to_exitcode(status)})
+            child.client.close()
 
-    def _lose_asker(self, asker: socket.socket) -> None:
+    def _lose_client(self, client: socket.socket) -> None:
         for descriptor, child in self._children.items():
-            if child.asker is asker:
+            if child.client is client:
                 os.kill(child.pid, child.orphan_signal)
-                self._children[descriptor] = child._replace(asker=None)
-                asker.close()
+                self._children[descriptor] = child._replace(client=None)
+                client.close()
                 return
 
     def _lose_launcher(self, number: int, frame: FrameType | None) -> None:
         self._is_orphan = True
 
 
-def _be_child(program: Program, request: dict[str, Any], descriptors: list[int]) -> NoReturn:
+def _become_child(program: Program, request: dict[str, Any], descriptors: list[int]) -> NoReturn:
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, request["orphan_signal"])
         os.setsid()
@@ -180,7 +179,7 @@ def _be_child(program: Program, request: dict[str, Any], descriptors: list[int])
         os.chdir(request["cwd"])
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
-        fresh_process.execute(program, program.interpreter, program.words, request["environment"])
+        fresh_process.execute(program, program.interpreter, program.command, request["environment"])
     except Exception:
         os._exit(127)
 
@@ -189,7 +188,7 @@ def _be_child(program: Program, request: dict[str, Any], descriptors: list[int])
 
 
 class Forked:
-    """A process that a nursery forked, with the part of `subprocess.Popen` that is needed."""
+    """A process that a fork server forked, with the part of `subprocess.Popen` that is needed."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid
@@ -203,7 +202,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def wait(self) -> int:
-        """Return the exit status; that of SIGKILL if the nursery, and so the process, was lost."""
+        """Return the exit status, -SIGKILL if the server, and so the process, was lost."""
         try:
             status: int = messages.receive(self._connection)[0]["status"]
         except (OSError, EOFError):
@@ -218,10 +217,10 @@ def fork(
     orphan_signal: int,
 ) -> Forked | None:
     """Have a command forked in its own session; None where that is not possible."""
-    nursery = os.environ.get(VARIABLE)
+    address = os.environ.get(VARIABLE)
     found = find_program(command)
     program = locate(found, environment) if isinstance(found, Program) else None
-    if not nursery or program is None:
+    if not address or program is None:
         return None
     request = {
         "program": to_message(program),
@@ -232,7 +231,7 @@ def fork(
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(_ANSWER_SECONDS)
     try:
-        connection.connect(f"\0{nursery.partition(' ')[2]}")
+        connection.connect(f"\0{address.partition(' ')[2]}")
         messages.send(connection, request, descriptors)
         pid = messages.receive(connection)[0]["pid"]
         connection.settimeout(None)
@@ -241,10 +240,10 @@ def fork(
         return None
 
 
-def end_nursery() -> None:
-    """End the nursery of this launch, our child, when there will be no more requests."""
-    nursery = os.environ.get(VARIABLE, "").partition(" ")[0]
-    if nursery:
-        pid = int(nursery)
+def end_fork_server() -> None:
+    """End the fork server of this launch, our child, when there will be no more requests."""
+    address = os.environ.get(VARIABLE, "").partition(" ")[0]
+    if address:
+        pid = int(address)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

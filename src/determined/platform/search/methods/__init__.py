@@ -1,1 +1,4 @@
-"""The search methods: single, random, grid, successive halving, a user's own."""
+"""The search methods: `exhaustive` (single, random, grid), `halving`, `custom` (a user's own).
+
+Each follows the protocol `Method` of `searcher.py`. Read `exhaustive.py` first, then `bracket.py`.
+"""

@@ -9,26 +9,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined.platform.search import trials as t
-from determined.platform.search.methods.bracket_sizes import Shape
+from determined.platform.search.methods.bracket_plans import BracketPlan
 from determined.platform.search.methods.rung import Rung
-from determined.platform.search.search_state import Desk
-from determined.platform.search.trials import WORST, Trial
+from determined.platform.search.sampling.results import WORST
+from determined.platform.search.search_state import (
+    DONE,
+    ERRORED,
+    INVALID,
+    OCCUPIED,
+    PAUSED,
+    PAUSING,
+    RUNNING,
+    SearchState,
+    Trial,
+)
 
 
 class Bracket:
     """The rungs of one bracket and the trials that it may still start."""
 
     def __init__(
-        self, index: int, shape: Shape, divisor: float, stop_once: bool, unit: str
+        self, index: int, plan: BracketPlan, divisor: float, stop_once: bool, unit: str
     ) -> None:
         self.index = index
         self.divisor = divisor
         self.stop_once = stop_once
         self.unit = unit
-        self.rungs = [Rung(units) for units in shape.units]
-        self.max_trials = shape.max_trials
-        self.max_concurrent = shape.max_concurrent
+        self.rungs = [Rung(units) for units in plan.units]
+        self.max_trials = plan.max_trials
+        self.max_concurrent = plan.max_concurrent
         self.created = 0
         self.invalid = 0
         self.completed = 0
@@ -40,24 +49,24 @@ class Bracket:
         """Return how many more trials may be created."""
         return self.max_trials - (self.created - self.invalid)
 
-    def fill(self, desk: Desk) -> None:
-        """Fill free places: reruns first, then promotions from the top down, then new trials."""
-        while self.live < self.max_concurrent and not desk.is_closing:
+    def fill(self, search: SearchState) -> None:
+        """Use free capacity: reruns first, then promotions from the top down, then new trials."""
+        while self.live < self.max_concurrent and not search.is_closing:
             if self.again:
-                self._rerun(desk, desk.trials[self.again.pop(0)])
-            elif self._promote(desk):
+                self._rerun(search, search.trials[self.again.pop(0)])
+            elif self._promote(search):
                 continue
             elif self.budget > 0:
-                desk.create(self.index)
+                search.create(self.index)
                 self.created += 1
                 self.live += 1
                 self.rungs[0].heading += 1
             else:
                 break
-        if not desk.is_closing:
-            self._release(desk)
+        if not search.is_closing:
+            self._release(search)
 
-    def validated(self, desk: Desk, trial: Trial, value: float, time: int) -> None:
+    def validated(self, search: SearchState, trial: Trial, value: float, time: int) -> None:
         """Pass a trial through every rung that it has reached, and decide at the last of them."""
         passed = ""
         for r in range(trial.rung, len(self.rungs)):
@@ -68,44 +77,44 @@ class Bracket:
             rung.heading -= 1
             place = rung.enter(value)
             trial.values.append(value)
-            desk.proposals.results.add(rung.units, value, trial.number)
+            search.proposals.results.add(rung.units, value, trial.number)
             if r == len(self.rungs) - 1:
-                self._end_at_top(desk, trial, time, place)
+                self._end_at_top(search, trial, time, place)
                 return
             keep = self._keep(rung)
             if place >= keep:
-                self._hold(desk, trial, time, place, keep)
+                self._hold(search, trial, time, place, keep)
                 return
             self.rungs[r + 1].heading += 1
             trial.rung = r + 1
             passed = f"continues at {time} {self.unit}: {_rank(place, rung, keep)}"
         if passed:
-            desk.go_on(trial, passed)
-            self._release(desk)
+            search.continue_trial(trial, passed)
+            self._release(search)
 
-    def _end_at_top(self, desk: Desk, trial: Trial, time: int, place: int) -> None:
+    def _end_at_top(self, search: SearchState, trial: Trial, time: int, place: int) -> None:
         rung = self.rungs[-1]
         rung.leave(trial.values[-1], trial.number)
         self.live -= 1
         rank = f"rank {place + 1} of {len(rung.values)}"
-        desk.stop(trial, f"finished at {time} {self.unit}, the last rung: {rank} so far")
-        self.fill(desk)
+        search.stop(trial, f"finished at {time} {self.unit}, the last rung: {rank} so far")
+        self.fill(search)
 
-    def _hold(self, desk: Desk, trial: Trial, time: int, place: int, keep: int) -> None:
+    def _hold(self, search: SearchState, trial: Trial, time: int, place: int, keep: int) -> None:
         """Stop or pause a trial that is not good enough so far."""
         rung = self.rungs[trial.rung]
         self.live -= 1
         rank = _rank(place, rung, keep)
         if self.stop_once:
             rung.leave(trial.values[-1], trial.number)
-            desk.stop(trial, f"stopped at {time} {self.unit}: {rank}")
+            search.stop(trial, f"stopped at {time} {self.unit}: {rank}")
         elif place >= (most := self._most_kept(trial.rung)):
             rung.leave(trial.values[-1], trial.number)
-            desk.stop(trial, f"stopped at {time} {self.unit}: {rank}, and at most {most} can")
+            search.stop(trial, f"stopped at {time} {self.unit}: {rank}, and at most {most} can")
         else:
             rung.wait(trial.values[-1], trial.number)
-            desk.pause(trial, f"paused at {time} {self.unit}: {rank}")
-        self.fill(desk)
+            search.pause(trial, f"paused at {time} {self.unit}: {rank}")
+        self.fill(search)
 
     def _keep(self, rung: Rung) -> int:
         """Return how many of the results at a rung may continue."""
@@ -113,7 +122,7 @@ class Bracket:
         # As long as new trials come, a promotion can wait until there are `divisor` results.
         return keep if not self.stop_once and self.budget > 0 else max(keep, 1)
 
-    def _promote(self, desk: Desk) -> bool:
+    def _promote(self, search: SearchState) -> bool:
         """Promote the best paused trial of the highest rung whose rank allows it."""
         for r in reversed(range(len(self.rungs) - 1)):
             rung, above = self.rungs[r], self.rungs[r + 1]
@@ -126,19 +135,19 @@ class Bracket:
                 place = rung.place(value)
                 if place >= keep:
                     break
-                trial = desk.trials[number]
-                if trial.status == t.PAUSED or trial.exited:
+                trial = search.trials[number]
+                if trial.status == PAUSED or trial.exited:
                     rung.forget(value, number)
                     trial.rung = r + 1
                     above.heading += 1
                     self.live += 1
                     self.completed -= trial.exited
                     rank = _rank(place, rung, keep)
-                    desk.resume(trial, f"promoted from {rung.units} {self.unit}: {rank}")
+                    search.resume(trial, f"promoted from {rung.units} {self.unit}: {rank}")
                     return True
         return False
 
-    def _release(self, desk: Desk) -> None:
+    def _release(self, search: SearchState) -> None:
         """End paused trials that can no longer be promoted."""
         for r, rung in enumerate(self.rungs):
             while rung.waiting:
@@ -146,15 +155,15 @@ class Bracket:
                 place, most = rung.place(value), self._most_kept(r)
                 if place < most:
                     break
-                trial = desk.trials[number]
+                trial = search.trials[number]
                 rung.forget(value, number)
                 rung.leave(value, number)
                 if trial.exited:
                     continue
                 rank = f"rank {place + 1} of {len(rung.values)}, and at most {most} can continue"
                 reason = f"can no longer be promoted from {rung.units} {self.unit}: {rank}"
-                desk.free(trial, reason)
-                desk.stop(trial, reason)
+                search.free_checkpoints(trial, reason)
+                search.stop(trial, reason)
 
     def _most_kept(self, r: int) -> int:
         """Return an upper bound on how many trials will ever continue from a rung."""
@@ -164,53 +173,53 @@ class Bracket:
         results = len(self.rungs[r].values) + coming + self.rungs[r].heading
         return max(int(results / self.divisor), 1)
 
-    def exited_early(self, desk: Desk, trial: Trial, status: str) -> None:
+    def exited_early(self, search: SearchState, trial: Trial, status: str) -> None:
         was, units = trial.status, self.rungs[trial.rung].units
         self._leave_rungs(trial, was)
-        desk.end(trial, status)
-        if status == t.INVALID:
+        search.end(trial, status)
+        if status == INVALID:
             self.invalid += 1
             for rung, value in zip(self.rungs, trial.values, strict=False):
                 rung.remove(value)
-                desk.proposals.results.remove(rung.units, value, trial.number)
+                search.proposals.results.remove(rung.units, value, trial.number)
             trial.values.clear()
-        elif was in t.OCCUPIED and len(trial.values) == trial.rung:
+        elif was in OCCUPIED and len(trial.values) == trial.rung:
             self.rungs[trial.rung].enter(WORST)
             trial.values.append(WORST)
-            if status == t.ERRORED:
-                desk.proposals.results.add(units, WORST, trial.number)
-        self.fill(desk)
+            if status == ERRORED:
+                search.proposals.results.add(units, WORST, trial.number)
+        self.fill(search)
 
-    def exited(self, desk: Desk, trial: Trial) -> None:
+    def exited(self, search: SearchState, trial: Trial) -> None:
         self.completed += 1
-        if trial.status in (t.RUNNING, t.PAUSING, t.PAUSED):
+        if trial.status in (RUNNING, PAUSING, PAUSED):
             self._leave_rungs(trial, trial.status)
-            desk.end(trial, t.DONE)
-        self.fill(desk)
+            search.end(trial, DONE)
+        self.fill(search)
 
     def _leave_rungs(self, trial: Trial, status: str) -> None:
-        if status in t.OCCUPIED:
+        if status in OCCUPIED:
             self.live -= 1
             self.rungs[trial.rung].heading -= 1
         elif trial.values:
             self.rungs[trial.rung].forget(trial.values[-1], trial.number)
 
-    def _rerun(self, desk: Desk, trial: Trial) -> None:
+    def _rerun(self, search: SearchState, trial: Trial) -> None:
         if trial.values and trial.values[-1] == WORST:
             trial.values.pop()
             self.rungs[trial.rung].remove(WORST)
-            desk.proposals.results.remove(self.rungs[trial.rung].units, WORST, trial.number)
+            search.proposals.results.remove(self.rungs[trial.rung].units, WORST, trial.number)
         self.rungs[trial.rung].heading += 1
         self.live += 1
         self.completed -= trial.exited
-        desk.resume(trial, "did not finish before; runs again")
+        search.resume(trial, "did not finish before; runs again")
 
-    def rerun(self, desk: Desk, statuses: tuple[str, ...]) -> None:
+    def rerun(self, search: SearchState, statuses: tuple[str, ...]) -> None:
         """Queue trials that failed or were canceled to run again when a place is free."""
         waiting = set(self.again)
         self.again += [
             trial.number
-            for trial in desk.trials
+            for trial in search.trials
             if trial.bracket == self.index
             and trial.status in statuses
             and trial.exited

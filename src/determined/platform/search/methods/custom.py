@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from determined.platform.search import trials as t
-from determined.platform.search.search_state import Desk
-from determined.platform.search.trials import Trial
+from determined.platform.search.search_state import (
+    DONE,
+    PAUSED,
+    PAUSING,
+    RUNNING,
+    SearchState,
+    Trial,
+)
 
 
 class CustomMethodError(Exception):
@@ -28,7 +33,7 @@ class Custom:
         self._progress = 0.0
 
     def consult(
-        self, desk: Desk, message: dict[str, Any], recorded: list[dict[str, Any]] | None
+        self, search: SearchState, message: dict[str, Any], recorded: list[dict[str, Any]] | None
     ) -> tuple[list[dict[str, Any]], str]:
         """Carry out new or recorded orders; return them, and how the method failed if it did."""
         orders = self._ask(message) if recorded is None else recorded
@@ -36,7 +41,7 @@ class Custom:
         if recorded is not None and self._oracle is not None and not is_failure:
             self._oracle.repeat(message, recorded)
         try:
-            self._carry_out(desk, orders)
+            self._carry_out(search, orders)
         except CustomMethodError as error:
             return orders, str(error)
         return orders, ""
@@ -49,7 +54,7 @@ class Custom:
         except CustomMethodError as error:
             return [{"order": "fail", "reason": str(error)}]
 
-    def _carry_out(self, desk: Desk, orders: list[dict[str, Any]]) -> None:
+    def _carry_out(self, search: SearchState, orders: list[dict[str, Any]]) -> None:
         for order in orders:
             kind = order.get("order")
             if kind == "fail":
@@ -58,56 +63,56 @@ class Custom:
                 hparams = order.get("hparams")
                 if not isinstance(hparams, dict):
                     raise CustomMethodError(f"create: expected a dict of values, got {hparams!r}.")
-                desk.create(hparams=hparams, reason=str(order.get("reason") or "by the method"))
+                search.create(hparams=hparams, reason=str(order.get("reason") or "by the method"))
             elif kind == "stop":
-                trial = self._trial(desk, order)
-                if trial.status in (t.RUNNING, t.PAUSING, t.PAUSED):
-                    desk.stop(trial, str(order.get("reason") or "stopped by the method"))
+                trial = self._trial(search, order)
+                if trial.status in (RUNNING, PAUSING, PAUSED):
+                    search.stop(trial, str(order.get("reason") or "stopped by the method"))
             elif kind == "pause":
-                trial = self._trial(desk, order)
-                if trial.status == t.RUNNING:
-                    desk.pause(trial, str(order.get("reason") or "paused by the method"))
+                trial = self._trial(search, order)
+                if trial.status == RUNNING:
+                    search.pause(trial, str(order.get("reason") or "paused by the method"))
             elif kind == "resume":
-                trial = self._trial(desk, order)
-                if trial.status == t.PAUSED or trial.exited:
-                    desk.resume(trial, str(order.get("reason") or "resumed by the method"))
+                trial = self._trial(search, order)
+                if trial.status == PAUSED or trial.exited:
+                    search.resume(trial, str(order.get("reason") or "resumed by the method"))
             elif kind == "progress":
                 self._progress = min(max(float(order["progress"]), 0.0), 1.0)
             else:
                 raise CustomMethodError(f"expected create, stop, pause or resume, got {order!r}.")
 
     @staticmethod
-    def _trial(desk: Desk, order: dict[str, Any]) -> Trial:
+    def _trial(search: SearchState, order: dict[str, Any]) -> Trial:
         number = order.get("trial")
-        if not isinstance(number, int) or not 0 <= number < len(desk.trials):
+        if not isinstance(number, int) or not 0 <= number < len(search.trials):
             raise CustomMethodError(
-                f"there is no trial {number!r}; {len(desk.trials)} were created."
+                f"there is no trial {number!r}; {len(search.trials)} were created."
             )
-        return desk.trials[number]
+        return search.trials[number]
 
-    def initial(self, desk: Desk) -> None:
+    def initial(self, search: SearchState) -> None:
         """The method's orders follow every event."""
 
-    def validated(self, desk: Desk, trial: Trial, value: float, time: int) -> None:
+    def validated(self, search: SearchState, trial: Trial, value: float, time: int) -> None:
         """The method's orders follow every event."""
 
-    def paused(self, desk: Desk, trial: Trial) -> None:
-        trial.status = t.PAUSED
+    def paused(self, search: SearchState, trial: Trial) -> None:
+        trial.status = PAUSED
 
-    def exited_early(self, desk: Desk, trial: Trial, status: str) -> None:
-        desk.end(trial, status)
+    def exited_early(self, search: SearchState, trial: Trial, status: str) -> None:
+        search.end(trial, status)
 
-    def exited(self, desk: Desk, trial: Trial) -> None:
-        if trial.status in (t.RUNNING, t.PAUSING, t.PAUSED):
-            desk.end(trial, t.DONE)
+    def exited(self, search: SearchState, trial: Trial) -> None:
+        if trial.status in (RUNNING, PAUSING, PAUSED):
+            search.end(trial, DONE)
 
-    def raised(self, desk: Desk, limits: object) -> None:
+    def raised(self, search: SearchState, limits: object) -> None:
         """The method's orders follow every event."""
 
-    def progress(self, desk: Desk) -> float:
+    def progress(self, search: SearchState) -> float:
         return self._progress
 
-    def load_results(self, desk: Desk) -> None:
+    def load_results(self, search: SearchState) -> None:
         """No model asks for results."""
 
     def to_json(self) -> dict[str, Any]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined.platform.search import trials as t
 from determined.platform.search.events import LimitsRaised
 from determined.platform.search.methods.bracket import Bracket
-from determined.platform.search.methods.bracket_sizes import more_trials, shapes
-from determined.platform.search.search_state import Desk
+from determined.platform.search.methods.bracket_plans import more_trials, plan_brackets
+from determined.platform.search.sampling.results import WORST
+from determined.platform.search.search_state import (
+    CANCELED,
+    PAUSED,
+    SearchState,
+    Trial,
+    unfinished_to_rerun,
+)
 from determined.platform.search.settings import Settings
-from determined.platform.search.trials import WORST, Trial
 
 
 class Halving:
@@ -19,28 +24,28 @@ class Halving:
     def __init__(self, settings: Settings) -> None:
         self._divisor = settings.divisor
         self.brackets = [
-            Bracket(i, shape, settings.divisor, settings.stop_once, settings.time_metric)
-            for i, shape in enumerate(shapes(settings))
+            Bracket(i, plan, settings.divisor, settings.stop_once, settings.time_metric)
+            for i, plan in enumerate(plan_brackets(settings))
         ]
 
-    def initial(self, desk: Desk) -> None:
+    def initial(self, search: SearchState) -> None:
         for bracket in self.brackets:
-            bracket.fill(desk)
+            bracket.fill(search)
 
-    def validated(self, desk: Desk, trial: Trial, value: float, time: int) -> None:
-        self.brackets[trial.bracket].validated(desk, trial, value, time)
+    def validated(self, search: SearchState, trial: Trial, value: float, time: int) -> None:
+        self.brackets[trial.bracket].validated(search, trial, value, time)
 
-    def paused(self, desk: Desk, trial: Trial) -> None:
-        trial.status = t.PAUSED
-        self.brackets[trial.bracket].fill(desk)
+    def paused(self, search: SearchState, trial: Trial) -> None:
+        trial.status = PAUSED
+        self.brackets[trial.bracket].fill(search)
 
-    def exited_early(self, desk: Desk, trial: Trial, status: str) -> None:
-        self.brackets[trial.bracket].exited_early(desk, trial, status)
+    def exited_early(self, search: SearchState, trial: Trial, status: str) -> None:
+        self.brackets[trial.bracket].exited_early(search, trial, status)
 
-    def exited(self, desk: Desk, trial: Trial) -> None:
-        self.brackets[trial.bracket].exited(desk, trial)
+    def exited(self, search: SearchState, trial: Trial) -> None:
+        self.brackets[trial.bracket].exited(search, trial)
 
-    def raised(self, desk: Desk, limits: LimitsRaised) -> None:
+    def raised(self, search: SearchState, limits: LimitsRaised) -> None:
         extra = (limits.max_trials or 0) - sum(bracket.max_trials for bracket in self.brackets)
         if extra > 0:
             sizes = [len(bracket.rungs) for bracket in self.brackets]
@@ -52,18 +57,18 @@ class Halving:
         for bracket in self.brackets:
             bracket.extend(longer)
             bracket.reopen()
-            bracket.rerun(desk, limits.unfinished)
-            bracket.fill(desk)
+            bracket.rerun(search, unfinished_to_rerun(limits))
+            bracket.fill(search)
 
-    def progress(self, desk: Desk) -> float:
+    def progress(self, search: SearchState) -> float:
         return sum(bracket.progress() for bracket in self.brackets) / len(self.brackets)
 
-    def load_results(self, desk: Desk) -> None:
-        for trial in desk.trials:
+    def load_results(self, search: SearchState) -> None:
+        for trial in search.trials:
             rungs = self.brackets[trial.bracket].rungs
             for rung, value in zip(rungs, trial.values, strict=False):
-                if value < WORST or trial.status != t.CANCELED:
-                    desk.proposals.results.add(rung.units, value, trial.number)
+                if value < WORST or trial.status != CANCELED:
+                    search.proposals.results.add(rung.units, value, trial.number)
 
     def to_json(self) -> dict[str, Any]:
         return {"brackets": [bracket.to_json() for bracket in self.brackets]}

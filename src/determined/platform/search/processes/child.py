@@ -1,4 +1,4 @@
-"""A child process that answers questions in JSON lines, one at a time, with a timeout."""
+"""A child process that answers requests in JSON lines, one at a time, with a timeout."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LONGEST_TAIL = 4000
 _POLL_SECONDS = 0.5
 
 
-class ChildLost(Exception):
+class ChildLostError(Exception):
     """The process ended without an answer, or took too long; the text says which.
 
-    `by_signal` if something else ended it: the same question may be answered next time.
+    `by_signal` if something else ended it: the same request may be answered next time.
     """
 
     def __init__(self, message: str, by_signal: bool = False) -> None:
@@ -37,7 +37,7 @@ class Child:
         timeout_seconds: how long one answer may take.
         log: the file for its standard error, whose end is in the error if it dies; None for a
             temporary file.
-        variables: its environment; None for that of this process.
+        variables: its environment; None for the environment of this process.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Child:
         self._errors: IO[bytes] = (  # closed with the process
             tempfile.TemporaryFile() if log is None else log.open("a+b")  # noqa: SIM115
         )
-        self._said_before = self._errors.seek(0, os.SEEK_END)
+        self._log_start = self._errors.seek(0, os.SEEK_END)
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -73,7 +73,7 @@ class Child:
         return self._process.pid
 
     def send(self, line: str) -> None:
-        """Write one line. Raises ChildLost if the process no longer reads."""
+        """Write one line. Raises ChildLostError if the process no longer reads."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line.encode() + b"\n")
@@ -82,7 +82,7 @@ class Child:
             raise self._lost() from None
 
     def receive(self) -> bytes:
-        """Wait for one line. Raises ChildLost if none arrives."""
+        """Wait for one line. Raises ChildLostError if none arrives."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         poll = select.poll()  # unlike select(), it takes any descriptor
@@ -91,7 +91,7 @@ class Child:
         while b"\n" not in self._unread:
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 self.close()
-                raise ChildLost(
+                raise ChildLostError(
                     f"took more than {self._timeout:g} s for one event, and was killed."
                 )
             part = os.read(descriptor, 65536)
@@ -102,7 +102,7 @@ class Child:
         return line
 
     def abort(self) -> None:
-        """End the process while another thread waits for an answer, which then raises ChildLost."""
+        """End the process; a thread that waits for its answer gets ChildLostError."""
         self._process.kill()
 
     def close(self) -> None:
@@ -115,20 +115,20 @@ class Child:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
 
-    def _lost(self) -> ChildLost:
+    def _lost(self) -> ChildLostError:
         try:
             status = self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:  # it closed its output, but keeps running
             self._process.kill()
             status = self._process.wait()
-        said = b""
+        output = b""
         if not self._errors.closed:
-            start = max(self._said_before, self._errors.seek(0, os.SEEK_END) - _LONGEST_TAIL)
+            start = max(self._log_start, self._errors.seek(0, os.SEEK_END) - _LONGEST_TAIL)
             self._errors.seek(start)
-            said = self._errors.read()
+            output = self._errors.read()
         self.close()
-        words = said.decode(errors="replace").strip()
-        return ChildLost(f"ended with status {status}.\n{words}".strip(), by_signal=status < 0)
+        text = output.decode(errors="replace").strip()
+        return ChildLostError(f"ended with status {status}.\n{text}".strip(), by_signal=status < 0)
 
 
 def end_with_parent() -> None:

@@ -63,14 +63,14 @@ class Search:
         return orders
 
 
-class _Listener:
+class _EventHandler:
     """Passes events to the user's method, which is notified once of the end of each trial."""
 
     def __init__(self, method: Any) -> None:
         self._method = method
         self._early: dict[int, str] = {}
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def handle(self, message: dict[str, Any]) -> None:
         kind, trial = message["kind"], message.get("trial", -1)
         if kind == "initial_trials":
             self._method.start()
@@ -96,12 +96,12 @@ def _serve(lines: TextIO, answers: TextIO) -> None:
     _answer(answers, {})
     sys.path.insert(0, opening["directory"])
     search = Search(opening["config"], opening["hyperparameters"], opening["seed"])
-    listener = None
+    handler = None
     for line in lines:
         try:
-            if listener is None:
-                listener = _Listener(_load(opening["config"]["class"])(search))
-            listener.hear(load(line))
+            if handler is None:
+                handler = _EventHandler(_load(opening["config"]["class"])(search))
+            handler.handle(load(line))
             answer: dict[str, Any] = {"orders": search.take_orders()}
             json.dumps(answer)  # what cannot be sent is the method's fault too
         except Exception:

@@ -14,7 +14,7 @@ from typing import Any
 
 from determined.platform.search.canonical_json import dump
 from determined.platform.search.methods.custom import CustomMethodError
-from determined.platform.search.processes.child import Child, ChildLost
+from determined.platform.search.processes.child import Child, ChildLostError
 
 
 class MethodLostError(CustomMethodError):
@@ -32,7 +32,7 @@ class CustomProcess:
         timeout_seconds: how long the method may take for one event.
         python: the interpreter of the experiment.
         log: where its output goes; None discards it.
-        variables: its environment; None for that of this process.
+        variables: its environment; None for the environment of this process.
     """
 
     def __init__(
@@ -102,17 +102,17 @@ class CustomProcess:
         try:
             self._child.send(line)
             answer: dict[str, Any] = json.loads(self._child.receive())
-        except ChildLost as lost:
+        except ChildLostError as lost:
             kind = MethodLostError if lost.by_signal else CustomMethodError
             raise kind(f"the process of the method {lost}") from None
         return answer
 
 
-class LateOracle:
-    """An `Oracle` that starts the process of a method when the first question comes.
+class LazyOracle:
+    """An `Oracle` that starts the process of a method when the first event comes.
 
-    It replays recorded events and earlier questions to a new process. A process that something
-    else ended, such as a lack of memory, is restarted once per question.
+    It replays recorded events and earlier events to a new process. A process that something
+    else ended, such as a lack of memory, is restarted once per event.
     """
 
     def __init__(self, start: Callable[[], CustomProcess]) -> None:
@@ -138,13 +138,13 @@ class LateOracle:
         return orders
 
     def close(self) -> None:
-        """End the process, if there is one; the next question starts another."""
+        """End the process, if there is one; the next event starts another."""
         if self._process is not None:
             self._process.close()
             self._process = None
 
     def abort(self) -> None:
-        """Make the question that another thread is asking fail, and all later ones."""
+        """Make what another thread is asking fail, and all later events."""
         self._is_aborted = True
         if self._process is not None:
             self._process.abort()
@@ -157,7 +157,7 @@ class LateOracle:
                 raise CustomMethodError(f"its process could not be started: {error}") from None
             if self._is_aborted:
                 self.close()
-                raise CustomMethodError("the question was withdrawn.")
+                raise CustomMethodError("the search was closed.")
             self._repeat(self._process)
         return self._process
 

@@ -12,8 +12,8 @@ import sys
 from typing import Any, BinaryIO
 
 from determined.platform.search.processes.child import end_with_parent
+from determined.platform.search.sampling.model import ProposalRequest
 from determined.platform.search.sampling.optuna_model import OptunaModel
-from determined.platform.search.sampling.requests import Question
 from determined.platform.search.space import Space
 
 _IDLE_SECONDS = 60.0  # a model does not hold its memory for long
@@ -29,7 +29,7 @@ def _serve(lines: BinaryIO, answers: int) -> None:
         if not line:
             return
         try:
-            answer: dict[str, Any] = {"point": model.propose(Question(**json.loads(line)))}
+            answer: dict[str, Any] = {"point": model.propose(ProposalRequest(**json.loads(line)))}
         except Exception as error:
             answer = {"error": repr(error)}
         os.write(answers, json.dumps(answer).encode() + b"\n")

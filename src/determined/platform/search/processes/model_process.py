@@ -8,15 +8,15 @@ import json
 import sys
 from typing import Any
 
-from determined.platform.search.processes.child import Child, ChildLost
-from determined.platform.search.sampling.requests import Question
+from determined.platform.search.processes.child import Child, ChildLostError
+from determined.platform.search.sampling.model import ProposalRequest
 from determined.platform.search.space import Point
 
 _NEEDED = {"tpe": "optuna", "qmc": "optuna", "cmaes": "optuna cmaes", "gp": "optuna torch"}
 
 
 class ModelProcess:
-    """A `Model`. It is stateless between questions, so its process may exit and be restarted."""
+    """A `Model`. It is stateless between requests, so its process may exit and be restarted."""
 
     def __init__(
         self, sampler: str, hyperparameters: dict[str, Any], timeout_seconds: float = 60.0
@@ -29,14 +29,14 @@ class ModelProcess:
     def pid(self) -> int | None:
         return None if self._child is None else self._child.pid
 
-    def propose(self, question: Question) -> Point:
+    def propose(self, request: ProposalRequest) -> Point:
         """Return the point that the model proposes. Raises if there is none."""
-        line = json.dumps(dataclasses.asdict(question))
+        line = json.dumps(dataclasses.asdict(request))
         if self._child is not None:
             try:
                 return self._exchange(self._child, line)
-            except ChildLost:
-                self.close()  # it exited after a while without questions
+            except ChildLostError:
+                self.close()  # it exited after a while without requests
         self._child = Child(
             [sys.executable, "-m", "determined.platform.search.processes.model_child"],
             None,
@@ -47,13 +47,13 @@ class ModelProcess:
         return self._exchange(self._child, line)
 
     def close(self) -> None:
-        """End the process, if there is one; the next question starts another."""
+        """End the process, if there is one; the next request starts another."""
         if self._child is not None:
             self._child.close()
             self._child = None
 
     def abort(self) -> None:
-        """Make the question that another thread is asking fail."""
+        """Make what another thread is asking fail."""
         if self._child is not None:
             self._child.abort()
 

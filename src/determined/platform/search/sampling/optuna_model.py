@@ -1,6 +1,6 @@
 """Proposals from optuna's samplers, computed in memory: no study is stored, so none can be lost.
 
-Each question creates a new sampler from a seed and the results, so an answer depends on nothing
+Each request creates a new sampler from a seed and the results, so an answer depends on nothing
 else. Only public samplers are used; the storage that they expect is a list.
 """
 
@@ -10,9 +10,9 @@ import math
 import warnings
 from typing import Any
 
-from determined.platform.search.sampling.requests import Question
+from determined.platform.search.sampling.model import ProposalRequest
+from determined.platform.search.sampling.results import WORST
 from determined.platform.search.space import Leaf, Point, Space
-from determined.platform.search.trials import WORST
 
 
 class OptunaModel:
@@ -37,24 +37,24 @@ class OptunaModel:
             name: _distribution(optuna.distributions, leaf, ordered)
             for name, leaf in zip(self._names, self._leaves, strict=True)
         }
-        self._board = _board_class(optuna)()
-        self._study = optuna.create_study(storage=self._board, study_name="search")
+        self._storage = _list_storage(optuna)()
+        self._study = optuna.create_study(storage=self._storage, study_name="search")
 
-    def propose(self, question: Question) -> Point:
-        worst = max((value for _, _, value in question.observed if value < WORST), default=0.0)
+    def propose(self, request: ProposalRequest) -> Point:
+        worst = max((value for _, _, value in request.observed if value < WORST), default=0.0)
         completed = [
             self._trial(number, point, min(value, worst))
-            for number, point, value in question.observed
+            for number, point, value in request.observed
         ]
-        pending = [self._trial(number, point, None) for number, point in question.pending]
-        self._board.next_index = question.index
+        pending = [self._trial(number, point, None) for number, point in request.pending]
+        self._storage.next_index = request.index
         # Sources replace a study's own trials.
-        self._board.trials = [] if self._sampler == "cmaes" else completed + pending
+        self._storage.trials = [] if self._sampler == "cmaes" else completed + pending
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # experimental options, and columns of equal values
-            sampler = self._build(question.seed, completed)
+            sampler = self._build(request.seed, completed)
             found = sampler.sample_relative(
-                self._study, self._trial(question.index, None, None), dict(self._distributions)
+                self._study, self._trial(request.index, None, None), dict(self._distributions)
             )
         return [
             self._number(leaf, found[name])
@@ -98,23 +98,23 @@ class OptunaModel:
         return min(float(value), math.nextafter(leaf.high, leaf.low))
 
 
-def _distribution(kinds: Any, leaf: Leaf, ordered: bool) -> Any:
+def _distribution(distributions: Any, leaf: Leaf, ordered: bool) -> Any:
     if leaf.kind == "int":
-        return kinds.IntDistribution(int(leaf.low), int(leaf.high))
+        return distributions.IntDistribution(int(leaf.low), int(leaf.high))
     if leaf.kind == "categorical":
-        places = len(leaf.values)
+        count = len(leaf.values)
         return (
-            kinds.IntDistribution(0, places - 1)
+            distributions.IntDistribution(0, count - 1)
             if ordered
-            else kinds.CategoricalDistribution(tuple(range(places)))
+            else distributions.CategoricalDistribution(tuple(range(count)))
         )
-    return kinds.FloatDistribution(float(leaf.low), float(leaf.high))
+    return distributions.FloatDistribution(float(leaf.low), float(leaf.high))
 
 
-def _board_class(optuna: Any) -> Any:
+def _list_storage(optuna: Any) -> Any:
     """Return a storage that shows a list of trials and ignores what samplers write."""
 
-    class Board(optuna.storages.InMemoryStorage):  # type: ignore[misc]  # optuna may be absent
+    class ListStorage(optuna.storages.InMemoryStorage):  # type: ignore[misc]  # optuna may be absent
         trials: list[Any] = []
         next_index = 0
 
@@ -132,7 +132,7 @@ def _board_class(optuna: Any) -> Any:
         def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
             return _Counter(self.next_index - 1)
 
-    return Board
+    return ListStorage
 
 
 class _Counter(dict[str, Any]):

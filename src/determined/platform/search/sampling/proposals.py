@@ -1,20 +1,20 @@
 """Choose the next sample: from the random stream, or from a model of the results at the rungs.
 
-A model's proposals are recorded with the event that asked for them; a replay reads them there.
+A model's proposals are recorded with the event that asked for them; a replay reads them there. They
+are kept away from earlier trials: near-duplicates teach little.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from determined.platform.search.sampling.repeats import apart
-from determined.platform.search.sampling.requests import Model, Question
+from determined.platform.search.sampling.model import Model, ProposalRequest
 from determined.platform.search.sampling.results import Results
-from determined.platform.search.space import Point, Space
-from determined.platform.search.trials import Trial
+from determined.platform.search.space import Leaf, Point, Space
 
 _RANDOM_EVERY = 4  # a model alone may never leave a bad region
 _MOST_PENDING = 16
@@ -53,8 +53,11 @@ class Proposals:
         """Start an event; `recorded` are the proposals made when it first happened."""
         self.made, self._recorded = [], None if recorded is None else list(recorded)
 
-    def point(self, number: int, drawn: Point, live: Mapping[int, Trial]) -> Choice:
-        """Return the point of a new trial; `drawn` is the next sample of the random stream."""
+    def point(self, number: int, drawn: Point, live: Iterable[int]) -> Choice:
+        """Return the point of a new trial, given the next sample of the random stream.
+
+        `live` are the numbers of the running trials.
+        """
         if not self.needs_points:
             return Choice(drawn, "a random sample")
         if self._recorded is not None:
@@ -69,11 +72,11 @@ class Proposals:
         self.points[number] = choice.point
         return choice
 
-    def _ask(self, number: int, drawn: Point, live: Mapping[int, Trial]) -> list[Any] | None:
+    def _ask(self, number: int, drawn: Point, live: Iterable[int]) -> list[Any] | None:
         seed = zlib.crc32(f"{self._seed}:{number}".encode())
         if self.sampler == "qmc":
-            question = Question(self._seed % 2**32, number, [], [])
-            return [self._propose(question), f"point {number + 1} of a qmc sequence"]
+            request = ProposalRequest(self._seed % 2**32, number, [], [])
+            return [self._propose(request), f"point {number + 1} of a qmc sequence"]
         found = self.results.highest()
         if number % _RANDOM_EVERY == _RANDOM_EVERY - 1 or found is None:
             return None
@@ -83,14 +86,14 @@ class Proposals:
         pending = [(n, self.points[n]) for n, _ in zip(newest, range(_MOST_PENDING), strict=False)]
         where = f" at {units} {self._unit}" if units else ""
         reason = f"proposed by {self.sampler} from {len(observed)} results{where}"
-        proposed = self._propose(Question(seed, number, observed, pending))
+        proposed = self._propose(ProposalRequest(seed, number, observed, pending))
         known = {*level.chosen(), *range(max(number - _MOST_TRIED, 0), number)}
         tried = [self.points[n] for n in known]
-        point = apart(self._space.searched, proposed, drawn, tried, number)
+        point = keep_apart(self._space.searched, proposed, drawn, tried, number)
         return [point, reason if point == proposed else f"{reason}, away from earlier trials"]
 
-    def _propose(self, question: Question) -> Point:
-        return self._built_model().propose(question)
+    def _propose(self, request: ProposalRequest) -> Point:
+        return self._built_model().propose(request)
 
     def _built_model(self) -> Model:
         if self._model is None:
@@ -98,3 +101,46 @@ class Proposals:
 
             self._model = OptunaModel(self.sampler, self._space)
         return self._model
+
+
+def keep_apart(
+    leaves: Sequence[Leaf], proposed: Point, drawn: Point, tried: Collection[Point], number: int
+) -> Point:
+    """Return the proposal, with values of a random sample where it would repeat a trial.
+
+    Divide the space into as many cells as there are trials: a point within a quarter of a cell of
+    a trial, in all values, repeats it. Cells shrink with each trial, so models can still refine.
+    """
+    width, result = _cell(leaves, number), list(proposed)
+    for axis in _order(leaves, number):
+        if not any(_is_near(leaves, result, point, width) for point in tried):
+            break
+        result[axis] = drawn[axis]
+    return result
+
+
+def _order(leaves: Sequence[Leaf], number: int) -> list[int]:
+    """Return the order in which to replace values: ranges before categories; varies by trial."""
+    axes = sorted(range(len(leaves)), key=lambda axis: (axis - number) % len(leaves))
+    return sorted(axes, key=lambda axis: leaves[axis].kind == "categorical")
+
+
+def _cell(leaves: Sequence[Leaf], number: int) -> float:
+    """Return the width of a cell, as a share of each range, with one cell per trial."""
+    ranges, combinations = 0, 1
+    for leaf in leaves:
+        if leaf.kind == "categorical":
+            combinations *= len(leaf.values)
+        else:
+            ranges += 1
+    return math.pow(min(1.0, combinations / (number + 1)), 1 / max(ranges, 1))
+
+
+def _is_near(leaves: Sequence[Leaf], one: Point, other: Point, width: float) -> bool:
+    for leaf, a, b in zip(leaves, one, other, strict=True):
+        if leaf.kind == "categorical":
+            if a != b:
+                return False
+        elif abs(a - b) > width / 4 * (leaf.high - leaf.low):
+            return False
+    return True

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from determined.platform.search.trials import WORST
-
+WORST = 1.7976931348623157e308  # the value of a trial that failed at a rung
 ENOUGH = 12  # results at one length before a model is asked
 MOST_BEST, MOST_NEWEST = 24, 40  # if there are more, a model sees these
 

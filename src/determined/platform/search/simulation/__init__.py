@@ -1,1 +1,1 @@
-"""Searches in virtual time, for previews and benchmarks."""
+"""Searches in virtual time, for previews and benchmarks. Read `simulator.py` first."""

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from determined.platform.search.methods.bracket_sizes import Shape, shapes
+from determined.platform.search.methods.bracket_plans import BracketPlan, plan_brackets
 from determined.platform.search.sampling.results import ENOUGH
 from determined.platform.search.searcher import Searcher
 from determined.platform.search.settings import Settings
@@ -50,7 +50,7 @@ class Preview:
     ends: dict[int, int] = field(default_factory=dict)
     predicted_units: int | None = None
     most_units: int | None = None
-    brackets: list[Shape] = field(default_factory=list)
+    brackets: list[BracketPlan] = field(default_factory=list)
     estimate: Estimate | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -94,7 +94,7 @@ def preview(
 def _of_halving(
     settings: Settings, searcher: dict[str, Any], hyperparameters: dict[str, Any], seed: int
 ) -> Preview:
-    brackets = shapes(settings)
+    brackets = plan_brackets(settings)
     ends = predicted_ends(brackets, settings.divisor)
     return Preview(
         num_trials=settings.max_trials,
@@ -108,7 +108,7 @@ def _of_halving(
     )
 
 
-def predicted_ends(brackets: list[Shape], divisor: float) -> dict[int, int]:
+def predicted_ends(brackets: list[BracketPlan], divisor: float) -> dict[int, int]:
     """Return how many trials end at which length if every rung keeps its best 1/divisor."""
     ends: dict[int, int] = {}
     for bracket in brackets:
@@ -125,7 +125,7 @@ def estimate(
     settings: Settings, searcher: dict[str, Any], hyperparameters: dict[str, Any], seed: int
 ) -> Estimate:
     """Simulate the search several times, on synthetic curves and with random samples."""
-    brackets = shapes(settings)
+    brackets = plan_brackets(settings)
     validate_at = sorted({units for bracket in brackets for units in bracket.units})
     num_slots = sum(bracket.max_concurrent for bracket in brackets)
     rounds = 1 if settings.max_trials > _MANY_TRIALS else _ROUNDS
@@ -145,13 +145,13 @@ def estimate(
     return Estimate(median, units[0], units[-1], full, share)
 
 
-def _about_rungs(settings: Settings, brackets: list[Shape]) -> list[str]:
+def _about_rungs(settings: Settings, brackets: list[BracketPlan]) -> list[str]:
     warnings = []
     first = min(bracket.units[0] for bracket in brackets)
     if first <= 1 and any(len(bracket.units) > 1 for bracket in brackets):
         better = replace(settings, max_rungs=max(settings.max_rungs - 1, 1))
         fewer = (
-            f"max_rungs: {max(max(len(b.units) for b in shapes(better)) - 1, 1)}"
+            f"max_rungs: {max(max(len(b.units) for b in plan_brackets(better)) - 1, 1)}"
             if settings.name == "adaptive_asha"
             else f"num_rungs: {max(settings.num_rungs - 1, 1)}"
         )

@@ -86,7 +86,7 @@ class Simulator:
     def run(self, first: e.Event | None = None) -> Outcome:
         """Run until the search is over, the budget is used up, or nothing can happen any more."""
         outcome = self._outcome
-        self._hear(first or e.InitialTrials())
+        self._handle(first or e.InitialTrials())
         self._start(0.0)
         while self._training and not outcome.is_over:
             now, _, request_id = heapq.heappop(self._training)
@@ -121,11 +121,11 @@ class Simulator:
         value = self._curves.value(run.action.hparams, run.action.trial_seed, until)
         self._note_best(value)
         metrics = {self._settings.metric: value, self._settings.time_metric: until}
-        self._hear(e.ValidationCompleted(request_id, metrics, until))
+        self._handle(e.ValidationCompleted(request_id, metrics, until))
         if not run.is_running:
             return
         if until == self._validate_at[-1]:
-            self._leave(run, e.TrialExited(request_id))
+            self._end_run(run, e.TrialExited(request_id))
             self._drain()
         else:
             self._train_on(request_id, run, now)
@@ -136,7 +136,7 @@ class Simulator:
         if value == value and (not best or sign * value < sign * best[-1][1]):
             best.append((self._outcome.units, value))
 
-    def _hear(self, event: e.Event) -> None:
+    def _handle(self, event: e.Event) -> None:
         self._events.append(event)
         self._drain()
 
@@ -157,7 +157,7 @@ class Simulator:
             self._runs[action.request_id].is_running = True
             self._queue.append(action.request_id)
         elif isinstance(action, e.Stop):
-            self._leave(self._runs[action.request_id], e.TrialExited(action.request_id))
+            self._end_run(self._runs[action.request_id], e.TrialExited(action.request_id))
         elif isinstance(action, e.Pause):
             self._runs[action.request_id].is_running = False
             self._events.append(e.TrialPaused(action.request_id))
@@ -168,7 +168,7 @@ class Simulator:
         elif isinstance(action, e.Shutdown):
             self._outcome.is_over = True
 
-    def _leave(self, run: _Run, event: e.Event) -> None:
+    def _end_run(self, run: _Run, event: e.Event) -> None:
         run.is_running = False
         outcome = self._outcome
         outcome.stopped_at[run.units] = outcome.stopped_at.get(run.units, 0) + 1

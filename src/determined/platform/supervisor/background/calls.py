@@ -17,25 +17,18 @@ import subprocess
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from determined.platform.homes.creation import experiment_folder
 from determined.platform.homes.home import Home
-from determined.platform.rules.states import State
 from determined.platform.runs.environment import load_environment
-from determined.platform.supervisor.commands.creations import experiment_folder
+from determined.platform.supervisor.decisions import Decisions
 from determined.store import Experiment, Transaction
 
 logger = logging.getLogger("determined.supervisor")
 
 _LONGEST_SECONDS = 60.0
-_MOMENT_SECONDS = 1.0
+_KILL_SECONDS = 1.0
 _SHOWN_CHARACTERS = 500
-
-
-def calls_at_end(integrations: dict[str, Any], outcome: State) -> list[str]:
-    """The configured calls that are due when an experiment has ended."""
-    names = ["on_end", "on_failure"] if outcome is State.ERROR else ["on_end"]
-    return [name for name in names if integrations.get(name)]
 
 
 @dataclass(frozen=True)
@@ -79,11 +72,12 @@ class Calls:
     def act(self) -> None:
         """Start the next call."""
         if self._task is None and self._due:
-            work = self._see_through(*self._due.pop(0))
+            work = self._make_call(*self._due.pop(0))
             self._task = asyncio.get_running_loop().create_task(work)
 
-    def record(self, transaction: Transaction) -> None:
+    def record(self, decisions: Decisions) -> None:
         """Record that calls were made, and their results."""
+        transaction = decisions.transaction
         for result in self._results:
             experiment = transaction.experiment(result.experiment_id)
             left = [n for n in experiment.environment.get("calls", []) if n != result.name]
@@ -104,7 +98,7 @@ class Calls:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    async def _see_through(self, experiment: Experiment, name: str) -> None:
+    async def _make_call(self, experiment: Experiment, name: str) -> None:
         try:
             text = await asyncio.to_thread(_call, self._home, experiment, name)
             result = _Result(experiment.id, name, True, text)
@@ -164,9 +158,9 @@ def _run(argv: list[str], body: bytes, folder: Path, experiment: Experiment) -> 
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_MOMENT_SECONDS)
+            process.communicate(timeout=_KILL_SECONDS)
         raise TimeoutError(f"killed after {_LONGEST_SECONDS:g} s") from None
-    said = output.decode(errors="replace").strip()[-_SHOWN_CHARACTERS:]
+    shown = output.decode(errors="replace").strip()[-_SHOWN_CHARACTERS:]
     if process.returncode != 0:
-        raise RuntimeError(f"status {process.returncode}: {said}".rstrip(": "))
-    return f"done: {said}".rstrip(": ")
+        raise RuntimeError(f"status {process.returncode}: {shown}".rstrip(": "))
+    return f"done: {shown}".rstrip(": ")

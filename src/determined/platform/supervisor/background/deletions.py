@@ -16,6 +16,7 @@ from pathlib import Path
 
 from determined.platform.homes.home import Home
 from determined.platform.rules.states import State
+from determined.platform.supervisor.decisions import Decisions
 from determined.storage import StorageManager, build
 from determined.store import (
     Deletion,
@@ -86,7 +87,7 @@ class FileDeletion:
         return [folder for folder in found if self._may_touch(folder)]
 
     def _may_touch(self, folder: Path) -> bool:
-        """Whether a folder is ours: one in a copy may be a link to that of the home itself."""
+        """Whether a folder is ours: in a copy it may be a link to the folder of the home itself."""
         return not self._is_copy or is_inside(self._home.path, folder)
 
     @property
@@ -101,10 +102,11 @@ class FileDeletion:
     def act(self) -> None:
         """Start the next part."""
         if self._task is None and self._result is None and not self._is_closing and self.is_busy:
-            self._task = asyncio.get_running_loop().create_task(self._see_through())
+            self._task = asyncio.get_running_loop().create_task(self._delete())
 
-    def record(self, transaction: Transaction) -> None:
+    def record(self, decisions: Decisions) -> None:
         """Note what was deleted."""
+        transaction = decisions.transaction
         result, self._result = self._result, None
         if result is None:
             return
@@ -132,7 +134,7 @@ class FileDeletion:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    async def _see_through(self) -> None:
+    async def _delete(self) -> None:
         try:
             if self._due:
                 self._result = await asyncio.to_thread(self._delete_files, self._due)
@@ -146,7 +148,7 @@ class FileDeletion:
     def _delete_files(self, due: list[tuple[Deletion, str | None]]) -> _Result:
         result = _Result()
         storages: dict[str, StorageManager] = {}
-        deadline = time.monotonic() + _LONGEST_SECONDS  # so that it is recorded now and then
+        deadline = time.monotonic() + _LONGEST_SECONDS  # so that it is recorded from time to time
         for deletion, section in due:
             if self._is_closing or time.monotonic() > deadline:
                 break

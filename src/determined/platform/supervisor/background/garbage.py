@@ -10,8 +10,9 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from determined.platform.rules.retention import policy_of
-from determined.platform.supervisor.live_state import Board
+from determined.platform.rules.gc_policy import policy_of
+from determined.platform.supervisor.decisions import Decisions
+from determined.platform.supervisor.live_state import LiveState
 from determined.store import Reader, Transaction
 
 logger = logging.getLogger("determined.supervisor")
@@ -27,8 +28,8 @@ class _Result:
 class GarbageCollection:
     """Works through the experiments that are due, one after the other, outside the loop."""
 
-    def __init__(self, board: Board, changed: asyncio.Event) -> None:
-        self._board = board
+    def __init__(self, live_state: LiveState, changed: asyncio.Event) -> None:
+        self._live_state = live_state
         self._changed = changed
         self._due: set[int] = set()
         self._results: list[_Result] = []
@@ -37,7 +38,7 @@ class GarbageCollection:
     def load(self, transaction: Transaction) -> None:
         """Read which experiments are due."""
         done = {result.experiment_id for result in self._results}
-        self._due = set() if self._board.is_copy else set(transaction.with_garbage()) - done
+        self._due = set() if self._live_state.is_copy else set(transaction.with_garbage()) - done
 
     @property
     def has_results(self) -> bool:
@@ -52,11 +53,14 @@ class GarbageCollection:
         """Start with the next experiment."""
         if self._task is None and self._due:
             experiment_id = min(self._due)
-            self._board.garbage.discard(experiment_id)  # later requests need another collection
-            self._task = asyncio.get_running_loop().create_task(self._see_through(experiment_id))
+            self._live_state.garbage.discard(
+                experiment_id
+            )  # later requests need another collection
+            self._task = asyncio.get_running_loop().create_task(self._collect(experiment_id))
 
-    def record(self, transaction: Transaction) -> None:
+    def record(self, decisions: Decisions) -> None:
         """Mark what was found for deletion."""
+        transaction = decisions.transaction
         for result in self._results:
             experiment_id = result.experiment_id
             if experiment_id not in transaction.with_garbage():
@@ -68,7 +72,7 @@ class GarbageCollection:
             if result.failure:
                 text = f"checkpoints could not be collected: {result.failure}"
                 transaction.note("garbage", text, level="warn", experiment_id=experiment_id)
-            is_due = experiment_id in self._board.garbage
+            is_due = experiment_id in self._live_state.garbage
             transaction.update_experiment(experiment_id, gc_is_due=is_due)
         self._results.clear()
 
@@ -77,7 +81,7 @@ class GarbageCollection:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    async def _see_through(self, experiment_id: int) -> None:
+    async def _collect(self, experiment_id: int) -> None:
         try:
             self._results.append(await asyncio.to_thread(self._find, experiment_id))
         finally:
@@ -85,7 +89,7 @@ class GarbageCollection:
             self._changed.set()
 
     def _find(self, experiment_id: int) -> _Result:
-        reader = Reader(self._board.home.path)
+        reader = Reader(self._live_state.home.path)
         result = _Result(experiment_id)
         try:
             experiment = reader.experiment(experiment_id)

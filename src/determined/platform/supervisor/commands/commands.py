@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from determined.errors import StoreError
-from determined.platform.rules.states import Refused, State
+from determined.errors import RefusedError, StoreError
+from determined.platform.rules.states import State
 from determined.platform.supervisor.commands.continuing import continue_experiment
 from determined.platform.supervisor.commands.copies import adopt, refuse_in_copy
 from determined.platform.supervisor.commands.deleting import (
@@ -16,11 +16,10 @@ from determined.platform.supervisor.commands.deleting import (
     set_gc_policy,
 )
 from determined.platform.supervisor.commands.detached import begin_unmanaged, refuse_if_unmanaged
-from determined.platform.supervisor.commands.moving import move
-from determined.platform.supervisor.commands.projects import project_id
+from determined.platform.supervisor.commands.projects import move, project_id
 from determined.platform.supervisor.commands.registry import REGISTRY_VERBS
 from determined.platform.supervisor.decisions import Decisions
-from determined.platform.supervisor.fault_isolation import BadCommand, blaming
+from determined.platform.supervisor.fault_isolation import FaultyCommand, isolating
 from determined.store import Checkpoint, Command, NewExperiment, Transaction
 
 _RETENTION = {"save_experiment_best", "save_trial_best", "save_trial_latest", "gc"}
@@ -34,15 +33,15 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
     verb = _VERBS.get(command.verb)
     try:
         if verb is None:
-            raise Refused(
+            raise RefusedError(
                 f"This supervisor does not know the command {command.verb!r}: it is of an older "
                 "version. `det supervisor stop` stops it; the next command starts a new one."
             )
-        with blaming(BadCommand(command.uuid)):
+        with isolating(FaultyCommand(command.uuid)):
             refuse_if_unmanaged(command, transaction)
             refuse_in_copy(command, decisions, transaction)
             answer = verb(decisions, transaction, command.arguments)
-    except (Refused, StoreError) as error:
+    except (RefusedError, StoreError) as error:
         transaction.answer(command.uuid, False, {"error": str(error)})
     else:
         transaction.answer(command.uuid, True, answer)
@@ -84,15 +83,15 @@ def _warm_start(transaction: Transaction, searcher: dict[str, Any]) -> Checkpoin
     if trial_id is not None:
         latest = transaction.latest_checkpoint(transaction.trial(trial_id).id)
         if latest is None:
-            raise Refused(f"searcher.source_trial_id: trial {trial_id} has no checkpoint.")
+            raise RefusedError(f"searcher.source_trial_id: trial {trial_id} has no checkpoint.")
         return latest
     if uuid is None:
         return None
     found = transaction.checkpoint(uuid)
     if found is None:
-        raise Refused(f"searcher.source_checkpoint_uuid: there is no checkpoint {uuid}.")
+        raise RefusedError(f"searcher.source_checkpoint_uuid: there is no checkpoint {uuid}.")
     if found.state != "COMPLETED":
-        raise Refused(f"searcher.source_checkpoint_uuid: {uuid} is {found.state}.")
+        raise RefusedError(f"searcher.source_checkpoint_uuid: {uuid} is {found.state}.")
     return found
 
 
@@ -130,12 +129,14 @@ def _archive(decisions: Decisions, transaction: Transaction, arguments: dict[str
     record = transaction.experiment(arguments["experiment_id"])
     archived = arguments["archived"]
     if archived and not State(record.state).is_terminal:
-        raise Refused(
+        raise RefusedError(
             f"experiment {record.id} is {record.state}: only an experiment that has ended can be "
             "archived."
         )
     if record.archived == archived:
-        raise Refused(f"experiment {record.id} is {'' if archived else 'not '}archived already.")
+        raise RefusedError(
+            f"experiment {record.id} is {'' if archived else 'not '}archived already."
+        )
     transaction.update_experiment(record.id, archived=archived)
     return {}
 
@@ -145,7 +146,7 @@ def _set(decisions: Decisions, transaction: Transaction, arguments: dict[str, An
     allowed = {"name", "description", "notes", "labels", "priority", "max_slots", "weight"}
     changes = arguments["changes"]
     if unknown := set(changes) - allowed:
-        raise Refused(f"These cannot be set: {', '.join(sorted(unknown))}.")
+        raise RefusedError(f"These cannot be set: {', '.join(sorted(unknown))}.")
     transaction.update_experiment(arguments["experiment_id"], **changes)
     decisions.refresh(arguments["experiment_id"])
     return {}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined.platform.rules.states import Refused, State
+from determined.errors import RefusedError
+from determined.platform.rules.states import State
 from determined.platform.search import events as search
 from determined.platform.search.searcher import Searcher
 from determined.platform.supervisor.decisions import Decisions
-from determined.platform.supervisor.searches import (
+from determined.platform.supervisor.searches.restoring import (
     ORIGIN,
     ORIGIN_SECTIONS,
     rehearse,
@@ -27,7 +28,7 @@ def continue_experiment(
         sentence = "only an experiment that has ended can be continued."
         if state is State.PAUSED:
             sentence += f" `det experiment activate {record.id}` resumes it."
-        raise Refused(f"experiment {record.id} is {state.value}: {sentence}")
+        raise RefusedError(f"experiment {record.id} is {state.value}: {sentence}")
     is_single = config["searcher"]["name"] == "single"
     event = search.LimitsRaised(
         **arguments["limits"] | {"rerun_failed": is_single or arguments["limits"]["rerun_failed"]},
@@ -40,9 +41,9 @@ def continue_experiment(
     if is_single and config["hyperparameters"] != record.config["hyperparameters"]:
         _draw_again(transaction, record.id, config)
     if has_paused_itself:
-        decisions.take_up(record.id, event)
+        decisions.continue_paused(record.id, event)
     else:
-        decisions.go_on(record.id, event)
+        decisions.continue_ended(record.id, event)
     return {"state": transaction.experiment(record.id).state}
 
 
@@ -50,26 +51,28 @@ def _check(transaction: Transaction, record: Experiment, event: search.LimitsRai
     """Refuse what would change nothing."""
     searcher, actions = rehearse(transaction, record, event)
     if searcher.settings.name == "custom":
-        if any(not trial.exited for trial in searcher.desk.trials):
-            raise Refused(
+        if any(not trial.exited for trial in searcher.state.trials):
+            raise RefusedError(
                 f"experiment {record.id} ended because its search method failed, and cannot be "
                 "continued: fix the method and create a new experiment."
             )
         return  # the user's method decides
     if any(isinstance(action, (search.Create, search.Resume)) for action in actions):
         return
-    failed = sum(trial.status in ("errored", "canceled") for trial in searcher.desk.trials)
+    failed = sum(trial.status in ("errored", "canceled") for trial in searcher.state.trials)
     hints = {
         "random": "a larger max_trials or max_length",
         "grid": "a larger max_length",
     }
     hint = hints.get(searcher.settings.name, "a larger max_trials or max_time")
     again = f", or leave out --no-rerun-failed: {failed} did not finish" if failed else ""
-    count = len(searcher.desk.trials)
+    count = len(searcher.state.trials)
     there = "the one trial that it asks for exists"
     if count != 1:
         there = f"all {count} trials that it asks for exist"
-    raise Refused(f"experiment {record.id} has nothing to continue: {there}. Give {hint}{again}.")
+    raise RefusedError(
+        f"experiment {record.id} has nothing to continue: {there}. Give {hint}{again}."
+    )
 
 
 def _change(transaction: Transaction, record: Experiment, config: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined.platform.rules.states import Refused
+from determined.errors import RefusedError
 from determined.platform.supervisor.decisions import Decisions
 from determined.store import Command, Transaction, is_storage_inside
 
@@ -15,7 +15,7 @@ _WHY = "this home is a copy, in which nothing runs"
 def hold_copies(decisions: Decisions) -> None:
     """Pause what ran when the copy was made: it is the home's work."""
     for live in decisions.active():
-        decisions.hold(live, _WHY)
+        decisions.changes.hold(live, _WHY)
 
 
 def refuse_in_copy(command: Command, decisions: Decisions, transaction: Transaction) -> None:
@@ -23,7 +23,7 @@ def refuse_in_copy(command: Command, decisions: Decisions, transaction: Transact
     if not decisions.is_copy:
         return
     if command.verb in _STARTING:
-        raise Refused(
+        raise RefusedError(
             f"{decisions.home.path} is a copy of a home, in which nothing runs and no policy "
             "applies. `det store adopt` makes it a home of its own."
         )
@@ -39,7 +39,7 @@ def _refuse_outside(uuid: str, decisions: Decisions, transaction: Transaction) -
     config = transaction.experiment(checkpoint.experiment_id).config
     section = checkpoint.storage or config["checkpoint_storage"]
     if not is_storage_inside(decisions.home.path, section):
-        raise Refused(
+        raise RefusedError(
             f"checkpoint {uuid} cannot be deleted: {decisions.home.path} is a copy of a home, and "
             "its files are outside it."
         )
@@ -50,10 +50,10 @@ def adopt(
 ) -> dict[str, Any]:
     """Make the copy a home of its own; another supervisor goes on with it."""
     if not decisions.is_copy:
-        raise Refused(f"{decisions.home.path} is a home of its own already.")
+        raise RefusedError(f"{decisions.home.path} is a home of its own already.")
     for record in transaction.with_calls():  # made, or to be made, by the home itself
         environment = {k: v for k, v in record.environment.items() if k != "calls"}
         transaction.update_experiment(record.id, environment=environment)
     foreign = transaction.adopt_home(decisions.home.path)
-    decisions.make_way()
+    decisions.hand_over()
     return {"foreign": foreign}

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from determined.platform.rules.retention import has_policy, no_policy, with_policy
-from determined.platform.rules.states import Refused, State
+from determined.errors import RefusedError
+from determined.platform.rules.gc_policy import has_policy, no_policy, with_policy
+from determined.platform.rules.states import State
 from determined.platform.supervisor.decisions import Decisions
 from determined.storage import remaining
 from determined.store import Experiment, Retention, Transaction
@@ -33,13 +34,13 @@ def delete_experiments(
 
 def _check(transaction: Transaction, record: Experiment) -> None:
     if State(record.state) not in _DELETABLE:
-        raise Refused(
+        raise RefusedError(
             f"experiment {record.id} is {record.state}: only an experiment that has ended can be "
             f"deleted. `det experiment kill {record.id}` ends it."
         )
     uuids = transaction.deletions.uuids_of(record.id)
     for uuid, reason in transaction.deletions.in_use(uuids, outside=record.id).items():
-        raise Refused(
+        raise RefusedError(
             f"experiment {record.id} cannot be deleted: its checkpoint {uuid} must stay, {reason}."
         )
 
@@ -55,11 +56,11 @@ def delete_checkpoints(
     for uuid in arguments["uuids"]:
         checkpoint = transaction.checkpoint(uuid)
         if checkpoint is None:
-            raise Refused(f"There is no checkpoint {uuid}.")
+            raise RefusedError(f"There is no checkpoint {uuid}.")
         found.append(checkpoint)
     in_use = transaction.deletions.in_use(c.uuid for c in found) if globs else {}
     for uuid, reason in in_use.items():
-        raise Refused(f"checkpoint {uuid} cannot be deleted: {reason}.")
+        raise RefusedError(f"checkpoint {uuid} cannot be deleted: {reason}.")
     for checkpoint in found:
         left = remaining(checkpoint.resources, globs)
         state = checkpoint.state
@@ -79,7 +80,7 @@ def set_gc_policy(
     config = with_policy(record.config, Retention(**arguments["policy"]))
     transaction.update_experiment(record.id, config=config)
     decisions.refresh(record.id)
-    decisions.collect_garbage_of([record.id])
+    decisions.changes.collect_garbage_of([record.id])
     return {}
 
 
@@ -88,14 +89,14 @@ def collect(
 ) -> dict[str, Any]:
     """Delete now what the policies of experiments do not keep."""
     numbers: Iterable[int] = arguments["experiment_ids"]
-    decisions.collect_garbage_of([_managed(transaction, number).id for number in numbers])
+    decisions.changes.collect_garbage_of([_managed(transaction, number).id for number in numbers])
     return {}
 
 
 def _managed(transaction: Transaction, experiment_id: int) -> Experiment:
     record = transaction.experiment(experiment_id)
     if record.state == State.DELETING.value:
-        raise Refused(f"experiment {record.id} is being deleted.")
+        raise RefusedError(f"experiment {record.id} is being deleted.")
     if not has_policy(record):
-        raise Refused(no_policy(record))
+        raise RefusedError(no_policy(record))
     return record

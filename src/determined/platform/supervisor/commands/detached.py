@@ -5,12 +5,13 @@ from __future__ import annotations
 import uuid as uuids
 from typing import Any
 
+from determined.errors import RefusedError
 from determined.journal import InboxItem
-from determined.platform.rules.states import Refused, State
+from determined.platform.rules.states import State
 from determined.platform.rules.unmanaged import has_no_meaning
 from determined.platform.supervisor.commands.projects import project_id
 from determined.platform.supervisor.decisions import Decisions
-from determined.platform.supervisor.unmanaged_runs import UnmanagedRuns
+from determined.platform.supervisor.unmanaged.runs import UnmanagedRuns
 from determined.store import (
     Command,
     Experiment,
@@ -34,11 +35,11 @@ def refuse_if_unmanaged(command: Command, transaction: Transaction) -> None:
     if command.verb == "kill_trial":
         trial = transaction.trial(command.arguments["trial_id"])
         if transaction.experiment(trial.experiment_id).unmanaged:
-            raise Refused(has_no_meaning("kill", f"trial {trial.id}"))
+            raise RefusedError(has_no_meaning("kill", f"trial {trial.id}"))
     elif (word := _OF_EXPERIMENTS.get(command.verb)) is not None:
         record = transaction.experiment(command.arguments["experiment_id"])
         if record.unmanaged:
-            raise Refused(has_no_meaning(word, f"experiment {record.id}"))
+            raise RefusedError(has_no_meaning(word, f"experiment {record.id}"))
 
 
 def begin_unmanaged(
@@ -50,7 +51,7 @@ def begin_unmanaged(
     trial = _trial(transaction, experiment, arguments)
     if not runs.free(trial):
         last = transaction.run(trial.id, trial.run_id)
-        raise Refused(
+        raise RefusedError(
             f"trial {trial.id} (external_trial_id {trial.external_id!r}) is running: another "
             f"process on {last.host} has it. Wait for its end, or give this one another "
             "external_trial_id."
@@ -85,7 +86,7 @@ def _experiment(transaction: Transaction, arguments: dict[str, Any]) -> Experime
     found = transaction.find_external_experiment(external_id) if external_id else None
     if found is not None:
         if not found.unmanaged or found.state in ("DELETING", "DELETE_FAILED", "DELETED"):
-            raise Refused(f"experiment {found.id} ({external_id}) is {found.state}.")
+            raise RefusedError(f"experiment {found.id} ({external_id}) is {found.state}.")
         return found
     return transaction.create_experiment(
         NewExperiment(

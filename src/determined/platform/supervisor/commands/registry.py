@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from determined.platform.rules.states import Refused
+from determined.errors import RefusedError
 from determined.platform.supervisor.decisions import Decisions
 from determined.store import Registry, Transaction
 
@@ -36,7 +36,7 @@ def _delete_workspace(registry: Registry, given: _Arguments) -> Answer:
 def _create_project(registry: Registry, given: _Arguments) -> Answer:
     workspace = registry.workspace(given["workspace_id"])
     if workspace.archived:
-        raise Refused(f"Workspace {workspace.name!r} is archived: it takes no new projects.")
+        raise RefusedError(f"Workspace {workspace.name!r} is archived: it takes no new projects.")
     new = (workspace.id, _name(given["name"]), given["owner"], given["description"])
     return {"id": registry.create_project(*new).id}
 
@@ -51,7 +51,7 @@ def _set_project(registry: Registry, given: _Arguments) -> Answer:
     if (name := given.get("remove_note")) is not None:
         changes["notes"] = [note for note in project.notes if note["name"] != name]
         if changes["notes"] == project.notes:
-            raise Refused(f"Project {project.name!r} has no note named {name!r}.")
+            raise RefusedError(f"Project {project.name!r} has no note named {name!r}.")
     if changes:
         registry.update_project(project.id, **changes)
     return {}
@@ -67,7 +67,7 @@ def _delete_project(registry: Registry, given: _Arguments) -> Answer:
 def _create_model(registry: Registry, given: _Arguments) -> Answer:
     name = _name(given["name"])
     if name.isdecimal():
-        raise Refused(f"A model cannot be named {name!r}: that looks like an id.")
+        raise RefusedError(f"A model cannot be named {name!r}: that looks like an id.")
     record = registry.create_model(
         name,
         given["owner"],
@@ -117,7 +117,7 @@ def _delete_version(registry: Registry, given: _Arguments) -> Answer:
 def _register_version(registry: Registry, given: _Arguments) -> Answer:
     model = registry.model(given["model_id"])
     if model.archived:
-        raise Refused(f"Model {model.name!r} is archived: it takes no new versions.")
+        raise RefusedError(f"Model {model.name!r} is archived: it takes no new versions.")
     version = registry.register_version(model.id, given["checkpoint_uuid"])
     return {"id": version.id, "number": version.number}
 
@@ -127,7 +127,7 @@ def _set_checkpoint(
 ) -> Answer:
     checkpoint = transaction.checkpoint(arguments["uuid"])
     if checkpoint is None:
-        raise Refused(f"There is no checkpoint {arguments['uuid']}.")
+        raise RefusedError(f"There is no checkpoint {arguments['uuid']}.")
     metadata = _edited(checkpoint.metadata, arguments)
     if metadata is not None:
         transaction.update_checkpoint_metadata(checkpoint.uuid, metadata)
@@ -146,7 +146,7 @@ def _edited(metadata: Mapping[str, Any], given: _Arguments) -> dict[str, Any] | 
 def _changes(given: _Arguments, allowed: set[str], *, may_be_empty: bool = False) -> dict[str, Any]:
     changes = dict(given.get("changes", {}))
     if unknown := changes.keys() - allowed:
-        raise Refused(f"These cannot be set: {', '.join(sorted(unknown))}.")
+        raise RefusedError(f"These cannot be set: {', '.join(sorted(unknown))}.")
     if "name" in changes and not may_be_empty:
         changes["name"] = _name(changes["name"])
     return changes
@@ -154,7 +154,7 @@ def _changes(given: _Arguments, allowed: set[str], *, may_be_empty: bool = False
 
 def _name(text: str) -> str:
     if not text.strip() or not text.isprintable() or len(text) > _LONGEST_NAME:
-        raise Refused(
+        raise RefusedError(
             f"A name needs 1 to {_LONGEST_NAME} printable characters on one line, got "
             f"{text[:40]!r}."
         )
@@ -163,7 +163,7 @@ def _name(text: str) -> str:
 
 def _keep_default(what: str, number: int) -> None:
     if number == _DEFAULT_ID:
-        raise Refused(
+        raise RefusedError(
             f"The {what} 'Uncategorized' cannot be changed: it holds everything that names no "
             "other."
         )

@@ -4,7 +4,7 @@
     cluster.py     the live nodes, an agent on each, reserved resources
     agent.py       on a node: starts keepers there, and returns what their runs write
     launcher.py    the launcher: calls agents, and copies files home in pieces
-    order.py       what an agent is told to start, and what changes on the way to its node
+    order.py       what an agent has to start, and what changes on the way to its node
     mirror.py      the files of a run at home, as far as they are copied
     merged_log.py  one log of the logs of several nodes
     storage_probe.py  whether checkpoints can be saved from a node

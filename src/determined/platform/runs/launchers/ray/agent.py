@@ -106,8 +106,8 @@ class Agent:
             timeout=_PROBE_SECONDS,
             check=False,
         )
-        words = (probe.stdout or probe.stderr).decode(errors="replace").strip()
-        return words[-1000:] if probe.returncode else ""
+        output = (probe.stdout or probe.stderr).decode(errors="replace").strip()
+        return output[-1000:] if probe.returncode else ""
 
     async def ports(self) -> dict[str, str]:
         return port_variables(free_ports())
@@ -155,10 +155,10 @@ class Agent:
             return RunState.LOST  # the call that should start it was lost
         return (await self._launcher.states([run]))[0]
 
-    async def read(self, key: str, have: Mapping[str, int], patience_seconds: float) -> Report:
+    async def read(self, key: str, have: Mapping[str, int], wait_seconds: float) -> Report:
         """Return what is new in a run, as soon as something is."""
         run = self._run(key)
-        deadline = time.monotonic() + patience_seconds
+        deadline = time.monotonic() + wait_seconds
         while True:
             state = await self.state(key)  # before its files: none of them grows after its end
             news = await asyncio.to_thread(read_news, run.path, have)
@@ -168,7 +168,7 @@ class Agent:
                 return Report(news._replace(is_all=is_over), state, end)
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def tell(self, key: str, control: bytes) -> None:
+    async def send_control(self, key: str, control: bytes) -> None:
         run = self._run(key)
         if run.path.is_dir():
             draft = run.path / f".control.{os.getpid()}"
@@ -190,8 +190,8 @@ class Agent:
                 run.mark_started()
             return await self._launcher.declare_dead(run, why)
         except OSError as error:  # no space for the record: the one in the home is enough
-            words = f"{why} {self._root}: {error.strerror}."
-            return RunExit(128 + signal.SIGKILL, LOST, words, ended_at=time.time())
+            message = f"{why} {self._root}: {error.strerror}."
+            return RunExit(128 + signal.SIGKILL, LOST, message, ended_at=time.time())
 
     async def forget(self, key: str) -> None:
         """Remove what is left of a run that was collected."""

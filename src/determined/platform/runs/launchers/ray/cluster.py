@@ -24,7 +24,7 @@ from determined.platform.homes.home import Home
 from determined.platform.machines.cluster import INSECURE_VARIABLE, ClusterSettings
 from determined.platform.machines.nodes import Node, NodeTable, load_nodes
 from determined.platform.machines.slots import Machine
-from determined.platform.runs.launchers.protocol import RunNotPlaced
+from determined.platform.runs.launchers.protocol import RunNotPlacedError
 from determined.platform.runs.launchers.ray.agent import Agent, NodeFacts
 from determined.platform.runs.launchers.ray.connection import NAMESPACE, Connection
 
@@ -52,14 +52,14 @@ logger = logging.getLogger("determined.supervisor")
 _POLL_SECONDS = 2.0
 _RETRY_SECONDS = 0.3
 _DESCRIBE_SECONDS = 60.0
-_MEET_AGAIN_SECONDS = 30.0
+_RECONNECT_SECONDS = 30.0
 _RESERVE_SECONDS = 20
 _MOST_CALLS = 100_000  # concurrent calls of an agent: one per run waits for news
 _LABEL = "ray.io/node-id"
 _POOL_LABEL = "pool"
 
 
-class NodeGone(DeterminedError):
+class NodeGoneError(DeterminedError):
     """A node has left the cluster, and what ran there with it."""
 
 
@@ -117,7 +117,7 @@ class Cluster:
         except DeterminedError as error:
             if self._watching is not None and str(error) != self._table.trouble:
                 logger.warning("%s", error)
-            await self._show(replace(self._table, trouble=str(error)))
+            await self._publish(replace(self._table, trouble=str(error)))
             return
         await self.refresh()
         await self.release_unused()
@@ -146,16 +146,16 @@ class Cluster:
             new = [key for key, count in slots.items() if count and key not in self._agents]
             now = time.monotonic()
             due = [key for key in new if now >= self._not_before.get(key, 0.0)]
-            await asyncio.gather(*(self._meet(key) for key in due))
-            await asyncio.gather(*(self._look_again(key) for key in self._full_nodes()))
+            await asyncio.gather(*(self._connect_agent(key) for key in due))
+            await asyncio.gather(*(self._refresh_facts(key) for key in self._full_nodes()))
             found = [
                 self._describe(living[key], count)
                 for key, count in slots.items()
                 if count and key in self._facts
             ]
-            await self._show(self._table.updated(found))
+            await self._publish(self._table.updated(found))
 
-    async def _show(self, table: NodeTable) -> None:
+    async def _publish(self, table: NodeTable) -> None:
         """Schedule on the nodes known now, and publish them for clients."""
         shown = load_nodes(self._home.cluster)
         if shown is None or replace(shown, seen=table.seen) != table:
@@ -211,42 +211,42 @@ class Cluster:
         facts = self._facts.items()
         return [node for node, known in facts if isinstance(known, NodeFacts) and known.full]
 
-    async def _look_again(self, node: str) -> None:
+    async def _refresh_facts(self, node: str) -> None:
         """Ask a node for its facts; if it does not answer, keep the old ones."""
         if agent := self._agents.get(node):
             with contextlib.suppress(RayError, asyncio.TimeoutError):
                 self._facts[node] = await asyncio.wait_for(_ask(agent), _DESCRIBE_SECONDS)
 
     async def require_room(self, node: str) -> None:
-        """Exclude a node while its disk is full; RunNotPlaced if it is."""
+        """Exclude a node while its disk is full; RunNotPlacedError if it is."""
         try:
             self._facts[node] = await self.call(node, "describe")
-        except NodeGone as error:
-            raise RunNotPlaced(str(error)) from error
+        except NodeGoneError as error:
+            raise RunNotPlacedError(str(error)) from error
         if node in self._full_nodes():
             await self.refresh()
-            raise RunNotPlaced(f"The disk of node {node} has no room left.")
+            raise RunNotPlacedError(f"The disk of node {node} has no room left.")
 
-    async def _meet(self, node: str) -> None:
+    async def _connect_agent(self, node: str) -> None:
         """Find the agent of a node, or start one, and ask for its facts."""
         try:
-            agent, facts = await asyncio.wait_for(self._introduce(node), _DESCRIBE_SECONDS)
+            agent, facts = await asyncio.wait_for(self._find_current_agent(node), _DESCRIBE_SECONDS)
         except Exception as error:
             why = _why_no_agent(error)
             if self._facts.get(node) != why:
                 logger.warning("node %s: %s", node, why)
             self._facts[node] = why
-            self._not_before[node] = time.monotonic() + _MEET_AGAIN_SECONDS
+            self._not_before[node] = time.monotonic() + _RECONNECT_SECONDS
             return
         self._agents[node], self._facts[node] = agent, facts
 
-    async def _introduce(self, node: str) -> tuple[Any, NodeFacts]:
+    async def _find_current_agent(self, node: str) -> tuple[Any, NodeFacts]:
         agent = self._find_agent(node)
         facts = await _ask(agent)
         if facts.version != __version__:  # the package may have been updated since
             ray.kill(agent, no_restart=False)
             await asyncio.sleep(_RETRY_SECONDS)
-            facts = await _patiently(agent)
+            facts = await _ask_until_available(agent)
         return agent, facts
 
     def _find_agent(self, node: str) -> Any:
@@ -266,7 +266,7 @@ class Cluster:
         )
 
     async def call(self, node: str, verb: str, *arguments: Any) -> Any:
-        """Call an agent; retry while it restarts; NodeGone once its node is. Repeating is safe."""
+        """Call an agent, again while it restarts; NodeGoneError once its node is gone."""
         await self._is_open.wait()
         return await self._call(node, verb, *arguments)
 
@@ -281,7 +281,7 @@ class Cluster:
                 await self.refresh()
                 if node in self._agents:  # the agent was ended, but not the node
                     self._agents[node] = self._find_agent(node)
-        raise NodeGone(f"Node {node} has left the cluster.")
+        raise NodeGoneError(f"Node {node} has left the cluster.")
 
     # Reservations
 
@@ -290,7 +290,7 @@ class Cluster:
         return f"determined-{self._table.home}-"
 
     async def reserve(self, key: str, bundles: Mapping[str, Mapping[str, float]]) -> None:
-        """Have the cluster reserve resources of nodes for a run; RunNotPlaced if it has none."""
+        """Have the cluster reserve resources for a run; RunNotPlacedError if it has none."""
         await self.release(key)
         await asyncio.to_thread(self._reserve, key, bundles)
 
@@ -308,9 +308,9 @@ class Cluster:
                 break
         ray.util.remove_placement_group(group)
         if gone:
-            raise NodeGone(f"Node {gone[0]} has left the cluster.")
+            raise NodeGoneError(f"Node {gone[0]} has left the cluster.")
         wanted = ", ".join(f"{dict(b)} of node {node}" for node, b in bundles.items())
-        raise RunNotPlaced(
+        raise RunNotPlacedError(
             f"The cluster could not reserve {wanted} within {_RESERVE_SECONDS} s: something else "
             "is using it."
         )
@@ -350,7 +350,7 @@ async def _ask(agent: Any) -> NodeFacts:
     return facts
 
 
-async def _patiently(agent: Any) -> NodeFacts:
+async def _ask_until_available(agent: Any) -> NodeFacts:
     while True:
         try:
             return await _ask(agent)

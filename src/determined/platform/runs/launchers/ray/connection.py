@@ -44,7 +44,7 @@ class Connection:
         try:
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(attempt)), _CONNECT_SECONDS)
         except asyncio.TimeoutError:
-            raise self._no_way(_NOT_LET_IN) from None
+            raise self._unreachable(_NOT_LET_IN) from None
         finally:
             if attempt.done():
                 self._attempt = None
@@ -61,9 +61,9 @@ class Connection:
                 _find_listener(address)
             _become_driver(address)
         except Exception as error:
-            raise self._no_way(_first_sentence(error)) from error
+            raise self._unreachable(_first_sentence(error)) from error
 
-    def _no_way(self, why: str) -> DeterminedError:
+    def _unreachable(self, why: str) -> DeterminedError:
         return DeterminedError(
             f"Cannot connect to the Ray cluster {self._settings.address}: {why} Is it up (`ray "
             "status`)? Trials wait for it. To use this machine instead: "

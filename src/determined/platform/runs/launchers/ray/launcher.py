@@ -21,23 +21,23 @@ from determined.errors import DeterminedError
 from determined.platform.homes.code_archive import write_archive
 from determined.platform.homes.snapshot import load_snapshot
 from determined.platform.runs.folder import RunExit, RunFolder
-from determined.platform.runs.launchers.ends import lost, together
+from determined.platform.runs.launchers.ends import combined, lost
 from determined.platform.runs.launchers.local import LocalLauncher
 from determined.platform.runs.launchers.protocol import (
-    RunNotPlaced,
-    RunStartedBefore,
+    RunAlreadyStartedError,
+    RunNotPlacedError,
     RunState,
 )
 from determined.platform.runs.launchers.ray import mirror, storage_probe
 from determined.platform.runs.launchers.ray.agent import Report
-from determined.platform.runs.launchers.ray.cluster import Cluster, NodeGone
+from determined.platform.runs.launchers.ray.cluster import Cluster, NodeGoneError
 from determined.platform.runs.launchers.ray.merged_log import MergedLog
 from determined.platform.runs.launchers.ray.order import TENSORBOARD_VARIABLE, order_for
 from determined.platform.runs.placement import Placement, load_placement
 
 logger = logging.getLogger("determined.supervisor")
 
-_PATIENCE_SECONDS = 20.0
+_LONG_POLL_SECONDS = 20.0
 _OTHERS_GRACE_SECONDS = 10.0
 
 
@@ -57,7 +57,7 @@ class RayLauncher:
             await self._local.start(run)
             return
         if run.was_started:
-            raise RunStartedBefore(f"{run.path} was started before.")
+            raise RunAlreadyStartedError(f"{run.path} was started before.")
         for part in placement.parts:
             await self._cluster.require_room(part.node)
         key = run.spec.allocation_id
@@ -68,22 +68,22 @@ class RayLauncher:
             orders = await self._orders(run, placement, notes)
         except Exception as error:
             await self._cluster.release(key)
-            if isinstance(error, NodeGone):
-                raise RunNotPlaced(str(error)) from error
+            if isinstance(error, NodeGoneError):
+                raise RunNotPlacedError(str(error)) from error
             raise
         try:
             run.mark_started()
         except FileExistsError:
-            raise RunStartedBefore(f"{run.path} was started before.") from None
+            raise RunAlreadyStartedError(f"{run.path} was started before.") from None
         for part, order in zip(placement.parts, orders, strict=True):
             try:
                 await self._cluster.call(part.node, "start", order)
-            except RunStartedBefore:
+            except RunAlreadyStartedError:
                 continue  # by this call, whose response was lost: no other process may
-            except NodeGone:
+            except NodeGoneError:
                 return  # its state will be LOST
         if run.control.exists():
-            await self.tell(run)  # requests of the meantime found no folder there
+            await self.send_control(run)  # requests of the meantime found no folder there
 
     async def states(self, runs: Iterable[RunFolder]) -> list[RunState]:
         return list(await asyncio.gather(*(self._state(run) for run in runs)))
@@ -98,7 +98,7 @@ class RayLauncher:
             return RunState.ENDED
         try:
             states = await self._of_all(run, placement, "state")
-        except NodeGone:
+        except NodeGoneError:
             return RunState.LOST
         found: RunState = min(states, key=list(_WORST_FIRST).index)
         return found
@@ -110,7 +110,7 @@ class RayLauncher:
         log = self._merged_log(run, placement)
         for index in range(len(placement.parts)):
             while True:
-                report = await self._read(run, placement, index, patience=0.0)
+                report = await self._read(run, placement, index, wait_seconds=0.0)
                 if not report.news.pieces:
                     break
         if log is not None:
@@ -140,8 +140,8 @@ class RayLauncher:
         """Copy home all that a part writes; return how it ended, None if it is lost."""
         while True:
             try:
-                report = await self._read(run, placement, index, _PATIENCE_SECONDS)
-            except NodeGone:
+                report = await self._read(run, placement, index, _LONG_POLL_SECONDS)
+            except NodeGoneError:
                 return None
             if log is not None and report.news.pieces:
                 log.merge()
@@ -171,10 +171,10 @@ class RayLauncher:
                 await self._to_all(run, placement, measures.pop(0)[1])
         return [task.result() for task in tasks]
 
-    async def tell(self, run: RunFolder) -> None:
+    async def send_control(self, run: RunFolder) -> None:
         placement = load_placement(run)
         if placement is not None and run.exit is None:
-            await self._to_all(run, placement, "tell", run.control.read_bytes())
+            await self._to_all(run, placement, "send_control", run.control.read_bytes())
 
     async def terminate(self, run: RunFolder) -> None:
         placement = load_placement(run)
@@ -204,11 +204,11 @@ class RayLauncher:
         for part in placement.parts:
             try:
                 ends.append(await self._cluster.call(part.node, "declare_dead", key, why))
-            except NodeGone:
+            except NodeGoneError:
                 ends.append(lost(run, f"{why} Its node {part.host} has left the cluster."))
         try:
             await self.collect(run)
-        except NodeGone:
+        except NodeGoneError:
             logger.info("the last output of %s is lost with its node", key)
         return await self._finish(run, placement, ends, self._merged_log(run, placement))
 
@@ -279,12 +279,12 @@ class RayLauncher:
     # Copying home
 
     async def _read(
-        self, run: RunFolder, placement: Placement, index: int, patience: float
+        self, run: RunFolder, placement: Placement, index: int, wait_seconds: float
     ) -> Report:
         folder, tensorboard = _home_of(run, placement, index), _tensorboard(run)
         have = mirror.known(folder, run.path, tensorboard)
         report: Report = await self._cluster.call(
-            placement.parts[index].node, "read", run.spec.allocation_id, have, patience
+            placement.parts[index].node, "read", run.spec.allocation_id, have, wait_seconds
         )
         mirror.apply(report.news, folder, run.path, tensorboard)
         return report
@@ -305,7 +305,7 @@ class RayLauncher:
             return run.exit
         if log is not None:
             log.merge(is_last=True)
-        end = together(ends, run.log)
+        end = combined(ends, run.log)
         await self._cluster.release(run.spec.allocation_id)
         if run.exit is None:
             run.save_exit(end)
@@ -319,7 +319,7 @@ class RayLauncher:
         async def one(node: str) -> None:
             try:
                 await self._cluster.call(node, verb, run.spec.allocation_id, *args)
-            except NodeGone:
+            except NodeGoneError:
                 logger.debug("%s: %s is gone", verb, node)
 
         await asyncio.gather(*(one(part.node) for part in placement.parts))
@@ -349,10 +349,10 @@ def compare(where: str, versions: Mapping[str, str], expects: Mapping[str, str])
         found = versions.get(name, "no version")
         if found == expected:
             continue
-        words = f"{where} has {found} of {name}, the experiment was created with {expected}"
+        difference = f"{where} has {found} of {name}, the experiment was created with {expected}"
         if name == "determined-pytorch" or name not in versions:
-            raise DeterminedError(f"{words}. Install the same version there.")
-        notes.append(f"{words}: results may differ.")
+            raise DeterminedError(f"{difference}. Install the same version there.")
+        notes.append(f"{difference}: results may differ.")
     return notes
 
 

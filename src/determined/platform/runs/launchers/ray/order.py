@@ -1,4 +1,4 @@
-"""What an agent is told to start. Pure, except for finding the interpreter of a node."""
+"""What an agent has to start. Pure, except for finding the interpreter of a node."""
 
 from __future__ import annotations
 
