@@ -351,7 +351,7 @@ class TestTrouble:
 
         assert "rank 1 has closed its distributed context" in run_threads((1, 2), work)[0]
 
-    def test_last_words_are_heard_after_the_chief_left(self) -> None:
+    def test_a_failure_is_received_after_the_chief_left(self) -> None:
         left = threading.Event()
 
         def work(context: DistributedContext) -> list[int]:

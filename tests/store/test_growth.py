@@ -33,9 +33,9 @@ def test_no_query_of_a_tick_or_a_client_reads_all_experiments(tmp_path: Path) ->
     reader.unfinished_runs()
     for connection in (writer._connection, reader._connection):
         connection.set_trace_callback(None)
-    questions = [text for text in asked if text.startswith("SELECT")]
-    assert len(questions) >= 9
-    found = plans(writer._connection, questions)
+    queries = [text for text in asked if text.startswith("SELECT")]
+    assert len(queries) >= 9
+    found = plans(writer._connection, queries)
     whole = [line for line in found if line.startswith("SCAN") and "INDEX" not in line]
     # Deletions that are due are few, and gone when they are done.
     assert [line for line in whole if line != "SCAN deletion"] == []
