@@ -63,7 +63,7 @@ def test_the_page_on_installing_names_every_extra() -> None:
 
 def test_every_path_that_contributors_are_sent_to_exists() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    paths = re.findall(r"`((?:src|tests|docs|examples|benchmarks)/[\w./]*)`", page)
+    paths = re.findall(r"`((?:src|tests|docs|examples|benchmarks|tools)/[\w./]*)`", page)
     assert len(paths) > 20
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
