@@ -30,6 +30,7 @@ from determined.store._records import (
     SearchStep,
     Trial,
     Workspace,
+    columns_of,
 )
 from determined.store.read.changes import Changed, ChangeWatch, NewPoints, Position
 from determined.store.read.listing import ExperimentRow, RunSpan, Tables, TrialPoint
@@ -79,6 +80,7 @@ __all__ = [
     "Model",
     "ModelVersion",
     "NewExperiment",
+    "columns_of",
     "NewPoints",
     "NewTrial",
     "Order",

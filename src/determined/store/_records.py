@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from determined.config import stored
 from determined.store._rows import Table
 
 if TYPE_CHECKING:
@@ -84,7 +83,15 @@ class Experiment:
     @cached_property
     def configuration(self) -> Configuration:
         """`config` as a typed value, made when it is first asked for."""
+        from determined.config import stored
+
         return stored(self.config)
+
+    @property
+    def checkpoint_storage(self) -> dict[str, Any]:
+        """The section that `determined.storage.build` takes, as a checkpoint's record has it."""
+        section: dict[str, Any] = self.config["checkpoint_storage"]
+        return section
 
 
 @dataclass(frozen=True)
@@ -313,6 +320,21 @@ class NewExperiment:
     weight: float | None = None
     unmanaged: bool = False
     external_id: str | None = None
+
+
+def columns_of(configuration: Configuration) -> dict[str, Any]:
+    """The columns of an experiment that its configuration determines."""
+    searcher, resources = configuration.searcher, configuration.resources
+    return {
+        "name": configuration.name,
+        "description": configuration.description or "",
+        "labels": list(configuration.labels),
+        "searcher_metric": searcher.metric,
+        "smaller_is_better": searcher.smaller_is_better,
+        "priority": resources.priority,
+        "max_slots": resources.max_slots,
+        "weight": resources.weight,
+    }
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def test_what_fails_once_is_done_again(lab: Lab, disk: FailingDisk, place: str) 
 def test_a_store_that_cannot_be_written_answers_nobody_and_says_so(
     lab: Lab, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("determined.platform.service._supervised._STOPPED_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr("determined.platform.service.supervised_home._STOPPED_AFTER_SECONDS", 0.2)
     experiment_id = lab.create(script(0.02))
     lab.until(lambda: lab.checkpoints(experiment_id))
     disk.fail(STORE)

@@ -112,7 +112,7 @@ def queue(view: View) -> QueueJson:
             "experiment_id": item.experiment.id,
             "trial_id": item.trial.id,
             "name": item.experiment.name,
-            "slots": item.experiment.config["resources"]["slots_per_trial"],
+            "slots": item.experiment.configuration.resources.slots_per_trial,
             "priority": item.experiment.priority or DEFAULT_PRIORITY,
             "why": item.reason,
         }

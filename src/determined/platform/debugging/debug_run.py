@@ -11,7 +11,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from determined._legacy.entrypoint import is_trial_class
 from determined._os.json_file import write_json
@@ -25,6 +25,9 @@ from determined.platform.runs.folder import RunFolder
 from determined.platform.runs.keeper._hook import with_startup_hook
 from determined.platform.runs.variables import run_environment, variables_for_device
 from determined.store import Checkpoint, CheckpointFilter, Experiment, Order, Reader, Trial
+
+if TYPE_CHECKING:
+    from determined.config.model.experiment import Configuration
 
 # What belongs to this terminal, not to the shell that created the experiment.
 _OF_THE_TERMINAL = ("TERM", "COLUMNS", "LINES", "COLORTERM", "NO_COLOR", "DISPLAY", "EDITOR")
@@ -56,7 +59,7 @@ def prepare(
     for name, content in info.items():
         write_json(folder.info / f"{name}.json", content)
     recorded = load_environment(_recorded(home, experiment))
-    environment = _environment(recorded, folder, info, experiment.config)
+    environment = _environment(recorded, folder, info, experiment.configuration)
     command = _command(experiment, recorded)
     argv, environment = with_startup_hook(command, environment, folder.workdir)
     return Debug(argv, environment, folder.workdir, checkpoint)
@@ -107,7 +110,7 @@ def latest_checkpoint(reader: Reader, trial: Trial) -> Checkpoint | None:
 
 
 def _command(experiment: Experiment, recorded: RecordedEnvironment) -> tuple[str, ...]:
-    entrypoint = experiment.config["entrypoint"]
+    entrypoint = experiment.configuration.entrypoint or ""
     if is_trial_class(entrypoint):  # in one process, where breakpoints can use the terminal
         return (recorded.interpreter, "-m", "determined.exec.harness", entrypoint.strip())
     return command_for(entrypoint, recorded.interpreter)
@@ -124,9 +127,9 @@ def _environment(
     recorded: RecordedEnvironment,
     folder: RunFolder,
     info: Mapping[str, Mapping[str, Any]],
-    config: Mapping[str, Any],
+    configuration: Configuration,
 ) -> dict[str, str]:
-    section = config["environment"]["environment_variables"]
+    section = configuration.environment.environment_variables.as_dict()
     has_gpu = bool(recorded.variables.get("CUDA_VISIBLE_DEVICES"))
     environment = run_environment(
         recorded,
@@ -143,14 +146,14 @@ def _info(
     trial: Trial, experiment: Experiment, checkpoint: Checkpoint | None, checkpoints: Path
 ) -> dict[str, dict[str, Any]]:
     is_own = checkpoint is not None and checkpoint.trial_id == trial.id
-    section = {**experiment.config["checkpoint_storage"], "type": "shared_fs"}
+    section = {**experiment.checkpoint_storage, "type": "shared_fs"}
     section |= {"host_path": str(checkpoints), "storage_path": None}
     return {
         "cluster": {
             "master_url": "",
             "cluster_id": "local",
             "agent_id": os.uname().nodename,
-            "slot_ids": [0] if experiment.config["resources"]["slots_per_trial"] else [],
+            "slot_ids": [0] if experiment.configuration.resources.slots_per_trial else [],
             "task_id": trial.task_id,
             "allocation_id": f"{trial.task_id}.debug",
             "session_token": "",
@@ -165,7 +168,7 @@ def _info(
             "config": {**experiment.config, "checkpoint_storage": section},
             "steps_completed": checkpoint.steps_completed if checkpoint and is_own else 0,
             "trial_run_id": trial.run_id + 1,
-            "debug": experiment.config["debug"],
+            "debug": experiment.configuration.debug,
             "inter_node_network_interface": None,
         },
         "rendezvous": {

@@ -95,7 +95,7 @@ def missing_files(checkpoint: Checkpoint, folder: Path) -> list[str]:
 
 def storage_of(checkpoint: Checkpoint, experiment: Experiment) -> StorageManager:
     """The storage that holds a checkpoint."""
-    return build(checkpoint.storage or experiment.config["checkpoint_storage"])
+    return build(checkpoint.storage or experiment.checkpoint_storage)
 
 
 def _move(stage: Path, target: Path) -> None:

@@ -67,7 +67,7 @@ def folder_of(checkpoint: Checkpoint, experiment: Experiment) -> Path | None:
     """The folder of a checkpoint, None if it is in a storage elsewhere."""
     from determined.storage import build
 
-    section = checkpoint.storage or experiment.config["checkpoint_storage"]
+    section = checkpoint.storage or experiment.checkpoint_storage
     with contextlib.suppress(Exception):  # a storage that cannot be reached has no folder here
         base = build(section).base_path
         return None if base is None else base / checkpoint.uuid

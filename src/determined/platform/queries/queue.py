@@ -101,7 +101,7 @@ def _why(
     taken: dict[int, int],
 ) -> str:
     """The first reason that keeps a trial from running, in words."""
-    wanted: int = experiment.config["resources"]["slots_per_trial"]
+    wanted = experiment.configuration.resources.slots_per_trial
     if trial.is_held:
         return trial.reason or "its search holds it back"
     seconds = trial.not_before - time.time()
@@ -113,12 +113,12 @@ def _why(
             return f"its experiment uses {used} of max_slots {experiment.max_slots}"
     if machine.is_cluster and not machine.slots:
         return "no node of the cluster can be used"
-    pool = experiment.config["resources"]["resource_pool"] if machine.is_cluster else ""
+    pool = experiment.configuration.resources.resource_pool if machine.is_cluster else ""
     slots = [slot for slot in machine.slots if not pool or pool in slot.pools]
     where = f" in resource pool {pool!r}" if pool else ""
     if wanted > len(slots):
         return f"needs {_slots(wanted)}, but there are {len(slots)}{where}"
-    per_slot = experiment.config["resources"]["trials_per_slot"]
+    per_slot = experiment.configuration.resources.trials_per_slot
     free = sum(len(by_slot.get(slot.id, ())) < per_slot for slot in slots)
     if free < wanted:
         return f"needs {_slots(wanted)}, {free or 'none'} free{where}"

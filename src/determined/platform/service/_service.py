@@ -215,13 +215,13 @@ class Service:
         config = loaded.effective
         if not allow_host_changes and (sentence := self.host_changes(snapshot)):
             raise RefusedError(f"{sentence} Pass --allow-host-changes to run it nevertheless.")
-        creation_checks.check_script(config["entrypoint"], snapshot, model_dir)
+        creation_checks.check_script(loaded.configuration.entrypoint, snapshot, model_dir)
         self._check_disk_limit()
         machine = find_machine(self.home)
-        creation_checks.check_slots(config, machine)
+        creation_checks.check_slots(loaded.configuration, machine)
         creation_checks.check_cluster(self.home)
         creation = str(uuids.uuid4())
-        threads = threads_on(machine, config["resources"]["trials_per_slot"])
+        threads = threads_on(machine, loaded.configuration.resources.trials_per_slot)
         with self._prepared(creation) as folder:
             made_from = Creation(
                 config=config,
@@ -234,7 +234,10 @@ class Service:
             )
             save_creation(folder, made_from)
             record_environment(
-                folder, model_dir, threads, interpreter=creation_checks.interpreter_of(config)
+                folder,
+                model_dir,
+                threads,
+                interpreter=creation_checks.interpreter_of(loaded.configuration),
             )
             answer = self.ask("create", made_from._asdict() | {"paused": paused}, uuid=creation)
         return int(answer["experiment_id"])
@@ -337,7 +340,7 @@ class Service:
 
     def change(self, experiment_id: int, **changes: Any) -> None:
         """Set the name, description, labels, notes, priority, max_slots or weight."""
-        slots = self.experiment(experiment_id).config["resources"]["slots_per_trial"]
+        slots = self.experiment(experiment_id).configuration.resources.slots_per_trial
         limit = changes.get("max_slots")
         if limit is not None and limit < slots:
             raise RefusedError(

@@ -10,6 +10,7 @@ from determined.platform.homes.home import Home
 from determined.platform.supervisor import presence
 
 if TYPE_CHECKING:  # most commands need none of them, and `det` must start fast
+    from determined.config.model.experiment import Configuration
     from determined.platform.homes.snapshot import Snapshot
     from determined.platform.machines.slots import Machine
 
@@ -57,8 +58,8 @@ def check_script(entrypoint: Any, snapshot: Snapshot, model_dir: Path | None) ->
     )
 
 
-def check_slots(config: dict[str, Any], machine: Machine) -> None:
-    wanted, there = config["resources"]["slots_per_trial"], len(machine.slots)
+def check_slots(configuration: Configuration, machine: Machine) -> None:
+    wanted, there = configuration.resources.slots_per_trial, len(machine.slots)
     if wanted > there and not machine.is_cluster:  # which may grow: the queue says what is missing
         kind = "GPUs" if machine.has_gpus else "CPU slots"
         raise RefusedError(
@@ -72,10 +73,10 @@ def _name_of(address: str) -> str:
     return f"the cluster {address}" if address else "this machine"
 
 
-def interpreter_of(config: dict[str, Any]) -> str | None:
-    environment = config["environment"]
-    if environment["python"]:
-        return str(environment["python"])
-    if environment["virtualenv"]:
-        return str(Path(environment["virtualenv"]).expanduser() / "bin" / "python")
+def interpreter_of(configuration: Configuration) -> str | None:
+    environment = configuration.environment
+    if environment.python:
+        return str(environment.python)
+    if environment.virtualenv:
+        return str(Path(environment.virtualenv).expanduser() / "bin" / "python")
     return None

@@ -34,7 +34,7 @@ def check_storage(section: dict[str, Any]) -> None:
         raise DeterminedError(f"checkpoint_storage: {base} is not writable.")
 
 
-def find_unrecorded(run: LiveRun, config: dict[str, Any]) -> list[journal.Checkpoint]:
+def find_unrecorded(run: LiveRun, section: dict[str, Any]) -> list[journal.Checkpoint]:
     """The complete checkpoints that a run published, but could not report before it was killed.
 
     Only what it announced is looked for: the storage is never listed.
@@ -43,7 +43,7 @@ def find_unrecorded(run: LiveRun, config: dict[str, Any]) -> list[journal.Checkp
     if not announced:
         return []
     try:
-        storage = build(config["checkpoint_storage"])
+        storage = build(section)
         found = (_published(storage, record) for record in announced)
         return [record for record in found if record is not None]
     except Exception:  # the run continues from an older one

@@ -180,7 +180,7 @@ class Decisions:
             if record.group == "validation" and not accepted.is_repeat:
                 self._validated(live, trial_id, record.metrics, record.steps_completed)
         elif isinstance(record, journal.Checkpoint):
-            if live.record.config["checkpoint_storage"]["gc"] == "continuous":
+            if live.record.configuration.checkpoint_storage.gc == "continuous":
                 self.changes.collect_garbage(live)
         elif isinstance(record, journal.EarlyExit):  # it gets a moment to exit by itself
             live.trials[trial_id] = self.transaction.trial(trial_id)
@@ -231,7 +231,7 @@ class Decisions:
         facts = TrialFacts(
             State(trial.state),
             trial.restarts,
-            live.record.config["max_restarts"],
+            live.record.configuration.max_restarts,
             trial.last_error,
         )
         verdict = after_run(

@@ -34,7 +34,7 @@ class Limits:
     def _experiments(self, passed: float) -> list[Overdue]:
         found: list[Overdue] = []
         for live in self._live_state.experiments.values():
-            limit, started = live.record.config["max_wall_time"], live.record.started
+            limit, started = live.record.configuration.max_wall_time, live.record.started
             if limit is None or started is None or live.state not in (State.ACTIVE, State.PAUSED):
                 continue
             if self._add((live.id, None), passed, started) >= limit:
@@ -47,7 +47,7 @@ class Limits:
         for run in self._live_state.runs.values():
             live = self._live_state.experiments[run.experiment_id]
             trial = live.trials[run.trial_id]
-            limit = live.record.config["max_trial_wall_time"]
+            limit = live.record.configuration.max_trial_wall_time
             if limit is None:
                 continue
             seconds = self._add((live.id, trial.id), passed, run.created - run.seconds_before)

@@ -107,8 +107,8 @@ class Runs:
                     logger.exception("the end of run %s cannot be seen", run.allocation_id)
                 last_error = str(error)
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-        config = self._live_state.experiments[run.experiment_id].record.config
-        run.unrecorded = await asyncio.to_thread(find_unrecorded, run, config)
+        section = self._live_state.experiments[run.experiment_id].record.checkpoint_storage
+        run.unrecorded = await asyncio.to_thread(find_unrecorded, run, section)
         run.end = end
         self._changed.set()
 
@@ -144,9 +144,10 @@ class Runs:
 
     def _prepare(self, run: LiveRun, live: LiveExperiment, trial: Trial, control: Control) -> None:
         """Create the folder of a run, from scratch however far an earlier attempt came."""
-        home, config, machine = self._live_state.home, live.record.config, self._machine()
+        home, machine = self._live_state.home, self._machine()
+        configuration = live.record.configuration
         folder = experiment_folder(home, live.record)
-        check_storage(config["checkpoint_storage"])
+        check_storage(live.record.checkpoint_storage)
         shutil.rmtree(run.folder.path, ignore_errors=True)
         run.folder.path.mkdir(parents=True, mode=0o700)
         parts = _parts(run, machine)
@@ -163,7 +164,8 @@ class Runs:
             run.folder,
             info,
             configured=variables_for_device(
-                config["environment"]["environment_variables"], any(slot.gpu for slot in slots)
+                configuration.environment.environment_variables.as_dict(),
+                any(slot.gpu for slot in slots),
             ),
             devices={} if parts else device_variables(slots, machine),
             ports={} if parts else port_variables(free_ports()),
@@ -172,27 +174,27 @@ class Runs:
         )
         environment[HOOK_VENV] = str(folder / "hook_venv")
         spec = RunSpec(
-            argv=command_for(config["entrypoint"], recorded.interpreter),
+            argv=command_for(configuration.entrypoint or "", recorded.interpreter),
             allocation_id=run.allocation_id,
             policies=tuple(
-                LogPolicy(policy["name"], policy["pattern"], policy["action"])
-                for policy in config["log_policies"]
-                if policy["pattern"] is not None
+                LogPolicy(policy.name, policy.pattern, policy.action)
+                for policy in configuration.log_policies
+                if policy.pattern is not None
             ),
             stop_grace_seconds=_STOP_GRACE_SECONDS,
-            warm_start=config["environment"]["warm_start"],
+            warm_start=configuration.environment.warm_start,
         )
         run.folder.create(spec, environment, info | _elsewhere(run, live))
         if parts:
             Placement(
                 parts,
                 has_gpus=any(slot.gpu for slot in slots),
-                share=1 / config["resources"]["trials_per_slot"],
+                share=1 / configuration.resources.trials_per_slot,
                 code=live.record.snapshot_id,
                 snapshots=str(home.snapshots),
                 interpreter=recorded.interpreter,
                 expects=expected_versions(recorded.packages),
-                storage=config["checkpoint_storage"],
+                storage=live.record.checkpoint_storage,
             ).save(run.folder)
         self._write_control(run, control)
 
@@ -226,7 +228,7 @@ class Runs:
                 "config": live.record.config,
                 "steps_completed": run.steps_completed,
                 "trial_run_id": run.run_id,
-                "debug": live.record.config["debug"],
+                "debug": live.record.configuration.debug,
                 "inter_node_network_interface": None,
             },
             "rendezvous": {
@@ -290,7 +292,7 @@ class Runs:
         live = self._live_state.experiments[run.experiment_id]
         if is_invalid_hp(live.trials[run.trial_id]):
             return _INVALID_HP_GRACE_SECONDS
-        return float(live.record.config["preemption_timeout"])
+        return float(live.record.configuration.preemption_timeout)
 
     async def _end_by_force(self, run: LiveRun) -> None:
         if is_invalid_hp(self._live_state.experiments[run.experiment_id].trials[run.trial_id]):

@@ -111,19 +111,19 @@ class Scheduling:
     def _request(
         self, live: LiveExperiment, trial: Trial, avoid: frozenset[int] = frozenset()
     ) -> Request:
-        resources = live.record.config["resources"]
+        resources = live.record.configuration.resources
         priority = live.record.priority
         return Request(
             key=trial.id,
             experiment=live.id,
             submitted=trial.id,
-            slots=resources["slots_per_trial"],
+            slots=resources.slots_per_trial,
             priority=DEFAULT_PRIORITY if priority is None else priority,
             max_slots=live.record.max_slots,
-            trials_per_slot=resources["trials_per_slot"],
+            trials_per_slot=resources.trials_per_slot,
             overtaken=self._overtaken.get(trial.id, 0),
             avoid=avoid,
-            pool=resources["resource_pool"],
+            pool=resources.resource_pool,
         )
 
 
@@ -134,8 +134,8 @@ def _slots_to_avoid(
 
     On a cluster: all slots of its nodes.
     """
-    policies = live.record.config["log_policies"]
-    if not trial.restarts or not any(policy["action"] == _EXCLUDE for policy in policies):
+    policies = live.record.configuration.log_policies
+    if not trial.restarts or not any(policy.action == _EXCLUDE for policy in policies):
         return frozenset()
     matches = RunFolder(home.run(live.id, trial.id, trial.run_id)).matches
     if not any(match.action == _EXCLUDE for match in matches):

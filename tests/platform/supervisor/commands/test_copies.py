@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from determined.platform.homes.home import Home
+from determined.platform.service import Service
 from determined.platform.supervisor import presence
 from determined.store import Standing, Writer
 from determined.store._identity import Identity, machine_id
@@ -144,7 +145,8 @@ def test_an_adopted_copy_is_a_home_that_leaves_the_outside_alone(lab: Lab) -> No
     _det(copy, "e", "set", "gc-policy", "-y", "1", *_NOTHING)
     adopted = Lab(lab.folder / "other")
     adopted.folder.mkdir()
-    adopted.home = adopted.service.home = Home(copy)
+    adopted.home = Home(copy)
+    adopted.service = Service(adopted.home)
     try:
         second = adopted.wait(adopted.create(STEPS))
         assert (second.id, second.state) == (2, "COMPLETED")
@@ -164,7 +166,8 @@ def test_an_adopted_copy_goes_on_where_it_was_copied(lab: Lab) -> None:
     _det(copy, "store", "adopt", "-y")
     other = Lab(lab.folder / "other")
     other.folder.mkdir()
-    other.home = other.service.home = Home(copy)
+    other.home = Home(copy)
+    other.service = Service(other.home)
     try:
         assert other.experiment(number).state == "PAUSED"
         other.service.activate(number)

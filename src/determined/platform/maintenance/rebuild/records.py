@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from determined.config import stored
 from determined.platform.rules.states import State
 from determined.platform.runs.found_runs import FoundExperiment, FoundRun, FoundTrial
 from determined.platform.search import events as search
 from determined.platform.search.searcher import Searcher, Step
 from determined.platform.supervisor.searches.restoring import LOST
-from determined.store import Experiment, NewTrial, SearchStep, Transaction
+from determined.store import Experiment, NewTrial, SearchStep, Transaction, columns_of
 
 _RESTORED = "restored from its folder"
 _PLAIN = ("single", "random", "grid")
@@ -182,7 +183,7 @@ def _begin_anew(config: dict[str, Any]) -> list[Step]:
     settings = config["searcher"]
     if settings["name"] not in _PLAIN or settings.get("sampler", "random") != "random":
         return []
-    seed = config["reproducibility"]["experiment_seed"]
+    seed = stored(config).reproducibility.experiment_seed
     searcher = Searcher(settings, config["hyperparameters"], seed)
     first = searcher.handle(search.InitialTrials())
     created = [action for action in first.actions if isinstance(action, search.Create)]
@@ -203,7 +204,7 @@ def _ended(run: FoundRun) -> float:
 def _experiment(
     found: FoundExperiment, config: dict[str, Any], state: State, is_restored: bool
 ) -> dict[str, Any]:
-    creation, resources = found.creation, config["resources"]
+    creation = found.creation
     created = creation.created if creation is not None else found.path.stat().st_mtime
     environment: dict[str, Any] = {"creation": creation.creation if creation else None}
     if not is_restored:
@@ -211,9 +212,6 @@ def _experiment(
     return {
         "id": found.id,
         "owner": creation.owner if creation is not None else found.path.owner(),
-        "name": config["name"],
-        "description": config["description"] or "",
-        "labels": list(config["labels"]),
         "config": config,
         "original_config": creation.original_config if creation is not None else "",
         "parent_id": creation.parent_id if creation is not None else None,
@@ -222,11 +220,7 @@ def _experiment(
         "state": state.value,
         "reason": _SEARCH_LOST if state is State.ERROR else _RESTORED,
         "progress": 1.0 if state is State.COMPLETED else 0.0,
-        "searcher_metric": config["searcher"]["metric"],
-        "smaller_is_better": config["searcher"]["smaller_is_better"],
-        "priority": resources["priority"],
-        "max_slots": resources["max_slots"],
-        "weight": resources["weight"],
+        **columns_of(stored(config)),
         "created": created,
         "started": found.trials[0].runs[0].created if found.trials else None,
         "ended": _last_end(found) if state.is_terminal else None,

@@ -112,7 +112,7 @@ class Calls:
 
 def _call(home: Home, experiment: Experiment, name: str) -> str:
     """Run the command, or post to the URL, and return the result."""
-    target = experiment.config["integrations"][name]
+    target = getattr(experiment.configuration.integrations, name)
     body = json.dumps(
         {
             "event": name,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from determined.config import stored
 from determined.errors import RefusedError, StoreError
 from determined.platform.rules.states import State
 from determined.platform.supervisor.commands.continuing import continue_experiment
@@ -20,7 +21,10 @@ from determined.platform.supervisor.commands.projects import move, project_id
 from determined.platform.supervisor.commands.registry import REGISTRY_VERBS
 from determined.platform.supervisor.decisions import Decisions
 from determined.platform.supervisor.fault_isolation import FaultyCommand, isolating
-from determined.store import Checkpoint, Command, NewExperiment, Transaction
+from determined.store import Checkpoint, Command, NewExperiment, Transaction, columns_of
+
+if TYPE_CHECKING:
+    from determined.config.model.searcher import AnySearcher
 
 _RETENTION = {"save_experiment_best", "save_trial_best", "save_trial_latest", "gc"}
 
@@ -49,17 +53,15 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
 
 def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
     config = arguments["config"]
-    source = _warm_start(transaction, config["searcher"])
+    configuration = stored(config)
+    source = _warm_start(transaction, configuration.searcher)
     record = decisions.create(
         NewExperiment(
             config=config,
             owner=arguments["owner"],
-            name=config["name"],
             state=(State.PAUSED if arguments.get("paused") else State.ACTIVE).value,
-            description=config["description"] or "",
-            labels=list(config["labels"]),
             original_config=arguments.get("original_config", ""),
-            project_id=project_id(transaction, config, arguments["owner"]),
+            project_id=project_id(transaction, configuration, arguments["owner"]),
             parent_id=arguments.get("parent_id"),
             snapshot_id=arguments.get("snapshot"),
             environment={
@@ -67,19 +69,15 @@ def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str,
                 "warm_start": None if source is None else source.uuid,
                 "warm_start_storage": _storage_elsewhere(transaction, source, config),
             },
-            searcher_metric=config["searcher"]["metric"],
-            smaller_is_better=config["searcher"]["smaller_is_better"],
-            priority=config["resources"]["priority"],
-            max_slots=config["resources"]["max_slots"],
-            weight=config["resources"]["weight"],
+            **columns_of(configuration),
         )
     )
     return {"experiment_id": record.id}
 
 
-def _warm_start(transaction: Transaction, searcher: dict[str, Any]) -> Checkpoint | None:
+def _warm_start(transaction: Transaction, searcher: AnySearcher) -> Checkpoint | None:
     """The checkpoint that all trials start from, if the configuration names one."""
-    uuid, trial_id = searcher["source_checkpoint_uuid"], searcher["source_trial_id"]
+    uuid, trial_id = searcher.source_checkpoint_uuid, searcher.source_trial_id
     if trial_id is not None:
         latest = transaction.latest_checkpoint(transaction.trial(trial_id).id)
         if latest is None:
@@ -103,7 +101,7 @@ def _storage_elsewhere(
         return None
     storage = source.storage
     if not storage and source.experiment_id is not None:
-        storage = transaction.experiment(source.experiment_id).config["checkpoint_storage"]
+        storage = transaction.experiment(source.experiment_id).checkpoint_storage
     own = config["checkpoint_storage"]
     is_same = all(storage.get(key) == own.get(key) for key in {*storage, *own} - _RETENTION)
     return None if is_same or not storage else storage

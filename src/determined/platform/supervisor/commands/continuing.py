@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from determined.config import stored
 from determined.errors import RefusedError
 from determined.platform.rules.states import State
 from determined.platform.search import events as search
@@ -14,7 +15,7 @@ from determined.platform.supervisor.searches.restoring import (
     ORIGIN_SECTIONS,
     rehearse,
 )
-from determined.store import Experiment, Transaction
+from determined.store import Experiment, Transaction, columns_of
 
 
 def continue_experiment(
@@ -29,7 +30,7 @@ def continue_experiment(
         if state is State.PAUSED:
             sentence += f" `det experiment activate {record.id}` resumes it."
         raise RefusedError(f"experiment {record.id} is {state.value}: {sentence}")
-    is_single = config["searcher"]["name"] == "single"
+    is_single = stored(config).searcher.name == "single"
     event = search.LimitsRaised(
         **arguments["limits"] | {"rerun_failed": is_single or arguments["limits"]["rerun_failed"]},
         rerun_canceled=state is State.CANCELED,
@@ -77,7 +78,6 @@ def _check(transaction: Transaction, record: Experiment, event: search.LimitsRai
 
 def _change(transaction: Transaction, record: Experiment, config: dict[str, Any]) -> None:
     origin = {section: record.config[section] for section in ORIGIN_SECTIONS}
-    resources = config["resources"]
     changes: dict[str, Any] = {
         "config": config,
         "environment": {ORIGIN: origin} | record.environment,
@@ -85,23 +85,15 @@ def _change(transaction: Transaction, record: Experiment, config: dict[str, Any]
     if State(record.state).is_terminal:
         changes |= {"state": State.ACTIVE.value, "reason": "", "progress": 0.0}
         changes["started"] = None  # so that a time limit starts over
-    if config["searcher"]["name"] == "single":  # others keep later changes
-        changes |= {
-            "name": config["name"],
-            "description": config["description"] or "",
-            "labels": list(config["labels"]),
-            "searcher_metric": config["searcher"]["metric"],
-            "smaller_is_better": config["searcher"]["smaller_is_better"],
-            "priority": resources["priority"],
-            "max_slots": resources["max_slots"],
-            "weight": resources["weight"],
-        }
+    configuration = stored(config)
+    if configuration.searcher.name == "single":  # others keep later changes
+        changes |= columns_of(configuration)
     transaction.update_experiment(record.id, **changes)
 
 
 def _draw_again(transaction: Transaction, experiment_id: int, config: dict[str, Any]) -> None:
     """Give the one trial the values of the new configuration."""
-    seed = config["reproducibility"]["experiment_seed"]
+    seed = stored(config).reproducibility.experiment_seed
     drawn = Searcher(config["searcher"], config["hyperparameters"], seed)
     (create,) = drawn.handle(search.InitialTrials()).actions
     assert isinstance(create, search.Create)

@@ -36,8 +36,8 @@ def _refuse_outside(uuid: str, decisions: Decisions, transaction: Transaction) -
     checkpoint = transaction.checkpoint(uuid)
     if checkpoint is None or checkpoint.experiment_id is None:
         return
-    config = transaction.experiment(checkpoint.experiment_id).config
-    section = checkpoint.storage or config["checkpoint_storage"]
+    owner = transaction.experiment(checkpoint.experiment_id)
+    section = checkpoint.storage or owner.checkpoint_storage
     if not is_storage_inside(decisions.home.path, section):
         raise RefusedError(
             f"checkpoint {uuid} cannot be deleted: {decisions.home.path} is a copy of a home, and "

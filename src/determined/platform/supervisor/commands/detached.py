@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid as uuids
 from typing import Any
 
+from determined.config import stored
 from determined.errors import RefusedError
 from determined.journal import InboxItem
 from determined.platform.rules.states import State
@@ -19,6 +20,7 @@ from determined.store import (
     NewTrial,
     Transaction,
     Trial,
+    columns_of,
 )
 
 _OF_EXPERIMENTS = {
@@ -88,16 +90,13 @@ def _experiment(transaction: Transaction, arguments: dict[str, Any]) -> Experime
         if not found.unmanaged or found.state in ("DELETING", "DELETE_FAILED", "DELETED"):
             raise RefusedError(f"experiment {found.id} ({external_id}) is {found.state}.")
         return found
+    configuration = stored(config)
     return transaction.create_experiment(
         NewExperiment(
             config=config,
             owner=arguments["owner"],
-            name=config["name"],
-            description=config["description"] or "",
-            labels=list(config["labels"]),
-            project_id=project_id(transaction, config, arguments["owner"]),
-            searcher_metric=config["searcher"]["metric"],
-            smaller_is_better=config["searcher"]["smaller_is_better"],
+            project_id=project_id(transaction, configuration, arguments["owner"]),
+            **columns_of(configuration),
             environment={"folder": arguments["folder"], "pid": arguments["pid"]},
             unmanaged=True,
             external_id=external_id,
@@ -114,7 +113,7 @@ def _trial(transaction: Transaction, experiment: Experiment, arguments: dict[str
         NewTrial(
             experiment.id,
             str(uuids.uuid4()),
-            experiment.config["reproducibility"]["experiment_seed"],
+            experiment.configuration.reproducibility.experiment_seed,
             arguments["hparams"],
             state=State.ACTIVE.value,
             external_id=external_id,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from determined.errors import RefusedError
 from determined.platform.supervisor.decisions import Decisions
 from determined.store import Transaction
 
+if TYPE_CHECKING:
+    from determined.config.model.experiment import Configuration
 
-def project_id(transaction: Transaction, config: dict[str, Any], owner: str) -> int:
+
+def project_id(transaction: Transaction, configuration: Configuration, owner: str) -> int:
     """The project that a configuration names; it and its workspace are created if missing."""
     registry = transaction.registry
-    workspace, project = config["workspace"], config["project"]
+    workspace, project = configuration.workspace, configuration.project
     found = registry.find_workspace(workspace) or registry.create_workspace(workspace, owner)
     existing = registry.find_project(found.id, project)
     if found.archived or (existing is not None and existing.archived):

@@ -113,8 +113,8 @@ def start_method(home: Home, record: Experiment) -> CustomProcess:
     else:
         working_copy(load_snapshot(home.snapshots, record.snapshot_id), code)
     variables = dict(recorded.variables)
-    configured = record.config["environment"]["environment_variables"]
-    for assignment in variables_for_device(configured, has_gpu=False):
+    configured = record.configuration.environment.environment_variables
+    for assignment in variables_for_device(configured.as_dict(), has_gpu=False):
         name, _, value = assignment.partition("=")
         variables[name] = value
     origin = origin_of(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from determined.platform.rules.states import State, more_severe
 from determined.platform.search import events as search
@@ -13,6 +13,9 @@ from determined.platform.supervisor.changes import Changes
 from determined.platform.supervisor.fault_isolation import FaultySearch, isolating
 from determined.platform.supervisor.live_state import LiveExperiment, LiveState
 from determined.store import NewTrial, Transaction
+
+if TYPE_CHECKING:
+    from determined.config.model.sections import Integrations
 
 _SMALLEST_PROGRESS = 0.001
 
@@ -157,7 +160,7 @@ class SearchSteps:
         changes: dict[str, Any] = {}
         if outcome is State.COMPLETED:
             changes["progress"] = 1.0
-        if calls := _calls_at_end(live.record.config["integrations"], outcome):
+        if calls := _calls_at_end(live.record.configuration.integrations, outcome):
             changes["environment"] = live.record.environment | {"calls": calls}
         self._changes.set_experiment(live, outcome, live.record.reason, **changes)
         self._changes.collect_garbage(live)
@@ -172,7 +175,7 @@ class SearchSteps:
             self._changes.set_experiment(live, live.state, live.record.reason, progress=progress)
 
 
-def _calls_at_end(integrations: dict[str, Any], outcome: State) -> list[str]:
+def _calls_at_end(integrations: Integrations, outcome: State) -> list[str]:
     """The configured calls that are due when an experiment has ended."""
     names = ["on_end", "on_failure"] if outcome is State.ERROR else ["on_end"]
-    return [name for name in names if integrations.get(name)]
+    return [name for name in names if getattr(integrations, name)]

@@ -261,8 +261,8 @@ class UnmanagedRuns:
 
     def _finish(self, item: InboxItem, run: Run, state: State, reason: str, moment: float) -> None:
         """Close a run that will report nothing more."""
-        config = self._experiment_of(run).config
-        for record in find_local_unrecorded(item.journal, config["checkpoint_storage"]):
+        section = self._experiment_of(run).checkpoint_storage
+        for record in find_local_unrecorded(item.journal, section):
             self._transaction.adopt_checkpoint(run.trial_id, run.run_id, record)
         self._close(run, state, reason, moment)
         trial = self._transaction.trial(run.trial_id)
