@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ import pytest
 import torch.distributed
 
 from determined import pytorch
+from determined.pytorch._ranks.ddp import validating
 from determined.storage import SharedFSStorageManager, _crash_points
 from tests.support import sharded
 from tests.support.faults import factor
@@ -86,7 +89,8 @@ def _train(folder: Path, parallel: str, death: Death | None, stops_at: int = -1)
         parallel=parallel,
         fit={"checkpoint_period": pytorch.Batch(PERIOD)},
     )
-    return digest(trial.whole_state())
+    with validating([trial.model]):  # with the chief's buffers, which are the ones that are saved
+        return digest(trial.whole_state())
 
 
 def _attempt(folder: Path, parallel: str, death: Death | None, **more: Any) -> list[Outcome]:
@@ -99,10 +103,19 @@ def _attempt(folder: Path, parallel: str, death: Death | None, **more: Any) -> l
 
 
 def _finish(folder: Path, parallel: str) -> list[str]:
-    """Train to the end; return each rank's digest. Buffers of DDP are those of a single rank."""
+    """Train to the end; return each rank's digest."""
     outcomes = _attempt(folder, parallel, None)
     assert [outcome.exit_code for outcome in outcomes] == [0, 0], "\n".join(map(str, outcomes))
     return [outcome.value for outcome in outcomes]
+
+
+Ending = Callable[[str], list[str]]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Ending:
+    """Return what `_finish` returns for DDP or FSDP if nothing happens; each is run once."""
+    return functools.cache(lambda parallel: _finish(tmp_path_factory.mktemp(parallel), parallel))
 
 
 def _survive(folder: Path, parallel: str, deaths: list[Death]) -> list[str]:
@@ -134,10 +147,9 @@ PLANS = {
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("parallel", PLANS)
 def test_ranks_that_are_killed_end_like_those_of_an_unbroken_run(
-    tmp_path: Path, parallel: str
+    tmp_path: Path, parallel: str, unbroken: Ending
 ) -> None:
-    unbroken = _finish(tmp_path / "unbroken", parallel)
-    assert _survive(tmp_path / "broken", parallel, PLANS[parallel]) == unbroken
+    assert _survive(tmp_path / "broken", parallel, PLANS[parallel]) == unbroken(parallel)
     hidden = [path.name for path in (tmp_path / "broken" / "storage").glob(".*tmp-*")]
     assert hidden == [], "half of a checkpoint is left"
 
@@ -146,9 +158,8 @@ def test_ranks_that_are_killed_end_like_those_of_an_unbroken_run(
 @pytest.mark.timeout(600 * factor())
 @pytest.mark.parametrize("parallel", PLANS)
 def test_ranks_that_are_killed_at_random_end_like_those_of_an_unbroken_run(
-    tmp_path: Path, parallel: str
+    tmp_path: Path, parallel: str, unbroken: Ending
 ) -> None:
-    unbroken = _finish(tmp_path / "unbroken", parallel)
     for case in range(factor()):
         seed = int(os.environ.get("DET_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
         print(f"DET_TEST_SEED={seed}")  # noqa: T201  # to repeat a failure
@@ -159,16 +170,17 @@ def test_ranks_that_are_killed_at_random_end_like_those_of_an_unbroken_run(
             at_save = draw.random() < 0.5
             place = draw.choice(POINTS) if at_save else BATCH
             deaths.append(Death(ranks, place, draw.randint(1, 3) if at_save else batch))
-        assert _survive(tmp_path / f"case-{case}", parallel, deaths) == unbroken, deaths
+        assert _survive(tmp_path / f"case-{case}", parallel, deaths) == unbroken(parallel), deaths
 
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("parallel", PLANS)
-def test_a_rank_that_is_stopped_is_named_and_goes_on_exactly(tmp_path: Path, parallel: str) -> None:
-    unbroken = _finish(tmp_path / "unbroken", parallel)
+def test_a_rank_that_is_stopped_is_named_and_goes_on_exactly(
+    tmp_path: Path, parallel: str, unbroken: Ending
+) -> None:
     outcomes = _attempt(tmp_path / "stopped", parallel, None, stops_at=5)
     assert [outcome.exit_code for outcome in outcomes] == [0, 0], "\n".join(map(str, outcomes))
-    assert [outcome.value for outcome in outcomes] == unbroken
+    assert [outcome.value for outcome in outcomes] == unbroken(parallel)
     reports = (tmp_path / "stopped" / "storage").glob("hang-reports/*/hang_*.txt")
     text = "".join(report.read_text() for report in reports)
     assert "rank 1: " in text
@@ -179,10 +191,12 @@ def test_a_rank_that_is_stopped_is_named_and_goes_on_exactly(tmp_path: Path, par
 # With the launcher.
 
 
-def _launch(folder: Path, parallel: str, kills_at: int = -1) -> int:
+def _launch(folder: Path, parallel: str, hash_seed: int, kills_at: int = -1) -> int:
+    """Train with two new interpreters, each with a known hash seed: left alone, they draw it."""
     folder.mkdir(exist_ok=True)
     words = [sys.executable, "-m", "determined.launch.torch_distributed", "--nproc_per_node", "2"]
-    words += ["--", sys.executable, "-m", "tests.faults.test_rank_kills"]
+    words += ["--", "sh", "-c", f'PYTHONHASHSEED=$(({hash_seed} + RANK)) exec "$0" "$@"']
+    words += [sys.executable, "-m", "tests.faults.test_rank_kills"]
     words += [str(folder), parallel, str(kills_at)]
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root}
@@ -199,18 +213,28 @@ def _launch(folder: Path, parallel: str, kills_at: int = -1) -> int:
     return job.returncode
 
 
-@pytest.mark.skipif(factor() == 1, reason="torch in new processes: long form only")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300 * factor())
 @pytest.mark.parametrize("parallel", PLANS)
 def test_a_launcher_that_is_killed_leaves_no_rank_and_what_it_left_goes_on_exactly(
-    tmp_path: Path, parallel: str
+    tmp_path: Path, parallel: str, unbroken: Ending
 ) -> None:
-    unbroken = _finish(tmp_path / "unbroken", parallel)
-    folder = tmp_path / "launched"
-    assert _launch(folder, parallel, kills_at=5) == -signal.SIGKILL
-    _check_storage(folder)
-    assert _launch(folder, parallel) == 0, (folder / "output").read_text()
-    assert [(folder / f"digest-{rank}").read_text() for rank in range(2)] == unbroken
+    """New interpreters take seconds, so the short form goes on with forks."""
+    for case in range(factor()):
+        folder, seed = tmp_path / f"launched-{case}", 1 + 4 * case
+        kills_at = (5 + 5 * case) % LENGTH  # each batch once in as many cases
+        assert _launch(folder, parallel, seed, kills_at) == -signal.SIGKILL, _output(folder)
+        _check_storage(folder)
+        if factor() == 1:
+            assert _finish(folder, parallel) == unbroken(parallel)
+        else:
+            assert _launch(folder, parallel, seed + 2) == 0, _output(folder)
+            digests = [(folder / f"digest-{rank}").read_text() for rank in range(2)]
+            assert digests == unbroken(parallel), _output(folder)
+            print(f"killed at batch {kills_at}, hash seeds from {seed} on: exact")  # noqa: T201  # shown by -rP
+
+
+def _output(folder: Path) -> str:
+    return (folder / "output").read_text()
 
 
 def main(folder: Path, parallel: str, kills_at: int) -> None:

@@ -1,7 +1,8 @@
 """Run a function on several ranks: as real processes, or as threads of this one.
 
 Processes are forked from a small server that has imported torch once, so a rank starts in
-milliseconds. The server stays as a child of the test process until that ends.
+milliseconds. The server stays as a child of the test process until that ends. Odd ranks have a
+server of their own: ranks that a launcher starts order their sets differently, and so must these.
 """
 
 from __future__ import annotations
@@ -19,21 +20,26 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pytest
 
 from determined.core._distributed import DistributedContext
 
 T = TypeVar("T")
 
-# There is one server, and the last list of modules that it gets before it starts is the one that
-# counts: whoever wants processes from it takes this object.
-SERVER = multiprocessing.get_context("forkserver")
 # What tests import at their top, and torch._dynamo, which the first optimizer of a process imports
 # and which takes longer than torch itself.
-SERVER.set_forkserver_preload(
-    ["torch._dynamo", "determined.pytorch", "hypothesis", "pytest", "sklearn.datasets"]
-)
+_MODULES = ["torch._dynamo", "determined.pytorch", "hypothesis", "pytest", "sklearn.datasets"]
+# multiprocessing has one server, and the last list of modules that it gets before it starts is the
+# one that counts: whoever wants processes from it takes this object.
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(_MODULES)
+_SERVER_OF_ODD_RANKS = forkserver.ForkServer()
+_SERVER_OF_ODD_RANKS.set_forkserver_preload(_MODULES)
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def collect_workers(
             process = SERVER.Process(
                 target=_work, args=(directory, variables, process_group, list(sys.path), fn, args)
             )
-            process.start()
+            _start(process, is_odd=rank % 2 == 1)
             processes.append(process)
         deadline = time.monotonic() + deadline_seconds
         for process in processes:
@@ -185,6 +191,15 @@ def free_port() -> int:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]
         return port
+
+
+def _start(process: BaseProcess, *, is_odd: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONHASHSEED", "2" if is_odd else "1")  # counts when a server starts
+        if is_odd:
+            connect = _SERVER_OF_ODD_RANKS.connect_to_new_process
+            patch.setattr(forkserver, "connect_to_new_process", connect)
+        process.start()
 
 
 def _work(

@@ -16,7 +16,7 @@ from torch import nn
 
 from determined import pytorch
 from determined.errors import InvalidExperimentException
-from determined.pytorch._ranks.fsdp import accumulated_gradients, is_sharded
+from determined.pytorch._ranks.fsdp import accumulated_gradients, is_sharded, shard
 from determined.pytorch.callbacks import ExponentialMovingAverage, GradientNorm, LossGuard
 from tests.support.sharded import Net, ShardedTrial, Validations, train
 from tests.support.workers import collect_workers, run_workers
@@ -496,3 +496,33 @@ def test_training_goes_on_when_one_rank_could_not_save(tmp_path: Path) -> None:
     (kept,) = [path for path in storage.iterdir() if not path.name.startswith(".")]
     assert saved == [str(kept)] * 2
     assert '"steps_completed": 4' in (kept / "metadata.json").read_text()
+
+
+class _Buffered(nn.Module):
+    """Has so many buffers that two orders of their names are never the same by chance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        for index in range(20):
+            self.register_buffer(f"buffer_{index}", torch.tensor(float(index)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(x)
+        return result
+
+
+def _share_buffers() -> tuple[list[str], dict[str, float]]:
+    rank = torch.distributed.get_rank()
+    model = shard(_Buffered(), torch.device("cpu"), None, {})
+    names = {name for name, _ in model.named_buffers()}
+    for buffer in model.buffers():
+        buffer += 100 * rank
+    model(torch.zeros(1, 2))
+    return list(names), {name: buffer.item() for name, buffer in model.named_buffers()}
+
+
+def test_ranks_that_order_sets_differently_share_each_buffer_by_its_name() -> None:
+    (one_order, chiefs), (other_order, others) = run_workers(2, _share_buffers)
+    assert one_order != other_order
+    assert chiefs == others == {f"buffer_{index}": index for index in range(20)}

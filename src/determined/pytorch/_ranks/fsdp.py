@@ -95,10 +95,12 @@ def _share_buffers(model: nn.Module) -> None:
     So a checkpoint, which holds the chief's, holds what any rank would go on with. Buffers that are
     not in checkpoints are taken for constants.
     """
+    # In the order in which they were registered: that of a set is another one on each rank.
     buffers_of_modules = [
         (module._buffers, name)
         for module in model.modules()
-        for name in module._buffers.keys() - module._non_persistent_buffers_set
+        for name in module._buffers
+        if name not in module._non_persistent_buffers_set
     ]
     if not buffers_of_modules:
         return
