@@ -17,7 +17,7 @@ from typing import Any
 from determined._contracts.checkpoint_layout import is_storage_id
 from determined._contracts.retention import rank
 from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
-from determined.storage._durable import FileDigest, for_each
+from determined.storage._durable import FileDigest, digest_bytes, for_each
 from determined.storage._manifest import (
     MANIFEST_NAME,
     METADATA_NAME,
@@ -406,8 +406,7 @@ class StorageManager(abc.ABC):
             return {}
         expected = manifest.contents.files.get(METADATA_NAME)
         if expected is not None:
-            found = FileDigest(len(text), hashlib.sha256(text).hexdigest())
-            check_digest(name, METADATA_NAME, found, expected)
+            check_digest(name, METADATA_NAME, digest_bytes(text, expected), expected)
         return load_json(text, f"{METADATA_NAME} of checkpoint {name}")
 
     def _report_damage(self, name: str, error: Exception) -> None:

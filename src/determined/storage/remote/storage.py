@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -27,7 +26,7 @@ from determined.storage._base import (
     with_parents,
 )
 from determined.storage._crash_points import reach
-from determined.storage._durable import FileDigest, digest_file, for_each
+from determined.storage._durable import FileDigest, digest_bytes, digest_file, for_each
 from determined.storage._fetch import fetch_into
 from determined.storage._manifest import (
     MANIFEST_NAME,
@@ -162,7 +161,7 @@ class FsspecStorageManager(StorageManager):
             raise CheckpointError(
                 f"Cannot write {self._protocol}://{key}: {error}. Does the bucket exist?"
             ) from error
-        return FileDigest(len(text), hashlib.sha256(text).hexdigest())
+        return digest_bytes(text)
 
     def abort(self, stage: str) -> None:
         try:
@@ -271,7 +270,7 @@ class FsspecStorageManager(StorageManager):
             for number, (path, expected) in enumerate(sorted(manifest.contents.files.items())):
                 key, target = self._key(name, path), folder / str(number)
                 self._call("download", key, "get_file", key, str(target))
-                check_digest(name, path, digest_file(target), expected)
+                check_digest(name, path, digest_file(target, like=expected), expected)
                 target.unlink()
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -43,7 +43,7 @@ from determined.pytorch._checkpoint.state.training_state import RunRecord, write
 from determined.pytorch._observer import UNOBSERVED, Observer
 from determined.pytorch._schedule import _TrialState
 from determined.storage import FileDigest, HashingFile
-from determined.storage._durable import checkpoint_errors
+from determined.storage._durable import checkpoint_errors, digest_file
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -279,8 +279,10 @@ class Saver:
         assert self._code_taken is not None, "start() comes first"
         self._code_taken.result()
         with checkpoint_errors("write files into", path):
-            self._code.write_into(path)
-            _write_tensors(path, STATE, job.tensors, known)
+            with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="det-code") as helper:
+                code = helper.submit(self._code.write_into, path)
+                _write_tensors(path, STATE, job.tensors, known)
+            known.update(code.result())
             record = dataclasses.replace(
                 job.run, best_checkpoint=job.replaceable(storage_id), seal=_seal(job, known)
             )
@@ -331,9 +333,14 @@ class _CodeCopy:
         self._archive = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         archive_user_code(self._source, self._archive, self._exclude)
 
-    def write_into(self, checkpoint: pathlib.Path) -> None:
+    def write_into(self, checkpoint: pathlib.Path) -> dict[str, FileDigest]:
+        """Write the copy, durably; return the digests of its files."""
         assert self._archive is not None
         unpack_user_code(self._archive, checkpoint / CODE, self._newest)
+        files = [file for file in (checkpoint / CODE).rglob("*") if file.is_file()]
+        return {
+            file.relative_to(checkpoint).as_posix(): digest_file(file, sync=True) for file in files
+        }
 
     def is_in(self, storage_base: pathlib.Path | None, storage_id: str) -> None:
         """Remember a checkpoint that has the copy."""
