@@ -117,7 +117,7 @@ class TrainLoop:
         moves_batches = context.experimental._auto_to_device
         self._reporter.status("training")
         run.segment.begin()
-        look_at = run.next_look
+        look_at, first = run.next_look, state.batches_trained
         counts_passes = epoch_length == sys.maxsize
         epoch_idx, batch_in_epoch = divmod(state.batches_trained, epoch_length)
         while True:
@@ -127,6 +127,8 @@ class TrainLoop:
             if batch_in_epoch == 0:
                 hooks.call("on_training_epoch_start", epoch_idx)
             batch = fetch()
+            if batch_idx == first or batch_idx + 1 >= look_at:
+                run.samples.note(batch_idx, batch)
             if counts_passes and data.passes is not None:
                 epoch_idx = state.epochs_trained = data.passes
             if moves_batches:

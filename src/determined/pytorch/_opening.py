@@ -35,6 +35,7 @@ from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.batches import DataLoader, _dataset_repro_warning
 from determined.pytorch._data.iterable import StreamLoader
 from determined.pytorch._data.loader import Loader
+from determined.pytorch._data.samples import Samples
 from determined.pytorch._data.seed import mix, set_rng_state
 from determined.pytorch._data.training_data import TrainingData, open_training_data
 from determined.pytorch._data.validation_parts import ValidationParts
@@ -135,8 +136,11 @@ def open_run(
         stop=stop,
         updates=Checks(updates, first),
         segment=segment,
+        samples=Samples(data.training, record.seed),
     )
     checkpoints.follow(run)
+    if place.saved is not None:
+        checkpoints.continue_from(place.saved)
     stack.push(lambda kind, error, tb: add_hints(context, error, tb))
     return run
 

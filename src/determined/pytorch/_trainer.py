@@ -18,7 +18,9 @@ from determined.core import Context, DistributedContext, PreemptMode, Tensorboar
 from determined.core import init as init_core
 from determined.core.backends.titles import title_of, with_configured
 from determined.pytorch._checkpoint.files.trust import check_classes
+from determined.pytorch._checkpoint.frozen import ALWAYS, ONCE
 from determined.pytorch._checks.arguments import (
+    check_choice,
     check_count,
     check_flag,
     check_kind,
@@ -82,6 +84,7 @@ def init(
     trusted_classes: Sequence[type] = (),
     device: torch.device | str | None = None,
     exact: bool = False,
+    save_frozen: str | None = None,
     name: str | None = None,
     project: str | None = None,
     labels: Sequence[str] | None = None,
@@ -117,6 +120,10 @@ def init(
         device: Where to train; by default the accelerator of this rank, else the CPU.
         exact: Refuse to continue a run where it could end with other bits than an unbroken one, for
             example with another number of threads or another instruction set, instead of saying so.
+        save_frozen: `once`: weights that require no gradient go into files of their own, which the
+            next checkpoints share as long as they are the same. `always`: each checkpoint has them
+            in `state_dict.pth`. By default the configuration's `checkpoint_storage.save_frozen`,
+            else `always`.
         name, project, labels, description: What a run that nobody launched is called and where it
             is filed; by default as in `exp_conf`, and the name that of the script. A project that
             does not exist yet, `project` or `workspace/project`, is created. In a trial of the
@@ -136,6 +143,7 @@ def init(
     check_flag("allow_pickle", allow_pickle)
     check_flag("exact", exact)
     check_classes(trusted_classes)
+    check_choice("save_frozen", save_frozen, (None, ALWAYS, ONCE))
     info = get_cluster_info()
     trial_info = trial_of(info)
     title = title_of(name, project, labels, description)
@@ -191,6 +199,7 @@ def init(
         if isinstance(checkpoint_storage, dict):
             context._storage_section = checkpoint_storage
         context._allow_pickle, context._exact = allow_pickle, exact
+        context._save_frozen = save_frozen
         yield context
         status = _status_after_stop(core_context)
     if status is not None and not in_ipython():

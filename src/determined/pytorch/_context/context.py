@@ -88,6 +88,7 @@ class PyTorchTrialContext(RunFacts, WrappedParts):
         self._run_facts: dict[str, Any] = {}
         self._storage_section: dict[str, Any] = {}
         self._allow_pickle = False
+        self._save_frozen: str | None = None
         self._exact = False
         self._as_built: AsBuilt | None = None
         self._is_pre_trainer = False

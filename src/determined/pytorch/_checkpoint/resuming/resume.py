@@ -22,6 +22,7 @@ from determined._contracts.checkpoint_layout import (
     is_storage_id,
     rank_file,
 )
+from determined._tensor_hashes import TensorHashes, read_tensor_hashes
 from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.pytorch._checkpoint.files.encoding import living_in
@@ -82,6 +83,7 @@ class SavedRun:
     rank: dict[str, Any]
     trust: Trust
     continues: bool
+    hashes: TensorHashes | None = None
 
     def batches_trained(self, trial_id: int) -> int:
         """Return where the run continues."""
@@ -210,7 +212,17 @@ def find_saved_run(restoring: contextlib.ExitStack, fit: Fit, new: RunRecord) ->
         rank={**make_objects(rank, path / rank_file(0), trust), **own},
         trust=_trust_in(path, record, fit, [STATE, *(rank_files if own else [])]),
         continues=counters is not None and counters.get("trial_id", trial_id) == trial_id,
+        hashes=_read_hashes(path),
     )
+
+
+def _read_hashes(path: pathlib.Path) -> TensorHashes | None:
+    """Return the hashes of a checkpoint; without them, nothing is shared with it."""
+    try:
+        return read_tensor_hashes(path)
+    except ValueError as e:
+        logger.debug(f"{path} has no readable hashes: {e}")
+        return None
 
 
 def _trust_in(
