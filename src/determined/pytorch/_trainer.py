@@ -18,7 +18,7 @@ from determined.core import Context, DistributedContext, PreemptMode, Tensorboar
 from determined.core import init as init_core
 from determined.core.backends.titles import title_of, with_configured
 from determined.pytorch._checkpoint.files.trust import check_classes
-from determined.pytorch._checkpoint.frozen import ALWAYS, ONCE
+from determined.pytorch._checkpoint.saving.frozen import ALWAYS, ONCE
 from determined.pytorch._checks.arguments import (
     check_choice,
     check_count,

@@ -16,10 +16,10 @@ from determined.core import EarlyExitReason
 from determined.errors import CheckpointError, InvalidHP
 from determined.pytorch._checkpoint.files.seal import can_seal
 from determined.pytorch._checkpoint.files.trust import Trust
-from determined.pytorch._checkpoint.frozen import frozen_places, save_frozen
 from determined.pytorch._checkpoint.resuming.departures import depart
 from determined.pytorch._checkpoint.resuming.environment import current_environment
 from determined.pytorch._checkpoint.resuming.resume import SavedRun
+from determined.pytorch._checkpoint.saving.frozen import frozen_places, save_frozen
 from determined.pytorch._checkpoint.saving.policy import CheckpointPolicy
 from determined.pytorch._checkpoint.saving.rehearsal import Rehearsal
 from determined.pytorch._checkpoint.saving.retention import Retention, configured_policy

@@ -22,7 +22,7 @@ from determined._contracts.checkpoint_layout import (
     is_storage_id,
     rank_file,
 )
-from determined._tensor_hashes import TensorHashes, read_tensor_hashes
+from determined._contracts.tensor_hashes import TensorHashes, read_tensor_hashes
 from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.pytorch._checkpoint.files.encoding import living_in

@@ -29,7 +29,7 @@ from determined._contracts.checkpoint_layout import (
     rank_file,
     shard_file,
 )
-from determined._tensor_hashes import TensorHashes
+from determined._contracts.tensor_hashes import TensorHashes
 from determined.core import CheckpointContext, DistributedContext
 from determined.core._joint_saves import JointSave
 from determined.core.ranks.agreement import Ranks
@@ -40,7 +40,7 @@ from determined.pytorch._checkpoint.files.export import write_safetensors
 from determined.pytorch._checkpoint.files.seal import seal
 from determined.pytorch._checkpoint.files.shards import gather, split
 from determined.pytorch._checkpoint.files.trust import Trust
-from determined.pytorch._checkpoint.frozen import (
+from determined.pytorch._checkpoint.saving.frozen import (
     ALWAYS,
     ONCE,
     FrozenFile,
@@ -50,8 +50,8 @@ from determined.pytorch._checkpoint.frozen import (
     take_out,
     unchanged_bytes,
 )
-from determined.pytorch._checkpoint.hashing import hash_rank, hash_states, hash_tensors
 from determined.pytorch._checkpoint.state.averages import EXPORT, averaged_models
+from determined.pytorch._checkpoint.state.hashing import hash_rank, hash_states, hash_tensors
 from determined.pytorch._checkpoint.state.snapshot import Snapshot
 from determined.pytorch._checkpoint.state.training_state import RunRecord, write_side_files
 from determined.pytorch._observer import UNOBSERVED, Observer

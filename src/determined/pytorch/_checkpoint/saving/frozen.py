@@ -20,9 +20,9 @@ import torch
 from torch import nn
 
 from determined._contracts.checkpoint_layout import MODELS, frozen_file, is_frozen_file
-from determined._tensor_hashes import TensorHashes
+from determined._contracts.tensor_hashes import TensorHashes
 from determined.pytorch._checkpoint.files.reading import FROZEN
-from determined.pytorch._checkpoint.hashing import model_path, sha256_of, tensors_in
+from determined.pytorch._checkpoint.state.hashing import model_path, sha256_of, tensors_in
 from determined.pytorch._checks.arguments import check_choice
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._ranks.ddp import inner_module
