@@ -310,6 +310,7 @@ class Trainer:
         keep_best: int | None = None,
         limit_validation_batches: int | None = None,
         settings_from: str = "checkpoint",
+        fork_from: tuple[str, int] | None = None,
     ) -> None:
         """Train the trial.
 
@@ -365,6 +366,11 @@ class Trainer:
                 and the script gives others by now: those of the `checkpoint`, so that it goes on as
                 it began, or those of the `script`, with schedules where they would be at this
                 batch.
+            fork_from: Branch off from another run: its run id, or the path or id of a checkpoint of
+                it, and the number of batches that both share. Unchanged, the fork ends like its
+                parent. Settings that the script gives otherwise take effect at that batch, which
+                must have a checkpoint then (see the page on forks). With
+                `latest_checkpoint="latest"`, a fork that has checkpoints of its own continues.
 
         If an exception ends training, the state is saved before it propagates (on a single rank).
         `latest` finds it if it is exact: no user code was running, or only a validation.
@@ -393,6 +399,7 @@ class Trainer:
             keep_best=keep_best,
             limit_validation_batches=limit_validation_batches,
             settings_from=settings_from,
+            fork_from=fork_from,
         )
         overrides = current_overrides()
         self._plan = overrides.fit(plan)

@@ -303,6 +303,8 @@ class Checkpoints:
             metadata["not_exact"] = record.not_exact
         if record.departures:
             metadata["departures"] = record.departures
+        if record.fork is not None:
+            metadata["fork"] = record.fork
         if averages_weights(self._fit.callbacks):
             metadata["measured"] = "averaged weights"
         return metadata

@@ -14,10 +14,13 @@ _WINDOWS_TO_SETTLE = 2
 class StopWatch:
     """Looks for preemption and for the trial's own stop requests."""
 
-    def __init__(self, context: PyTorchTrialContext, batches_trained: int) -> None:
+    def __init__(
+        self, context: PyTorchTrialContext, batches_trained: int, ends_at: int | None = None
+    ) -> None:
         self._context = context
         self._preempt = context._core.preempt
         self._line = context.distributed._finish_line
+        self._ends_at = ends_at
         self.is_preempted = False
         self.is_stop_requested = False
         self._look_again = batches_trained + _MAX_BATCHES
@@ -32,6 +35,8 @@ class StopWatch:
         """
         is_preempted = self._preempt.preempt_requested_locally()
         line = self._line
+        if batches_trained == self._ends_at:
+            return True
         if line is None:
             return is_preempted or (
                 batches_trained >= self._look_again and self._looked_alone(batches_trained)
@@ -40,6 +45,10 @@ class StopWatch:
         if is_preempted or self._context.get_stop_requested():
             line.propose()
         return line.is_proposed and line.is_reached(batches_trained)
+
+    def is_end(self, batches_trained: int) -> bool:
+        """Say whether a fork's part of its parent's training ends here."""
+        return batches_trained == self._ends_at
 
     def look(self, batches_trained: int) -> None:
         """Agree with the other ranks on whether anyone wants to stop. Every rank must call it."""

@@ -1,0 +1,68 @@
+"""What makes a run a fork: the run that it branches off from, and the batch where it does."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from determined._info import fork_of_trial
+from determined.pytorch._schedule import is_whole_number
+
+WHOLE = "whole"
+CHECK = "check"
+BASE = "base"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fork:
+    """A run whose first `at` batches are another one's.
+
+    `source` is the parent's run id, or a checkpoint of it by id or path; None if the platform has
+    found the checkpoint. `changed` has old and new values of hyperparameters; None if they follow
+    from the checkpoint. `part` is the whole fork, or what one process of a trial does: `check`
+    whether the changes are possible, train the `base` up to `at` as the parent did.
+    """
+
+    at: int
+    source: str | None = None
+    changed: Mapping[str, tuple[Any, Any]] | None = None
+    seed: int | None = None
+    part: str = WHOLE
+
+
+def asked_fork(fork_from: Any, is_managed: bool) -> Fork | None:
+    """Return what `fit` or the platform asks for."""
+    if is_managed:
+        if fork_from is not None:
+            raise ValueError(
+                "`fork_from` is for runs outside the platform: use `det trial fork TRIAL --at K`."
+            )
+        return _of_trial(fork_of_trial())
+    if fork_from is None:
+        return None
+    if not isinstance(fork_from, tuple) or len(fork_from) != 2:
+        raise TypeError(
+            "`fork_from` must be a pair: a run id, or the path or id of a checkpoint, and the "
+            f"number of batches to branch off after, such as ('my-run', 8000), got {fork_from!r}."
+        )
+    source, at = fork_from
+    if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):
+        raise TypeError(
+            "`fork_from` must name a run id, or the path or id of a checkpoint, first, got "
+            f"{source!r}."
+        )
+    if not is_whole_number(at) or at < 1:
+        raise ValueError(
+            "`fork_from` must name the batch to branch off after, a whole number of at least 1, "
+            f"second, got {at!r}."
+        )
+    return Fork(int(at), str(os.fspath(source)))
+
+
+def _of_trial(told: Mapping[str, Any] | None) -> Fork | None:
+    if told is None:
+        return None
+    changed = {name: (old, new) for name, (old, new) in told["changed"].items()}
+    return Fork(told["at"], None, changed, told["seed"], told["part"])
