@@ -333,7 +333,8 @@ def test_changes_are_applied_once_however_often_the_fork_is_cut(tmp_path: Path) 
     assert rates == [rate for rate, *_ in whole.trained]
     assert digest(part.model.state_dict()) == digest(whole.model.state_dict())
     records = [_record(tmp_path, c.storage_id) for c in checkpoints(tmp_path, "cut")]
-    assert [r["fork"] for r in records] == [{"parent": "parent", "at": AT, "applied": True}] * 3
+    told_of = {"name": "cut", "parent": "parent", "at": AT, "applied": True}
+    assert [r["fork"] for r in records] == [told_of] * 3
 
 
 def _record(storage: Path, storage_id: str) -> dict[str, Any]:

@@ -10,26 +10,27 @@ from typing import Any
 from determined._info import fork_of_trial
 from determined.pytorch._schedule import is_whole_number
 
-WHOLE = "whole"
-CHECK = "check"
-BASE = "base"
-
 
 @dataclasses.dataclass(frozen=True)
 class Fork:
-    """A run whose first `at` batches are another one's.
+    """A run whose first `at` batches are another one's; None while it is before all forks.
 
-    `source` is the parent's run id, or a checkpoint of it by id or path; None if the platform has
-    found the checkpoint. `changed` has old and new values of hyperparameters; None if they follow
-    from the checkpoint. `part` is the whole fork, or what one process of a trial does: `check`
-    whether the changes are possible, train the `base` up to `at` as the parent did.
+    `name` tells it from other forks. `source` is the parent's run id, or a checkpoint of it by id
+    or path; None if the platform has found the checkpoint. `changed` has old and new values of
+    hyperparameters; None if they follow from the checkpoint.
+
+    A trial that is a fork of the platform trains in parts: each has the hyperparameters of one of
+    its ancestors, and ends where the next one `at` is (`ends_at`). With `is_check`, the process only
+    finds out whether the changes are possible.
     """
 
-    at: int
+    at: int | None
+    name: str | None = None
     source: str | None = None
     changed: Mapping[str, tuple[Any, Any]] | None = None
     seed: int | None = None
-    part: str = WHOLE
+    ends_at: int | None = None
+    is_check: bool = False
 
 
 def asked_fork(fork_from: Any, is_managed: bool) -> Fork | None:
@@ -58,11 +59,18 @@ def asked_fork(fork_from: Any, is_managed: bool) -> Fork | None:
             "`fork_from` must name the batch to branch off after, a whole number of at least 1, "
             f"second, got {at!r}."
         )
-    return Fork(int(at), str(os.fspath(source)))
+    return Fork(int(at), source=str(os.fspath(source)))
 
 
 def _of_trial(told: Mapping[str, Any] | None) -> Fork | None:
     if told is None:
         return None
     changed = {name: (old, new) for name, (old, new) in told["changed"].items()}
-    return Fork(told["at"], None, changed, told["seed"], told["part"])
+    return Fork(
+        told["at"],
+        name=told["name"],
+        changed=changed,
+        seed=told["seed"],
+        ends_at=told["ends_at"],
+        is_check=told["is_check"],
+    )

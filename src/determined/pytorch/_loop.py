@@ -25,7 +25,6 @@ from determined.pytorch._evaluate import (
     try_validation,
     uses_evaluate_batch,
 )
-from determined.pytorch._fork import CHECK
 from determined.pytorch._metrics.batch_metrics import average_over_ranks, averages
 from determined.pytorch._modes import begin_training, end_training
 from determined.pytorch._observer import UNOBSERVED, Observer
@@ -77,7 +76,7 @@ class TrainLoop:
             begin_training(self._context.models)  # before a checkpoint restores its modes
             self._open(stack)
             run = self._run
-            if self._plan.fork is not None and self._plan.fork.part == CHECK:
+            if self._plan.fork is not None and self._plan.fork.is_check:
                 self._core.preempt.stop_here()
                 return
             if self._plan.sanity_validation:

@@ -16,7 +16,6 @@ from determined.core.hangs.watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.files.trust import trusting_configured
 from determined.pytorch._checkpoint.fork import (
-    fork_record,
     fork_seed,
     refusing_other_architectures,
     settle_fork,
@@ -196,8 +195,6 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_Place, _Data]:
                 rng = seeded_rng_state(mix(record.seed, context.distributed.rank, start))
             if not is_forked:
                 changes = saved.settle_settings(fit, record, state)
-        elif fit.plan.fork is not None:
-            record.fork = fork_record(fit.plan.fork, None)
         # A validation may come before the first batch; it is about the last one trained.
         context._current_batch_idx = state.batches_trained - 1 if state.batches_trained else None
     started_from = None if saved is None else pathlib.Path(saved.name).name

@@ -24,7 +24,7 @@ from determined.pytorch._checks.arguments import (
 )
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._display.profile import ProfileOptions
-from determined.pytorch._fork import BASE, Fork, asked_fork
+from determined.pytorch._fork import Fork, asked_fork
 from determined.pytorch._schedule import (
     Batch,
     Epoch,
@@ -70,7 +70,7 @@ class FitPlan:
     @property
     def ends_at(self) -> int | None:
         """Return the batch at which a fork's part of its parent's training ends, if this is one."""
-        return self.fork.at if self.fork is not None and self.fork.part == BASE else None
+        return None if self.fork is None else self.fork.ends_at
 
     @property
     def length(self) -> int:

@@ -19,18 +19,13 @@ from determined.pytorch._checkpoint.resuming.settings import (
 )
 from determined.pytorch._checkpoint.state.training_state import RunRecord
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._fork import BASE, CHECK, WHOLE, Fork
+from determined.pytorch._fork import Fork
 from determined.pytorch._run import Fit
 from determined.pytorch._schedule import _TrialState
 
 logger = logging.getLogger("determined.pytorch")
 
 _Changed = dict[str, tuple[Any, Any]]
-
-
-def fork_record(fork: Fork, parent: str | None, *, applied: bool = False) -> dict[str, Any]:
-    """Return what the checkpoints of a fork keep of where it comes from."""
-    return {"parent": parent, "at": fork.at, "applied": applied}
 
 
 def settle_fork(fit: Fit, saved: SavedRun, record: RunRecord, state: _TrialState) -> bool:
@@ -40,19 +35,19 @@ def settle_fork(fit: Fit, saved: SavedRun, record: RunRecord, state: _TrialState
     as the first state is there.
     """
     fork = fit.plan.fork
-    if fork is None or _is_done(fork, saved, record):
+    if fork is None or fork.at is None or _is_done(fork, saved, record):
         return False
     if saved.record is None:
         raise ForkError(
             f"The checkpoint {saved.name} was not saved by this library: no run can branch off "
             "from it. fit(latest_checkpoint=...) starts a run with its weights."
         )
-    parent = saved.record.run_id if record.fork is None else record.fork.get("parent")
-    record.fork = record.fork or fork_record(fork, parent)
-    if fork.part == BASE:
-        return False
+    name = _name(fork, record)
+    known = saved.record.fork if _has_name(saved.record.fork, name) else None
+    parent = saved.record.run_id if known is None else known.get("parent")
+    record.fork = {"name": name, "parent": parent, "at": fork.at, "applied": False}
     behind = fork.at - state.batches_trained
-    if behind < 0 and fork.part != CHECK:
+    if behind < 0 and not fork.is_check:
         raise ForkError(
             f"The checkpoint {saved.name} is at batch {state.batches_trained}, so no run can "
             f"branch off from it at batch {fork.at}: name an earlier one."
@@ -65,7 +60,7 @@ def settle_fork(fit: Fit, saved: SavedRun, record: RunRecord, state: _TrialState
         record.fork["applied"] = True  # nothing is left to do
         return False
     _refuse(fit, saved, _problems(fit, saved, fork, began), changed)
-    if fork.part == CHECK:
+    if fork.is_check:
         return False
     if behind > 0:
         raise ForkError(
@@ -92,7 +87,7 @@ def settle_fork(fit: Fit, saved: SavedRun, record: RunRecord, state: _TrialState
 def fork_seed(fit: Fit, saved: SavedRun, record: RunRecord) -> int:
     """Return the seed from here on: the parent's, unless the fork has one of its own."""
     fork = fit.plan.fork
-    if fork is None or _is_done(fork, saved, record) or fork.part != WHOLE:
+    if fork is None or fork.is_check or _is_done(fork, saved, record):
         return record.seed
     if saved.batches_trained(fit.context.get_trial_id()) != fork.at:
         return record.seed
@@ -111,7 +106,7 @@ def refusing_other_architectures(fit: Fit, saved: SavedRun, record: RunRecord) -
     try:
         yield
     except RuntimeError as e:
-        if fork is None or fork.part == BASE or _is_done(fork, saved, record):
+        if fork is None or fork.at is None or _is_done(fork, saved, record):
             raise
         changed = _changed(fork, saved, fit.context)
         _refuse(fit, saved, [f"the state does not fit: {e}"], changed)
@@ -119,16 +114,27 @@ def refusing_other_architectures(fit: Fit, saved: SavedRun, record: RunRecord) -
 
 
 def _is_done(fork: Fork, saved: SavedRun, record: RunRecord) -> bool:
-    """Whether a checkpoint is the fork's own, of after it left its parent."""
-    if saved.record is None or saved.record.run_id != record.run_id:
+    """Whether a checkpoint is of after the fork left its parent."""
+    if saved.record is None or fork.at is None:
         return False
-    if saved.record.fork is None:
-        raise ForkError(
-            f"A fork is a run of its own, but this one is called {record.run_id}, like its "
-            'parent: give it another name, pytorch.init(run_id="...").'
-        )
+    found = saved.record.fork
+    if not _has_name(found, _name(fork, record)):
+        if saved.record.run_id == record.run_id and fork.source is not None:
+            raise ForkError(
+                f"A fork is a run of its own, but this one is called {record.run_id}, like its "
+                'parent: give it another name, pytorch.init(run_id="...").'
+            )
+        return False
     beyond = saved.counters is not None and saved.counters.get("batches_trained", 0) > fork.at
-    return bool(saved.record.fork.get("applied")) or beyond
+    return bool(found and found.get("applied")) or beyond
+
+
+def _name(fork: Fork, record: RunRecord) -> str:
+    return fork.name or record.run_id
+
+
+def _has_name(found: Mapping[str, Any] | None, name: str) -> bool:
+    return found is not None and found.get("name") == name
 
 
 def _changed(fork: Fork, saved: SavedRun, context: PyTorchTrialContext) -> _Changed:
@@ -146,6 +152,7 @@ def _changed(fork: Fork, saved: SavedRun, context: PyTorchTrialContext) -> _Chan
 
 def _problems(fit: Fit, saved: SavedRun, fork: Fork, began: Mapping[str, Any] | None) -> list[str]:
     assert saved.record is not None
+    assert fork.at is not None
     found = []
     old, new = saved.record.aggregation_frequency, fit.context._aggregation_frequency
     if old != new and (fork.at % old or fork.at % new):

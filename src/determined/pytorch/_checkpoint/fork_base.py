@@ -13,14 +13,15 @@ from determined.pytorch._fork import Fork
 
 def find_base(context: PyTorchTrialContext, fork: Fork) -> str:
     """Return the id or path of the newest exact checkpoint at or before the batch of the fork."""
-    source, storage = fork.source, context._core.checkpoint._storage
+    source, at, storage = fork.source, fork.at, context._core.checkpoint._storage
     assert source is not None
+    assert at is not None
     if pathlib.Path(source).is_absolute():
         return source
 
     def find() -> str:
         found = [c for c in storage.list(source) if c.is_exact]
-        usable = [c for c in found if (c.manifest.steps_completed or 0) <= fork.at]
+        usable = [c for c in found if (c.manifest.steps_completed or 0) <= at]
         if usable:
             newest = max(usable, key=lambda c: (c.manifest.steps_completed, c.manifest.sequence))
             return newest.storage_id
@@ -34,7 +35,7 @@ def find_base(context: PyTorchTrialContext, fork: Fork) -> str:
         what = f"has checkpoints at batches {has} only" if found else "has no exact checkpoint"
         raise CheckpointNotFound(
             f"`fork_from`: the run {source!r} {what} in {storage.location}, so it cannot be forked "
-            f"at batch {fork.at}. To list the runs: python -m determined.pytorch.runs "
+            f"at batch {at}. To list the runs: python -m determined.pytorch.runs "
             f"{storage.location}"
         )
 

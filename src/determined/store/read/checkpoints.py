@@ -82,7 +82,8 @@ class CheckpointQuestions(Connected):
     def garbage(self, experiment_id: int, policy: Retention) -> list[RatedCheckpoint]:
         """The checkpoints of an experiment that its retention policy does not keep.
 
-        They never include registered ones, warm starts, and those that a trial would resume from.
+        They never include registered ones, warm starts, those that forks start from, and those
+        that a trial would resume from.
         """
         experiment = EXPERIMENTS.find(self._connection, "id=?", experiment_id)
         if experiment is None:
@@ -108,6 +109,7 @@ class CheckpointQuestions(Connected):
         terminal = ",".join("?" * len(TERMINAL_STATES))
         rows = self._connection.execute(
             "SELECT v.checkpoint_uuid FROM model_version v UNION "
+            "SELECT f.checkpoint_uuid FROM fork f UNION "
             "SELECT t.warm_start_checkpoint FROM trial t WHERE t.warm_start_checkpoint IS NOT NULL "
             "UNION SELECT (SELECT c.uuid FROM checkpoint c WHERE c.trial_id=t.id "
             f"AND c.state='COMPLETED' AND {is_exact('c')} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from determined.store._forks import ForkQuestions
 from determined.store._identity import Identity, read_identity
 from determined.store._records import COMMANDS, EVENTS, HAS_CALLS, Command, Event
 from determined.store.read.changes import (
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from determined.store.series.curves import CurveKey
 
 
-class Reader(ExperimentQuestions, MetricQuestions, CheckpointQuestions, NamedQuestions):
+class Reader(
+    ExperimentQuestions, MetricQuestions, CheckpointQuestions, NamedQuestions, ForkQuestions
+):
     """Reads the store of a home; may be shared by threads, each with its own connection."""
 
     @property

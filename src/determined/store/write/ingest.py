@@ -108,6 +108,8 @@ class Ingest:
             samples = journal.SystemSamples(record.group, record.metrics, time=record.time)
             self.samples(tally, run_id, samples)
             return None
+        if record.steps_completed <= tally.fork_at:
+            return None  # it is the parent's row
         if run_id < tally.run_id:
             self._event(tally, run_id, "late", f"{_place(record)} came after a newer run began.")
             return None

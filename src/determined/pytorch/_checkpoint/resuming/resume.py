@@ -105,7 +105,7 @@ class SavedRun:
             seed=saved.seed,
             validation_pending=saved.validation_pending,
             departures=saved.departures,
-            fork=saved.fork if saved.run_id == record.run_id else None,
+            fork=saved.fork,
         )
 
     def environment(self, rank: int) -> Mapping[str, Any] | None:
