@@ -20,7 +20,7 @@ class Fork:
     hyperparameters; None if they follow from the checkpoint.
 
     A trial that is a fork of the platform trains in parts: each has the hyperparameters of one of
-    its ancestors, and ends where the next one `at` is (`ends_at`). With `is_check`, the process only
+    its ancestors, and ends where the next one begins (`ends_at`). With `is_check`, the process only
     finds out whether the changes are possible.
     """
 
@@ -74,3 +74,12 @@ def _of_trial(told: Mapping[str, Any] | None) -> Fork | None:
         ends_at=told["ends_at"],
         is_check=told["is_check"],
     )
+
+
+def with_overrides(hparams: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a script's hyperparameters with those of its fork, which the script cannot know.
+
+    Only of a script that was first started by hand, where it has values of its own.
+    """
+    overrides = (fork_of_trial() or {}).get("overrides")
+    return {**(hparams or {}), **overrides} if overrides else hparams

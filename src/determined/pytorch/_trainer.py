@@ -31,6 +31,7 @@ from determined.pytorch._checks.trial import check_takes_part
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.seed import seed_everything
 from determined.pytorch._display.profile import ProfileOptions
+from determined.pytorch._fork import with_overrides
 from determined.pytorch._identity import file_name
 from determined.pytorch._loop import TrainLoop
 from determined.pytorch._naming import identity_of
@@ -146,6 +147,7 @@ def init(
     check_choice("save_frozen", save_frozen, (None, ALWAYS, ONCE))
     info = get_cluster_info()
     trial_info = trial_of(info)
+    hparams = with_overrides(hparams)
     title = title_of(name, project, labels, description)
     if trial_info is not None:
         exp_conf, seed, distributed = trial_info._config, trial_info.trial_seed, None

@@ -6,6 +6,7 @@ there is none. A query reads the store, and waits for nobody.
     _supervised.py  the home, its store, and commands to its supervisor
     _lookups.py     one experiment, trial, checkpoint or project
     _creating.py    verbs that create or continue experiments
+    _forking.py     verbs that fork trials
     _deleting.py    verbs that delete
     _service.py     `Service`: all of these, and the short verbs
 """

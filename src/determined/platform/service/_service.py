@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from determined.errors import RefusedError
-from determined.platform.service._creating import CreatingVerbs
 from determined.platform.service._deleting import DeletingVerbs
+from determined.platform.service._forking import ForkingVerbs
 
 
-class Service(CreatingVerbs, DeletingVerbs):
+class Service(ForkingVerbs, DeletingVerbs):
     """One home, as clients see it. May be shared by threads."""
 
     def _before_creation(self) -> None:

@@ -11,6 +11,7 @@ from determined.platform.rules.scheduler import DEFAULT_PRIORITY, Place, Request
 from determined.platform.rules.states import State
 from determined.platform.runs.folder import RunFolder
 from determined.platform.runs.placement import place
+from determined.platform.supervisor._forks import forked_run, start_of
 from determined.platform.supervisor.live_state import Board, LiveExperiment, LiveRun
 from determined.store import Transaction, Trial
 
@@ -74,21 +75,24 @@ class Scheduling:
         trial: Trial,
         slot_ids: tuple[int, ...],
     ) -> None:
-        checkpoint = transaction.latest_checkpoint(trial.id)
+        steps, checkpoint = start_of(transaction, trial)
         run_id = trial.run_id + 1
         recorded = transaction.create_run(
             trial.id,
             folder=str(self._board.home.run(live.id, trial.id, run_id)),
             slots=list(slot_ids),
             host=", ".join(part.host for part in place(slot_ids, self._machine(), trial.id)),
-            steps_completed=0 if checkpoint is None else checkpoint.steps_completed,
-            from_checkpoint=trial.warm_start_checkpoint if checkpoint is None else checkpoint.uuid,
+            steps_completed=steps,
+            from_checkpoint=checkpoint,
         )
         live.trials[trial.id] = transaction.trial(trial.id)
         if live.record.started is None:
             live.record = transaction.experiment(live.id)
         self._board.runs[trial.id] = LiveRun.of(
-            recorded, live.id, transaction.seconds_run(trial.id)
+            recorded,
+            live.id,
+            transaction.seconds_run(trial.id),
+            forked_run(transaction, recorded),
         )
 
     def _running(self) -> list[Running]:

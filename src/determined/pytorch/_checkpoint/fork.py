@@ -63,10 +63,11 @@ def settle_fork(fit: Fit, saved: SavedRun, record: RunRecord, state: _TrialState
     if fork.is_check:
         return False
     if behind > 0:
+        what = _listed(changed) or "; ".join(settings) or "the seed"
         raise ForkError(
             f"There is no checkpoint of {parent} at batch {fork.at}, where this fork changes "
-            f"{_listed(changed) or '; '.join(settings) or 'the seed'}: the newest before it, {saved.name}, is at "
-            f"batch {state.batches_trained}. Make one first: run the parent's script, as it was, "
+            f"{what}: the newest before it, {saved.name}, is at batch "
+            f"{state.batches_trained}. Make one first: run the parent's script, as it was, "
             f"with fit(fork_from=({parent!r}, {fork.at}), max_length=Batch({fork.at})), and fork "
             "from that run."
         )

@@ -111,6 +111,16 @@ class Deletions:
         ):
             self._connection.execute(change, (experiment_id,))
 
+    def begin_before(self, trial_id: int, steps: int) -> None:
+        """Record that the checkpoints of a trial before a step will be deleted."""
+        rows = self._connection.execute(
+            "SELECT uuid FROM checkpoint WHERE trial_id=? AND steps_completed<? "
+            "AND state<>'DELETED'",
+            (trial_id, steps),
+        ).fetchall()
+        for (uuid,) in rows:
+            self.begin(uuid)
+
     def in_use(self, uuids: Iterable[str], outside: int | None = None) -> dict[str, str]:
         """Return which of these checkpoints must stay, and why.
 

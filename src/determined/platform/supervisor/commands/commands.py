@@ -7,6 +7,7 @@ from typing import Any
 
 from determined.errors import StoreError
 from determined.platform.rules.states import Refused, State
+from determined.platform.supervisor._forks import check_fork
 from determined.platform.supervisor.commands.continuing import continue_experiment
 from determined.platform.supervisor.commands.copies import adopt, refuse_in_copy
 from determined.platform.supervisor.commands.deleting import (
@@ -49,7 +50,8 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
 
 
 def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
-    config = arguments["config"]
+    config, asked = arguments["config"], arguments.get("fork")
+    fork = {} if asked is None else {"fork": check_fork(transaction, asked)}
     source = _warm_start(transaction, config["searcher"])
     record = decisions.create(
         NewExperiment(
@@ -67,6 +69,7 @@ def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str,
                 "creation": arguments["creation"],
                 "warm_start": None if source is None else source.uuid,
                 "warm_start_storage": _storage_elsewhere(transaction, source, config),
+                **fork,
             },
             searcher_metric=config["searcher"]["metric"],
             smaller_is_better=config["searcher"]["smaller_is_better"],
