@@ -79,7 +79,7 @@ ALL_STAY = {"save_trial_latest": 100}
 
 def script(before_batch: str = "pass") -> str:
     """The script, with a statement that runs before each batch."""
-    return SCRIPT.replace("LENGTH", str(LENGTH)).replace("BEFORE_BATCH", before_batch)
+    return SCRIPT.replace("LENGTH", str(LENGTH)).replace("BEFORE_BATCH", before_batch.strip())
 
 
 def create(

@@ -14,6 +14,7 @@ from determined.cli._commands.log_options import log_options
 from determined.cli._commands.options import TRIAL_ID, UUIDS, page_of, paging_options, utc_option
 from determined.cli._commands.platform import platform
 from determined.cli._commands.show_logs import LogRequest, show_logs
+from determined.cli._fork import fork_command
 from determined.cli._present.as_data import checkpoint_json
 from determined.cli._present.results import done, json_option
 from determined.cli._present.tables import (
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def trial() -> None:
-    """Inspect, kill and debug trials."""
+    """Inspect, fork, kill and debug trials."""
 
 
 @trial.verb("describe")
@@ -64,6 +65,9 @@ def describe(
             found.show_json(steps)
         else:
             found.show(steps, output, utc)
+
+
+trial.add_command(fork_command)
 
 
 @trial.verb("logs")

@@ -24,6 +24,7 @@ from determined.dashboard.endpoints.kinds import Choice
 from determined.dashboard.endpoints.parameters import COLUMNS, ID, LIMIT, OFFSET, ORDER, STATES
 from determined.dashboard.search.positions import places_of
 from determined.dashboard.view import View
+from determined.platform.lineage import Relative, lineage_of
 from determined.platform.queries.outcome import folder_of, load_lines
 from determined.platform.queries.run_environments import environments_of
 from determined.platform.runs.folder import RunFolder
@@ -154,6 +155,22 @@ class DecisionShape(TypedDict):
     sentence: str
 
 
+class RelativeShape(TypedDict):
+    """The trial on the other side of a fork, and in words how the two are related."""
+
+    trial_id: int
+    experiment_id: int
+    at: int
+    text: str
+
+
+class LineageShape(TypedDict):
+    """The parent of a fork, null for other trials, and the forks of a trial."""
+
+    parent: RelativeShape | None
+    forks: list[RelativeShape]
+
+
 class TrialDetail(TrialShape):
     """A trial with everything that its page shows first."""
 
@@ -166,6 +183,7 @@ class TrialDetail(TrialShape):
     seed: int
     metadata: Values
     decisions: list[DecisionShape]
+    lineage: LineageShape
 
 
 @routes.get("/trials/{id}", id=ID)
@@ -202,11 +220,31 @@ def trial(view: View, id: int) -> TrialDetail:
                 record.experiment_id, record.request_id
             )
         ],
+        "lineage": lineage_shape(view, id),
+    }
+
+
+def lineage_shape(view: View, trial_id: int) -> LineageShape:
+    """Where a trial comes from, and what branches off from it."""
+    found = lineage_of(view.reader, trial_id)
+    return {
+        "parent": None if found.parent is None else _relative(found.parent),
+        "forks": [_relative(fork) for fork in found.forks],
+    }
+
+
+def _relative(one: Relative) -> RelativeShape:
+    return {
+        "trial_id": one.trial_id,
+        "experiment_id": one.experiment_id,
+        "at": one.at,
+        "text": one.text,
     }
 
 
 def metrics_of(view: View, trial_id: int) -> list[MetricShape]:
-    """The metrics of a trial, including those with per-batch values only."""
+    """The metrics of a trial, including those with per-batch values or of its parent only."""
+    shared = view.reader.tables.shared_metrics(trial_id)
     of_batches = view.reader.tables.batch_metrics(trial_id)
     found: list[MetricShape] = [
         {
@@ -221,7 +259,7 @@ def metrics_of(view: View, trial_id: int) -> list[MetricShape]:
         for (group, name), summary in view.reader.tables.summaries(trial_id).items()
     ]
     known = {(metric["group"], metric["name"]) for metric in found}
-    for group, name in sorted(of_batches - known):
+    for group, name in sorted((of_batches | shared) - known):
         found.append(
             {
                 "group": group,
@@ -230,7 +268,7 @@ def metrics_of(view: View, trial_id: int) -> list[MetricShape]:
                 "min": None,
                 "max": None,
                 "count": None,
-                "batches": True,
+                "batches": (group, name) in of_batches,
             }
         )
     return found

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypedDict
 
-from determined.dashboard.endpoints.bodies import AN_ID, LABELS, list_of, record, text
+from determined.dashboard.endpoints.bodies import AN_ID, LABELS, list_of, record, text, values
 from determined.dashboard.endpoints.endpoints import Refusal, Routes
-from determined.dashboard.endpoints.kinds import Choice
+from determined.dashboard.endpoints.kinds import Choice, Integer
 from determined.dashboard.endpoints.parameters import ID
 from determined.dashboard.view import View
 from determined.errors import DeterminedError
@@ -43,6 +43,13 @@ _MANY = record(
     verb={"type": "string", "enum": [*VERBS, *_LABELS]},
     ids=list_of(AN_ID, _MOST_IDS),
     label=text(128, 1),
+)
+AT = Integer(1)
+_FORK = record(
+    ("at",),
+    at=AN_ID,
+    hparams=values(1000),
+    name=text(128),
 )
 
 
@@ -101,6 +108,35 @@ def kill_trial(view: View, id: int) -> DoneShape:
     view.trial(id)
     view.service.kill_trial(id)
     return {"ok": True, "state": view.trial(id).state}
+
+
+class ForkStartShape(TypedDict):
+    """Where a fork would start, in words, and how many batches would be trained again."""
+
+    text: str
+    batches_again: int
+
+
+class ForkedShape(TypedDict):
+    """The experiment of a new fork."""
+
+    experiment_id: int
+
+
+@routes.get("/trials/{id}/fork", id=ID, at=AT)
+def plan_fork(view: View, id: int, at: int) -> ForkStartShape:
+    """Where a fork of a trial at a batch would start; nothing is created."""
+    view.trial(id)
+    start = view.service.plan_fork(id, at)
+    return {"text": str(start), "batches_again": start.batches_again}
+
+
+@routes.post("/trials/{id}/fork", id=ID, body=_FORK)
+def fork(view: View, id: int, body: dict[str, Any]) -> ForkedShape:
+    """Create an experiment with one trial, whose first batches are those of this one."""
+    view.trial(id)
+    number = view.service.fork(id, body["at"], body.get("hparams"), name=body.get("name") or None)
+    return {"experiment_id": number}
 
 
 @routes.patch("/experiments/{id}", id=ID, body=_CHANGES)

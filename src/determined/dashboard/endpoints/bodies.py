@@ -34,6 +34,11 @@ def record(required: tuple[str, ...] = (), least: int = 0, /, **properties: Sche
     }
 
 
+def values(most: int) -> Schema:
+    """The schema of an object with any properties."""
+    return {"type": "object", "maxProperties": most}
+
+
 AN_ID: Schema = {"type": "integer", "minimum": 1, "maximum": 2**53 - 1}
 LABELS = list_of(text(128, 1), 100)
 
@@ -46,9 +51,13 @@ def check(value: Any, schema: Schema, name: str = "The body") -> None:
 
 
 def _object(value: Any, schema: Schema, name: str) -> None:
-    known = schema["properties"]
     if not isinstance(value, dict):
         raise BadValue(f"{name}: expected a JSON object.")
+    if "properties" not in schema:
+        if len(value) > schema["maxProperties"]:
+            raise BadValue(f"{name}: expected up to {schema['maxProperties']} values.")
+        return
+    known = schema["properties"]
     if unknown := sorted(value.keys() - known.keys()):
         raise BadValue(f"There is no {shown(unknown[0])} here; there are: {', '.join(known)}.")
     for key in schema["required"]:
