@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
 from determined.errors import RefusedError
+from determined.platform.maintenance.rebuild.rebuild import rebuild
+from determined.platform.supervisor import presence
 from tests.support.forked import LENGTH, create, finished, rows, script, trained, weights
 from tests.support.lab import Lab, lab
 
@@ -183,7 +186,7 @@ def test_a_fork_that_is_killed_anywhere_ends_the_same(lab: Lab, victim: str) -> 
         if step in PLACES:
             (marks / step).touch()
         fork = lab.service.fork(trial.id, 12, {"lr": 0.04})
-        lab.until(lambda fork=fork, step=step: has_come_to(lab, fork, marks, step))
+        lab.until(partial(has_come_to, lab, fork, marks, step))
         if victim == "supervisor":
             lab.kill_supervisor()
         else:
@@ -283,4 +286,23 @@ def test_deleting_the_parent_keeps_what_its_fork_needs(lab: Lab) -> None:
     assert [c.steps_completed for c in lab.checkpoints(parent)] == [10]
     lab.service.delete_experiments([fork])
     lab.until(lambda: lab.service.reader.experiment(parent) is None)
-    assert list(lab.home.checkpoints.glob("*-*")) == []
+    assert list(lab.home.checkpoints.glob("[!.]*")) == []
+
+
+def test_a_store_that_is_lost_is_made_anew_with_its_forks(lab: Lab) -> None:
+    trial = finished(lab, create(lab))
+    fork = lab.service.fork(trial.id, 12, {"lr": 0.04})
+    forked = finished(lab, fork)
+    before = rows(lab, forked)
+    lab.service.close()
+    presence.stop(lab.home)
+    for file in lab.home.path.glob("store.db*"):
+        file.unlink()
+    rebuild(lab.home)
+    (again,) = lab.trials(fork)
+    assert again.hparams == forked.hparams
+    assert rows(lab, again) == before
+    assert min(own_rows(lab, again.id)) > 12
+    lineage = lab.service.reader.fork(again.id)
+    assert lineage is not None
+    assert (lineage.parent_trial_id, lineage.at) == (trial.id, 12)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 import pytest
 
 from determined import journal
+from determined.errors import StoreError
 from determined.store import (
     CurveKey,
     Experiment,
     Fork,
     NewExperiment,
     NewTrial,
+    OtherStore,
     Retention,
     Trial,
 )
-from tests.store.homes import Home, report
+from tests.store.homes import Home, a_home, report
 
 
 def new_fork(home: Home, parent: Trial, at: int, checkpoint: str | None = None) -> Trial:
@@ -202,3 +207,22 @@ def delete(home: Home, experiment_id: int) -> None:
         for deletion in tx.deletions.of_experiment(experiment_id):
             tx.deletions.end(deletion.uuid, {})
         tx.delete_experiment(experiment_id)
+
+
+def test_forks_of_another_home_come_with_their_lineage(home: Home, tmp_path: Path) -> None:
+    parent = trained(home, range(0, 8), 0.0)
+    fork = trained(home, range(4, 8), 100.0, new_fork(home, parent, 4))
+    with home.writer.transaction() as tx:
+        for number in (home.experiment_id, fork.experiment_id):
+            tx.update_experiment(number, state="COMPLETED")
+        for trial in (parent, fork):
+            for run in home.reader.runs(trial.id):
+                tx.end_run(trial.id, run.run_id, 0)
+    with a_home(tmp_path / "here") as here, contextlib.closing(OtherStore(home.path)) as other:
+        with here.writer.transaction() as tx, pytest.raises(StoreError, match="import that first"):
+            tx.import_experiment(other, fork.experiment_id, here.path)
+        with here.writer.transaction() as tx:
+            tx.import_experiment(other, home.experiment_id, here.path)
+            imported = tx.import_experiment(other, fork.experiment_id, here.path)
+        new = here.trial(imported.trials[fork.id])
+        assert points(here, new) == points(home, fork)

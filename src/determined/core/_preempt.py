@@ -86,7 +86,7 @@ class PreemptContext:
             self.acknowledge_preemption_signal()
         return self._is_preempted
 
-    def stop_here(self) -> None:
+    def _stop_here(self) -> None:
         """Stop as if asked to. Every rank must call it at the same place."""
         self._is_preempted = True
         if self._is_asking_rank:

@@ -77,7 +77,7 @@ class TrainLoop:
             self._open(stack)
             run = self._run
             if self._plan.fork is not None and self._plan.fork.is_check:
-                self._core.preempt.stop_here()
+                self._core.preempt._stop_here()
                 return
             if self._plan.sanity_validation:
                 self._try_validation()
@@ -344,7 +344,7 @@ class TrainLoop:
     def _end_at_fork(self) -> None:
         """Leave the loop where a fork's part of its parent's training ends, as if asked to."""
         if self._run.stop.is_end(self._run.state.batches_trained):
-            self._core.preempt.stop_here()
+            self._core.preempt._stop_here()
             raise _ShouldExit
 
     def _check_stop(self, preemption_only: bool = False) -> None:
