@@ -60,6 +60,7 @@ _LARGER = {
     "determined.dashboard.api": "one module per subject of the API",
     "determined.experimental._client": "one module per class of the client",
     "determined.core": "TODAY",
+    "determined.store.write": "TODAY",
     "determined.cli.experiment": "TODAY",
     "determined.platform.supervisor": "TODAY",
     "determined.pytorch": "TODAY",

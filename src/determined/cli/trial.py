@@ -9,12 +9,12 @@ import click
 
 from determined.cli._commands.absent import absent
 from determined.cli._commands.downloads import best_checkpoints, download_options
+from determined.cli._commands.fork import fork_command
 from determined.cli._commands.group import Group
 from determined.cli._commands.log_options import log_options
 from determined.cli._commands.options import TRIAL_ID, UUIDS, page_of, paging_options, utc_option
 from determined.cli._commands.platform import platform
 from determined.cli._commands.show_logs import LogRequest, show_logs
-from determined.cli._fork import fork_command
 from determined.cli._present.as_data import checkpoint_json
 from determined.cli._present.results import done, json_option
 from determined.cli._present.tables import (

@@ -15,7 +15,7 @@ from determined.core.backends.backend import RunDescription
 from determined.core.hangs.watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.files.trust import trusting_configured
-from determined.pytorch._checkpoint.fork import (
+from determined.pytorch._checkpoint.forking.fork import (
     fork_seed,
     refusing_other_architectures,
     settle_fork,

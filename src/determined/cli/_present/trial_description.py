@@ -20,7 +20,7 @@ from determined.cli._present.tables import (
 )
 
 if TYPE_CHECKING:
-    from determined.platform.lineage import Lineage
+    from determined.platform.queries.lineage import Lineage
     from determined.platform.queries.run_environments import RunEnvironment
     from determined.platform.queries.workloads import Workload
     from determined.platform.service import Service
@@ -49,7 +49,7 @@ class TrialDescription:
     def of(cls, service: Service, trial: Trial, *, with_batches: bool) -> TrialDescription:
         """Read it from the store."""
         from determined.cli.experiment.listing import shown_state
-        from determined.platform.lineage import lineage_of
+        from determined.platform.queries.lineage import lineage_of
         from determined.platform.queries.run_environments import environments_of
         from determined.platform.queries.workloads import workloads
         from determined.platform.rules.decisions import decisions_about

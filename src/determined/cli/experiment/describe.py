@@ -189,7 +189,7 @@ def _write(folder: Path, tables: dict[str, _Table]) -> None:
 
 
 def _show_lineage(service: Service, trials: dict[int, list[Trial]]) -> None:
-    from determined.platform.lineage import lineage_of
+    from determined.platform.queries.lineage import lineage_of
 
     lines = [
         f"  trial {trial.id}: {line}"

@@ -24,7 +24,7 @@ from determined.dashboard.endpoints.kinds import Choice
 from determined.dashboard.endpoints.parameters import COLUMNS, ID, LIMIT, OFFSET, ORDER, STATES
 from determined.dashboard.search.positions import places_of
 from determined.dashboard.view import View
-from determined.platform.lineage import Relative, lineage_of
+from determined.platform.queries.lineage import Relative, lineage_of
 from determined.platform.queries.outcome import folder_of, load_lines
 from determined.platform.queries.run_environments import environments_of
 from determined.platform.runs.folder import RunFolder

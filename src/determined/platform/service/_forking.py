@@ -56,7 +56,7 @@ class ForkingVerbs(CreatingVerbs):
 
     def plan_fork(self, trial_id: int, at: int) -> ForkStart:
         """Return where a fork of a trial at a batch would start; nothing is created."""
-        from determined.platform.forking import check_place
+        from determined.platform.rules.forking import check_place
         from determined.platform.rules.states import Refused
 
         trial = self.trial(trial_id)
@@ -95,9 +95,9 @@ class ForkingVerbs(CreatingVerbs):
                 the parent.
             seed: random numbers and the order of data from that batch on; by default the parent's.
         """
-        from determined.platform.forking import changed_hparams, fork_config
         from determined.platform.homes.creation import Creation, save_creation
         from determined.platform.machines.machine import find_machine
+        from determined.platform.rules.forking import changed_hparams, fork_config
         from determined.platform.rules.states import Refused
         from determined.platform.service._creating import _check_slots
 

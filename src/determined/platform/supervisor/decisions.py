@@ -23,7 +23,7 @@ from determined.platform.rules.states import (
 )
 from determined.platform.runs.folder import RunExit
 from determined.platform.search import events as search
-from determined.platform.supervisor._forks import after_part
+from determined.platform.supervisor.forks import after_part
 from determined.platform.supervisor.live_state import LiveExperiment, LiveRun, load_experiment
 from determined.platform.supervisor.search_steps import SearchSteps
 from determined.platform.supervisor.searches import check_search

@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Iterator
 
 from determined.journal import Checkpoint, Control
-from determined.platform.forking import ForkedRun
 from determined.platform.homes.home import Home
+from determined.platform.rules.forking import ForkedRun
 from determined.platform.rules.states import State
 from determined.platform.runs.folder import RunExit, RunFolder
 from determined.platform.search.events import Event, Progress, TrialExited, event_from_json
 from determined.platform.search.searcher import Searcher
-from determined.platform.supervisor._forks import forked_run
+from determined.platform.supervisor.forks import forked_run
 from determined.platform.supervisor.searches import Helper, restore_search
 from determined.store import Experiment, Run, Transaction, Trial
 

@@ -11,7 +11,7 @@ from determined.platform.rules.scheduler import DEFAULT_PRIORITY, Place, Request
 from determined.platform.rules.states import State
 from determined.platform.runs.folder import RunFolder
 from determined.platform.runs.placement import place
-from determined.platform.supervisor._forks import forked_run, start_of
+from determined.platform.supervisor.forks import forked_run, start_of
 from determined.platform.supervisor.live_state import Board, LiveExperiment, LiveRun
 from determined.store import Transaction, Trial
 

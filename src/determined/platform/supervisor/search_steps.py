@@ -9,10 +9,10 @@ from typing import Any
 from determined.platform.rules.states import State, more_severe
 from determined.platform.search import events as search
 from determined.platform.search.searcher import Step
-from determined.platform.supervisor._forks import add_fork
 from determined.platform.supervisor.background.calls import calls_at_end
 from determined.platform.supervisor.changes import Changes
 from determined.platform.supervisor.fault_isolation import BadSearch, blaming
+from determined.platform.supervisor.forks import add_fork
 from determined.platform.supervisor.live_state import LiveExperiment
 from determined.store import NewTrial
 

@@ -39,13 +39,13 @@ from determined.store._records import (
     is_exact,
 )
 from determined.store._rows import read_searcher_state
-from determined.store._shared_rows import keep_shared
 from determined.store.write.deletions import Deletions
 from determined.store.write.importing import Import, Imported, OtherStore
 from determined.store.write.ingest import Heard, Ingest, count_checkpoint, set_checkpoint_files
 from determined.store.write.registry import Registry
 from determined.store.write.restoration import Restoration
 from determined.store.write.settling import adopt
+from determined.store.write.shared_rows import keep_shared
 from determined.store.write.trial_tally import update_best
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from determined.platform.rules.states import State
 from determined.platform.runs.found_runs import FoundExperiment, FoundRun, FoundTrial
 from determined.platform.search import events as search
 from determined.platform.search.searcher import Searcher, Step
-from determined.platform.supervisor._forks import add_fork
+from determined.platform.supervisor.forks import add_fork
 from determined.platform.supervisor.searches import LOST
 from determined.store import Experiment, NewTrial, SearchStep, Transaction
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from determined.errors import StoreError
 from determined.platform.rules.states import Refused, State
-from determined.platform.supervisor._forks import check_fork
 from determined.platform.supervisor.commands.continuing import continue_experiment
 from determined.platform.supervisor.commands.copies import adopt, refuse_in_copy
 from determined.platform.supervisor.commands.deleting import (
@@ -22,6 +21,7 @@ from determined.platform.supervisor.commands.projects import project_id
 from determined.platform.supervisor.commands.registry import REGISTRY_VERBS
 from determined.platform.supervisor.decisions import Decisions
 from determined.platform.supervisor.fault_isolation import BadCommand, blaming
+from determined.platform.supervisor.forks import check_fork
 from determined.store import Checkpoint, Command, NewExperiment, Transaction
 
 _RETENTION = {"save_experiment_best", "save_trial_best", "save_trial_latest", "gc"}

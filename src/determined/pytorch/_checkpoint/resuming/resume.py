@@ -36,7 +36,7 @@ from determined.pytorch._checkpoint.files.reading import (
 from determined.pytorch._checkpoint.files.seal import sealed_files
 from determined.pytorch._checkpoint.files.shards import join
 from determined.pytorch._checkpoint.files.trust import Trust
-from determined.pytorch._checkpoint.fork_base import as_own, find_base
+from determined.pytorch._checkpoint.forking.base import as_own, find_base
 from determined.pytorch._checkpoint.resuming.environment import current_environment, differences
 from determined.pytorch._checkpoint.resuming.settings import (
     apply_settings,

@@ -10,7 +10,7 @@ from typing import Any
 from determined._contracts.checkpoint_layout import LOAD_DATA
 from determined.errors import ForkError
 from determined.pytorch._checkpoint.files.reading import read_json
-from determined.pytorch._checkpoint.fork_rules import ForkRules
+from determined.pytorch._checkpoint.forking.rules import ForkRules
 from determined.pytorch._checkpoint.resuming.resume import SavedRun
 from determined.pytorch._checkpoint.resuming.settings import (
     apply_settings,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from determined.platform.forking import ForkedRun, Part, check_place, part_of, told
+from determined.platform.rules.forking import ForkedRun, Part, check_place, part_of, told
 from determined.platform.rules.states import Refused
 from determined.store import Checkpoint, Experiment, Fork, Run, Transaction, Trial
 
