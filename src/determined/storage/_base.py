@@ -365,6 +365,10 @@ class StorageManager(abc.ABC):
             return {}
         return load_json(text, f"{METADATA_NAME} of checkpoint {src}")
 
+    def read_text(self, src: StrPath, file: str) -> bytes | None:
+        """Return a small file of a checkpoint, None if it has no such file."""
+        return self._read(src, file)
+
     def list(self, run_id: str | None = None) -> list[StoredCheckpoint]:
         """Return the complete checkpoints (of one run, if given), oldest first.
 

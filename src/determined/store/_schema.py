@@ -196,4 +196,13 @@ CREATE INDEX fork_by_parent ON fork(parent_trial_id, at);
 CREATE INDEX fork_by_checkpoint ON fork(checkpoint_uuid);
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+# What checkpoints held, tensor by tensor, for when their files are gone. The last column: nothing
+# that lists checkpoints reads the pages that it takes.
+_VERSION_6 = """
+ALTER TABLE checkpoint ADD COLUMN hashes TEXT NOT NULL DEFAULT '';
+"""
+
+MIGRATIONS: tuple[str, ...] = (
+    *(_VERSION_1, _VERSION_2, _VERSION_3),
+    *(_VERSION_4, _VERSION_5, _VERSION_6),
+)

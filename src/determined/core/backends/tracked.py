@@ -98,7 +98,11 @@ class TrackedBackend(LocalBackend):
         steps, uuid = self._steps_of(record), record["uuid"]
         self._append(
             lambda: journal.Checkpoint(
-                uuid, steps, dict(record["resources"]), plain_metrics(record["metadata"])
+                uuid,
+                steps,
+                dict(record["resources"]),
+                plain_metrics(record["metadata"]),
+                record.get("hashes", ""),
             )
         )
         self._say(f"checkpoint {uuid} at step {steps}")

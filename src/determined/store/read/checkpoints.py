@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from determined._contracts.retention import Candidate, Retention, kept
+from determined._contracts.tensor_hashes import TensorHashes
 from determined.errors import StoreError
 from determined.store._records import (
     CHECKPOINTS,
@@ -35,6 +36,18 @@ class CheckpointQuestions(Connected):
     def checkpoint(self, uuid: str) -> Checkpoint | None:
         """A checkpoint, None if it is unknown."""
         return CHECKPOINTS.find(self._connection, "uuid=?", uuid)
+
+    def tensor_hashes(self, uuid: str) -> TensorHashes | None:
+        """What a checkpoint held, tensor by tensor, also if its files are gone.
+
+        None if it is unknown, or was saved by an earlier release or by other code.
+        """
+        query = "SELECT hashes FROM checkpoint WHERE uuid=?"
+        row = self._connection.execute(query, (uuid,)).fetchone()
+        try:
+            return TensorHashes.from_record(row[0]) if row is not None and row[0] else None
+        except ValueError:
+            return None
 
     def checkpoints_beginning_with(self, prefix: str, limit: int) -> list[Checkpoint]:
         """Checkpoints whose UUIDs begin so, at most `limit` of them."""

@@ -219,6 +219,9 @@ class Ingest:
                 "report_time": record.time,
             }
             CHECKPOINTS.insert(self._connection, values)
+            self._connection.execute(
+                "UPDATE checkpoint SET hashes=? WHERE uuid=?", (record.hashes, record.uuid)
+            )
             count_checkpoint(self._connection, tally.trial_id, tally.experiment_id, 1, size)
         return exists is not None
 

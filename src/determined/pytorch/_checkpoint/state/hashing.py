@@ -202,4 +202,6 @@ def data_of(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
         torch.save(tensor, file)
         return np.frombuffer(file.getvalue(), np.uint8)
     tensor = tensor.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    if tensor.stride() != (1,):  # of a single element: such a one counts as contiguous, too
+        tensor = tensor.clone(memory_format=torch.contiguous_format)
     return tensor.as_subclass(torch.Tensor).view(torch.uint8).numpy()
