@@ -46,6 +46,7 @@ from determined.pytorch._data.training_data import TrainingData, open_training_d
 from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._display.hints import add_hints
 from determined.pytorch._evaluate import uses_evaluate_batch
+from determined.pytorch._identity import main_script
 from determined.pytorch._metrics.segment import Segment
 from determined.pytorch._naming import hold_run, place_curves
 from determined.pytorch._observer import UNOBSERVED
@@ -243,6 +244,11 @@ def _new_record(fit: Fit) -> RunRecord:
         smaller_is_better=plan.smaller_is_better,
         optimizers=[optimizer_name(optimizer) for optimizer in context.optimizers],
         constructed=Settings.of(context).as_json(),
+        command={
+            "script": main_script(),
+            "arguments": sys.argv[1:],
+            "folder": str(pathlib.Path.cwd()),
+        },
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec
 
 import torch
 
+from determined._contracts.replay_span import asked_span
 from determined._info import get_cluster_info, trial_of
 from determined._os.notebook import in_ipython
 from determined.core import Context, DistributedContext, PreemptMode, TensorboardMode
@@ -35,7 +36,7 @@ from determined.pytorch._fork import with_overrides
 from determined.pytorch._identity import file_name
 from determined.pytorch._loop import TrainLoop
 from determined.pytorch._naming import identity_of
-from determined.pytorch._overrides import current_overrides
+from determined.pytorch._overrides import Overrides, current_overrides
 from determined.pytorch._plan import FitPlan, plan_fit, plan_validation
 from determined.pytorch._ranks.process_group import start_ranks
 from determined.pytorch._ranks.together import naming_the_culprit
@@ -46,6 +47,16 @@ from determined.pytorch._trial import PyTorchTrial
 logger = logging.getLogger("determined.pytorch")
 
 P = ParamSpec("P")
+
+
+def _overrides() -> Overrides:
+    """Return what decides besides the script: a tool around it, or a replay."""
+    span = asked_span()
+    if span is None:
+        return current_overrides()
+    from determined.pytorch.replay._replaying import Replaying  # only where needed
+
+    return Replaying(span)
 
 
 class _Init(contextlib._GeneratorContextManager[PyTorchTrialContext]):
@@ -64,7 +75,7 @@ def _entered_by_with(
 ) -> Callable[P, contextlib.AbstractContextManager[PyTorchTrialContext]]:
     @functools.wraps(function)
     def make(*args: P.args, **kwargs: P.kwargs) -> _Init:
-        return _Init(function, args, current_overrides().init(kwargs))
+        return _Init(function, args, _overrides().init(kwargs))
 
     return make
 
@@ -403,7 +414,7 @@ class Trainer:
             settings_from=settings_from,
             fork_from=fork_from,
         )
-        overrides = current_overrides()
+        overrides = _overrides()
         self._plan = overrides.fit(plan)
         observer = overrides.observer(self._trial, self._context)
         loop = TrainLoop(self._trial, self._context, self._plan, observer)
