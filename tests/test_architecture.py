@@ -17,6 +17,7 @@ _LINES = (
     "_os",
     "_contracts.checkpoint_layout _contracts.json_numbers "
     "_contracts.log_index _contracts.retention",
+    "_contracts.tensor_hashes",
     "_code.ignore_rules _code.source_files _code.trial_code",
     "errors _info _version gpu _code",
     "_legacy.distributed_backend _legacy.entrypoint _legacy.experiment_config _legacy.hparams",
@@ -58,6 +59,8 @@ _LARGER = {
     "determined.cli": "one module per noun of the command line",
     "determined.dashboard.api": "one module per subject of the API",
     "determined.experimental._client": "one module per class of the client",
+    "determined.core": "TODAY",
+    "determined.store.write": "TODAY",
 }
 
 

@@ -78,6 +78,7 @@ class Checkpoint(Record):
     steps_completed: int
     resources: dict[str, int]
     metadata: dict[str, Any]
+    hashes: str = ""  # of its tensors, as `TensorHashes.to_record` writes them
 
 
 @dataclass(frozen=True)

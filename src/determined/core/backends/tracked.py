@@ -98,7 +98,11 @@ class TrackedBackend(LocalBackend):
         steps, uuid = self._steps_of(record), record["uuid"]
         self._append(
             lambda: journal.Checkpoint(
-                uuid, steps, dict(record["resources"]), json_values(record["metadata"])
+                uuid,
+                steps,
+                dict(record["resources"]),
+                json_values(record["metadata"]),
+                record.get("hashes", ""),
             )
         )
         self._log(f"checkpoint {uuid} at step {steps}")

@@ -31,6 +31,7 @@ class Kind(IntEnum):
     FAILURE = 2
     GOODBYE = 3
     NOTE = 4
+    LETTER = 5
 
 
 class Operation(IntEnum):
@@ -140,6 +141,7 @@ class Group:
         self._closing = False
         self.last_entered = "none"
         self._on_note: Callable[[int, bytes | bytearray], None] = lambda member, note: None
+        self._on_letter: Callable[[int, bytes | bytearray], None] = lambda member, letter: None
 
     def add(self, member: int, connection: Connection) -> None:
         """Add a member's connection and listen to it. The centre adds all, others the centre."""
@@ -204,6 +206,18 @@ class Group:
         with contextlib.suppress(OSError):  # the thread that listens to that member notices its end
             digest = hashlib.sha256(note).digest()
             self._connections[member].send(Kind.NOTE, 0, 0, note, digest)
+
+    def send_letter(self, member: int, letter: bytes) -> None:
+        """Send a note to the other side's `on_letter` instead; for threads beside the main one."""
+        with contextlib.suppress(OSError):
+            digest = hashlib.sha256(letter).digest()
+            self._connections[member].send(Kind.LETTER, 0, 0, letter, digest)
+
+    def wait_for_letters(self, ready: Callable[[], bool]) -> None:
+        """Wait until letters have made it `ready`, while the main thread may be in a collective."""
+        self._wait_for(lambda: ready() or bool(self._left))
+        if not ready():
+            raise self._ended(min(self._left))
 
     def wait_for_notes(self, what: str, ready: Callable[[], bool]) -> None:
         """Wait until notes have made it `ready`, which `wake` checks again."""
@@ -348,6 +362,9 @@ class Group:
                     continue
                 if frame.kind == Kind.NOTE:
                     self._on_note(member, frame.payload)
+                    continue
+                if frame.kind == Kind.LETTER:
+                    self._on_letter(member, frame.payload)
                     continue
                 with self._shared_failure.changed:
                     self._inboxes[member].append(frame)

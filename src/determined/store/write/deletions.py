@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
+from determined.store._forks import pinned
 from determined.store._records import CHECKPOINTS, DELETIONS, TERMINAL_STATES, Deletion
 from determined.store.write.ingest import set_checkpoint_files
 
@@ -88,19 +89,37 @@ class Deletions:
         return [uuid for (uuid,) in self._connection.execute(query, (experiment_id,))]
 
     def begin_all(self, experiment_id: int) -> None:
-        """Record that all checkpoints of an experiment will be deleted."""
+        """Record that all checkpoints of an experiment will be deleted, but for those of forks."""
         globs = json.dumps(EVERYTHING)
+        kept = list(pinned(self._connection, experiment_id))
+        others = f"uuid NOT IN ({','.join('?' * len(kept))})"
         self._connection.execute(
             "INSERT OR REPLACE INTO deletion(uuid, globs, failure) "
-            f"SELECT uuid, ?, '' FROM checkpoint WHERE {_WITH_FILES}",
-            (globs, experiment_id),
+            f"SELECT uuid, ?, '' FROM checkpoint WHERE {_WITH_FILES} AND {others}",
+            (globs, experiment_id, *kept),
         )
+        self._connection.execute(
+            f"UPDATE checkpoint SET state='DELETED' WHERE experiment_id=? AND {others}",
+            (experiment_id, *kept),
+        )
+        count = "SELECT count(*) FROM checkpoint c WHERE c.state<>'DELETED' AND"
         for change in (
-            "UPDATE checkpoint SET state='DELETED' WHERE experiment_id=?",
-            "UPDATE trial SET checkpoint_count=0 WHERE experiment_id=?",
-            "UPDATE experiment SET checkpoint_count=0 WHERE id=?",
+            f"UPDATE trial SET checkpoint_count=({count} c.trial_id=trial.id) "
+            "WHERE experiment_id=?",
+            f"UPDATE experiment SET checkpoint_count=({count} c.experiment_id=experiment.id) "
+            "WHERE id=?",
         ):
             self._connection.execute(change, (experiment_id,))
+
+    def begin_before(self, trial_id: int, steps: int) -> None:
+        """Record that the checkpoints of a trial before a step will be deleted."""
+        rows = self._connection.execute(
+            "SELECT uuid FROM checkpoint WHERE trial_id=? AND steps_completed<? "
+            "AND state<>'DELETED'",
+            (trial_id, steps),
+        ).fetchall()
+        for (uuid,) in rows:
+            self.begin(uuid)
 
     def in_use(self, uuids: Iterable[str], outside: int | None = None) -> dict[str, str]:
         """Return which of these checkpoints must stay, and why.
@@ -114,6 +133,12 @@ class Deletions:
         for uuid, trial_id in self._needed_by_trials(outside):
             if uuid in wanted:
                 found[uuid] = f"trial {trial_id} resumes from it"
+        if outside is None:  # an experiment that is deleted keeps what its forks need
+            for uuid, trial_id in self._connection.execute(
+                "SELECT checkpoint_uuid, trial_id FROM fork WHERE checkpoint_uuid IS NOT NULL"
+            ):
+                if uuid in wanted:
+                    found[uuid] = f"trial {trial_id} is a fork that starts from it"
         versions = self._connection.execute(
             "SELECT v.checkpoint_uuid, m.name, v.number FROM model_version v "
             "JOIN model m ON m.id=v.model_id"
