@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import collections
 import hashlib
 import json
 import zlib
@@ -97,16 +98,21 @@ def _digest(tensors: Mapping[str, str]) -> str:
 
 
 def bounded(tensors: Mapping[str, str], most: int = MOST_PATHS) -> dict[str, str]:
-    """Return at most so many hashes: those of the deepest paths are put together by what they are
-    a part of, again and again.
+    """Return at most so many hashes.
+
+    Of the kind that has the most of them, those of the deepest paths are put together by what they
+    are a part of, again and again.
     """
     result = dict(tensors)
     while len(result) > most:
-        deepest = max(map(_depth, result))
-        if deepest == 0:
+        kinds = collections.Counter(path.partition("/")[0] for path in result if _depth(path))
+        if not kinds:
             return {"": _digest(result)[:16]}
+        kind = kinds.most_common(1)[0][0]
+        inner = [path for path in result if path.partition("/")[0] == kind and _depth(path)]
+        deepest = max(map(_depth, inner))
         groups: dict[str, dict[str, str]] = {}
-        for path in [path for path in result if _depth(path) == deepest]:
+        for path in [path for path in inner if _depth(path) == deepest]:
             groups.setdefault(_parent(path), {})[path] = result.pop(path)
         for parent, members in groups.items():
             if parent in result:

@@ -60,7 +60,7 @@ class JointSaves:
         self._lock = threading.Lock()
         self._received: dict[int, dict[int, Outcome]] = {}  # by number of the save, and by rank
         if distributed._group is not None:
-            distributed._group.on_letter = self._receive
+            distributed._group.handle_letters(self._receive)
 
     def begin(self) -> JointSave:
         """Agree on a name, and make the folder. All ranks call it, in step."""

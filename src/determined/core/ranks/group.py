@@ -201,6 +201,10 @@ class Group:
         """Call `handler` with each note and its sender, in the thread that listens to it."""
         self._on_note = handler
 
+    def handle_letters(self, handler: Callable[[int, bytes | bytearray], None]) -> None:
+        """Call `handler` with each letter and its sender, in the thread that listens to it."""
+        self._on_letter = handler
+
     def send_note(self, member: int, note: bytes) -> None:
         """Send a note to the other side's handler; this is not a collective."""
         with contextlib.suppress(OSError):  # the thread that listens to that member notices its end
