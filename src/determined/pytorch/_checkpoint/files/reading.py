@@ -158,7 +158,7 @@ def _join_frozen(
                 )
             if file not in files:
                 files[file] = read_dict(path / file, allow_pickle, **load_options)
-            tensor = files[file].get(key)
+            tensor = files[file].get(key) if isinstance(key, str) else None
             if not isinstance(tensor, torch.Tensor):
                 raise InvalidCheckpointException(
                     f"{path / file} does not hold {str(key)[:80]}, which {str(name)[:80]} is. Was "

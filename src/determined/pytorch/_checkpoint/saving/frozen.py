@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from determined._contracts.checkpoint_layout import MODELS, frozen_file, is_frozen_file
 from determined._contracts.tensor_hashes import TensorHashes
@@ -32,6 +33,7 @@ from determined.storage._durable import for_each
 logger = logging.getLogger("determined.pytorch")
 
 ALWAYS, ONCE = "always", "once"
+WEIGHT, BUFFER, STATISTICS = "weight", "buffer", "statistics"
 
 # A model's number and the name of a weight in it.
 Place = tuple[int, str]
@@ -55,8 +57,8 @@ def save_frozen(context: PyTorchTrialContext) -> str:
     return chosen
 
 
-def frozen_places(models: Iterable[nn.Module]) -> dict[Place, bool]:
-    """Return which tensors of models require no gradient, and whether each is a buffer.
+def frozen_places(models: Iterable[nn.Module]) -> dict[Place, str]:
+    """Return which tensors of models require no gradient, and of which kind each is.
 
     Left out is what shares memory with a tensor that is trained.
     """
@@ -67,7 +69,7 @@ def frozen_places(models: Iterable[nn.Module]) -> dict[Place, bool]:
         for parameter in module.parameters()
         if parameter.requires_grad and parameter.numel()
     }
-    found: dict[Place, bool] = {}
+    found: dict[Place, str] = {}
     for index, model in enumerate(models):
         if is_sharded(model):
             continue
@@ -75,8 +77,13 @@ def frozen_places(models: Iterable[nn.Module]) -> dict[Place, bool]:
         parameters = dict[str, torch.Tensor](module.named_parameters(remove_duplicate=False))
         for name, tensor in [*parameters.items(), *module.named_buffers(remove_duplicate=False)]:
             if not tensor.requires_grad and _address(tensor) not in trained:
-                found[index, name] = name not in parameters
+                found[index, name] = WEIGHT if name in parameters else _kind(module, name)
     return found
+
+
+def _kind(module: nn.Module, buffer: str) -> str:
+    holder = module.get_submodule(buffer.rpartition(".")[0])
+    return STATISTICS if isinstance(holder, _NormBase) else BUFFER
 
 
 def _address(tensor: torch.Tensor) -> int | None:
@@ -117,7 +124,7 @@ class Last:
 
 def take_out(
     tensors: dict[str, Any],
-    frozen: Mapping[Place, bool],
+    frozen: Mapping[Place, str],
     hashes: Mapping[str, str],
     last: Last | None,
 ) -> tuple[dict[str, Any], dict[str, FrozenFile]]:
@@ -137,11 +144,11 @@ def take_out(
     groups: dict[Any, dict[str, torch.Tensor]] = {}
     by_address: dict[int | None, Any] = {}
     for path, tensor in candidates.items():
-        if path in held or (last is not None and not _is_same(path, hashes, last.hashes)):
+        if path in held or not _is_stable(path, frozen, hashes, last):
             continue
         group: Any = "new"
         if last is None:  # what belongs together: one that changes must not make others move
-            group = by_address.setdefault(_address(tensor), _group(path, frozen))
+            group = by_address.setdefault(_address(tensor), (_place(path)[0], _of(path, frozen)))
         groups.setdefault(group, {})[path] = tensor
     numbers = iter(n for n in range(len(files) + len(groups)) if frozen_file(n) not in files)
     for group in groups.values():
@@ -151,18 +158,29 @@ def take_out(
     return _describe(tensors, files), files
 
 
-def _group(path: str, frozen: Mapping[Place, bool]) -> tuple[str, bool]:
+def _is_stable(
+    path: str, frozen: Mapping[Place, str], hashes: Mapping[str, str], last: Last | None
+) -> bool:
+    """Say whether a tensor is worth a file: as far as is known it stays the same."""
+    if last is None:
+        return _of(path, frozen) != STATISTICS
+    return _is_same(path, hashes, last.hashes)
+
+
+def _of(path: str, frozen: Mapping[Place, str]) -> str:
+    return frozen[_place(path)]
+
+
+def _place(path: str) -> Place:
     _, index, name = path.split("/", 2)
-    return index, frozen.get((int(index), name), False)
+    return int(index), name
 
 
 def _is_same(path: str, now: Mapping[str, str], last: TensorHashes) -> bool:
     return path in now and now[path] == last.tensors.get(path)
 
 
-def _candidates(
-    tensors: Mapping[str, Any], frozen: Mapping[Place, bool]
-) -> dict[str, torch.Tensor]:
+def _candidates(tensors: Mapping[str, Any], frozen: Mapping[Place, str]) -> dict[str, torch.Tensor]:
     """Return the frozen tensors of a state, but for those of which others share the memory."""
     found: dict[str, torch.Tensor] = {}
     others: list[Any] = [state for key, state in tensors.items() if key != MODELS]
@@ -194,7 +212,7 @@ def _describe(tensors: Mapping[str, Any], files: Mapping[str, FrozenFile]) -> di
 
 def unchanged_bytes(
     tensors: Mapping[str, Any],
-    frozen: Mapping[Place, bool],
+    frozen: Mapping[Place, str],
     hashes: Mapping[str, str],
     last: TensorHashes,
 ) -> tuple[int, int]:

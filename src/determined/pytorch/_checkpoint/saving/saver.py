@@ -83,7 +83,7 @@ class SaveJob:
     is_best: bool
     is_asked_for: bool
     is_copy: bool = False
-    frozen: Mapping[Place, bool] = dataclasses.field(default_factory=dict)
+    frozen: Mapping[Place, str] = dataclasses.field(default_factory=dict)
     data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def plain(self) -> SaveJob:
