@@ -210,11 +210,11 @@ class CheckpointContext:
             raise
         self._report(SavedCheckpoint(storage_id, manifest.contents, checked), facts)
 
-    def begin_together(self) -> JointSave:
+    def _begin_together(self) -> JointSave:
         """Begin a checkpoint that all ranks write in the background. All call it, in step."""
         return self._joint_saves.begin()
 
-    def finish_together(
+    def _finish_together(
         self,
         save: JointSave,
         write: Callable[[], Any],
@@ -226,7 +226,7 @@ class CheckpointContext:
         On any thread of each rank, one such save at a time; no collectives.
 
         Args:
-            save: what `begin_together` returned.
+            save: what `_begin_together` returned.
             write: writes the files of this rank into `save.path`; its result goes to the chief.
             known: digests of the files, by relative path; filled by `write` and `finish`.
             finish: runs on the chief when all ranks have written, with what their `write` returned.
@@ -238,7 +238,7 @@ class CheckpointContext:
                 saved = self._joint_saves.commit(save, written, check_metadata(metadata), known)
                 self._report(saved, facts)
 
-    def own_id(self, name: str) -> str | None:
+    def _own_id(self, name: str) -> str | None:
         """Return the id of a checkpoint, given by id or path, if it is in this storage."""
         base = self.storage_base
         if Path(name).is_absolute():
@@ -246,14 +246,14 @@ class CheckpointContext:
             return Path(name).name if is_here else None
         return name if self._storage_of(name) is self._storage else None
 
-    def share(self, storage_id: str, path: str, folder: Path, new: str) -> FileDigest | None:
+    def _share(self, storage_id: str, path: str, folder: Path, new: str) -> FileDigest | None:
         """Make a file of a checkpoint one of the new one that `store_path` yielded, as it is.
 
         None if the storage cannot do that without the bytes: then write it in full.
         """
         return self._storage.share(storage_id, path, folder, new)
 
-    def pinned(self, storage_id: str) -> contextlib.AbstractContextManager[None]:
+    def _pinned(self, storage_id: str) -> contextlib.AbstractContextManager[None]:
         """Keep a checkpoint of this storage from being deleted in the `with` block."""
         return self._storage.pinned(storage_id)
 

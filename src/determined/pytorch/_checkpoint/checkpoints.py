@@ -103,7 +103,7 @@ class Checkpoints:
 
     def continue_from(self, saved: SavedRun) -> None:
         """Let the first save share with the checkpoint that the run started from."""
-        storage_id = self._context._core.checkpoint.own_id(saved.name)
+        storage_id = self._context._core.checkpoint._own_id(saved.name)
         if saved.hashes is not None and storage_id is not None:
             self._saver.continue_from(storage_id, saved.hashes)
 

@@ -221,7 +221,6 @@ class Ingest:
                 "size": size,
                 "storage": tally.storage,
                 "report_time": record.time,
-                "hashes": record.hashes,
             }
             CHECKPOINTS.insert(self._connection, values)
             self._connection.execute(

@@ -249,7 +249,7 @@ class Saver:
             shards=shards,
         )
         with self._policy_on_errors():
-            save = self._checkpoint.begin_together()
+            save = self._checkpoint._begin_together()
             write = self._observer.watch("background save", self._write_in_background)
             self._pending = self._thread.submit(write, parts, save)
         return None
@@ -311,7 +311,7 @@ class Saver:
         known, facts = dict[str, FileDigest](), dict[str, Any]()
         with contextlib.ExitStack() as stack:
             if self._last is not None and self._save_frozen == ONCE:
-                stack.enter_context(self._checkpoint.pinned(self._last.storage_id))
+                stack.enter_context(self._checkpoint._pinned(self._last.storage_id))
             store = self._checkpoint.store_path(job.metadata, known=known, facts=facts)
             path, storage_id = stack.enter_context(store)
             for rank, tensors in enumerate(job.ranks):
@@ -355,7 +355,7 @@ class Saver:
 
         self.is_writing = True
         try:
-            self._checkpoint.finish_together(
+            self._checkpoint._finish_together(
                 save, lambda: parts.write(save.path, known), known, finish
             )
             if parts.rank == 0:
@@ -427,7 +427,7 @@ class Saver:
     ) -> None:
         """Share a file with the last checkpoint, or write it where that is not possible."""
         if file.is_known and self._last is not None:
-            digest = self._checkpoint.share(self._last.storage_id, name, path, storage_id)
+            digest = self._checkpoint._share(self._last.storage_id, name, path, storage_id)
             if digest is not None:
                 known[name] = digest
                 return
