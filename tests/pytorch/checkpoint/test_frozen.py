@@ -344,10 +344,11 @@ def _run(storage: Path, batches: int, point: str = "") -> int:
     variables = {**os.environ, "DET_TEST_CRASH_POINT": point, "OMP_NUM_THREADS": "1"}
     variables["PYTHONPATH"] = os.pathsep.join(sys.path)
     command = [sys.executable, "-c", _SCRIPT, str(storage), str(batches)]
-    return subprocess.run(command, env=variables, capture_output=True, timeout=300).returncode
+    return subprocess.run(command, env=variables, stdout=subprocess.DEVNULL).returncode
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "point",
     [
