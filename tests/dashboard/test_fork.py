@@ -35,7 +35,7 @@ def test_a_trial_is_forked_by_the_page_and_by_the_client(lab: Lab) -> None:
         assert ("validation", "loss") in names
         keys = ";".join(f"{number}:training:train_loss" for number in (1, 2))
         _, curves = shown.series(keys=keys)
-        before, after = (dict(zip(c["x"], c["mean"], strict=True)) for c in curves)
+        before, after = (dict(zip(c["x"], c["y"], strict=True)) for c in curves)
         assert before.keys() == after.keys()
         assert {x for x in before if before[x] == after[x]} == {x for x in before if x <= 12}
     session = Session(lab.home.path)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from determined.errors import RefusedError
 from determined.platform.maintenance.rebuild.rebuild import rebuild
 from determined.platform.service.forking import Forks
 from determined.platform.supervisor import presence
+from tests.support import tracked
 from tests.support.forked import LENGTH, create, finished, rows, script, trained, weights
 from tests.support.lab import Lab, lab
 
@@ -224,25 +222,9 @@ def kill_run(lab: Lab, experiment_id: int) -> None:
 
 
 def test_a_script_that_was_started_by_hand_can_be_forked(lab: Lab, tmp_path: Path) -> None:
-    lab.home.make()
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "train.py").write_text(script())
-    hidden = ("DET_TRACKING", "PYTEST_CURRENT_TEST")
-    environment = {
-        **{name: value for name, value in os.environ.items() if name not in hidden},
-        "DET_HOME": str(lab.home.path),
-        "DET_STORAGE": str(tmp_path / "storage"),
-    }
-    done = subprocess.run(
-        [sys.executable, "train.py"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    expected = [line.split()[-1] for line in done.stdout.splitlines() if "weights" in line]
+    status, output, errors = tracked.run(lab.home.path, tracked.write(tmp_path, script()))
+    assert status == 0, errors
+    expected = [line.split()[-1] for line in output.splitlines() if "weights" in line]
     lab.until(lambda: lab.service.has_store and lab.service.reader.trial(1) is not None)
     trial = finished(lab, 1)
     assert [weights(lab, Forks(lab.service).create(trial.id, 13))] == expected
@@ -253,6 +235,26 @@ def test_a_script_that_was_started_by_hand_can_be_forked(lab: Lab, tmp_path: Pat
     )
     with pytest.raises(RefusedError, match="has no checkpoint at or before batch 4"):
         Forks(lab.service).create(trial.id, 4)
+
+
+def test_a_fork_that_was_started_by_hand_is_known_as_one(lab: Lab, tmp_path: Path) -> None:
+    text = script().replace('latest_checkpoint="latest"', "fork_from=FORK and (FORK, 13)")
+    text = text.replace(
+        "info = ", "import sys; FORK = sys.argv[1] if sys.argv[1:] else None; info = "
+    )
+    file = tracked.write(tmp_path, text)
+    assert tracked.run(lab.home.path, file)[0] == 0
+    lab.until(lambda: lab.service.has_store and lab.service.reader.trial(1) is not None)
+    parent = finished(lab, 1)
+    status, output, errors = tracked.run(lab.home.path, file, str(parent.external_id))
+    assert status == 0, errors
+    lab.until(lambda: lab.service.reader.trial(2) is not None)
+    fork = finished(lab, 2)
+    lineage = lab.service.reader.fork(fork.id)
+    assert lineage is not None
+    assert (lineage.parent_trial_id, lineage.at, lineage.changed) == (parent.id, 13, {})
+    assert rows(lab, fork) == rows(lab, parent)
+    assert min(own_rows(lab, fork.id)) > 13
 
 
 # What cannot be forked.
@@ -302,6 +304,7 @@ def test_a_store_that_is_lost_is_made_anew_with_its_forks(lab: Lab) -> None:
     for file in lab.home.path.glob("store.db*"):
         file.unlink()
     rebuild(lab.home)
+    lab.until(lambda: not lab.service.reader.unfinished_runs())  # the supervisor ends the last
     (again,) = lab.trials(fork)
     assert again.hparams == forked.hparams
     assert rows(lab, again) == before

@@ -223,6 +223,7 @@ def _description(fit: Fit, place: _StartingPoint) -> RunDescription:
         seed=context.get_trial_seed(),
         continues=None if place.continues is None else pathlib.Path(place.continues).name,
         steps_completed=place.state.batches_trained,
+        forked_at=None if plan.fork is None else plan.fork.at,
         metric=plan.metric,
         smaller_is_better=plan.smaller_is_better,
         is_trial_run=plan.test_mode,

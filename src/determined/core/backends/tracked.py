@@ -183,6 +183,7 @@ class TrackedBackend(LocalBackend):
             run_id=run.run_id,
             continues=run.continues,
             steps_completed=run.steps_completed,
+            forked_at=run.forked_at or 0,
             metric=metric,
             smaller_is_better=smaller_is_better,
             project=title.project,
