@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from determined.experimental._client.session import Session
-from determined.experimental._client.trial import Trial
+from determined.experimental.client import Trial
 from tests.dashboard.served import served
 from tests.support.forked import create, finished
 from tests.support.lab import Lab, lab

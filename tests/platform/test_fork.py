@@ -134,6 +134,13 @@ def test_changes_take_effect_at_the_batch_once_and_nowhere_before(lab: Lab, at: 
     assert lineage.changed == {"lr": [0.01, 0.04], "dropout": [0.3, 0.6]}
 
 
+def test_changes_take_effect_on_two_slots_as_if_made_by_hand(lab: Lab) -> None:
+    trial = finished(lab, create(lab, slots=2))
+    fork = lab.service.fork(trial.id, 12, {"dropout": 0.6})
+    expected = create(lab, "self.dropout.p = 0.6 if batch_idx >= 12 else 0.3", slots=2)
+    assert weights(lab, fork) == weights(lab, expected)
+
+
 def test_what_has_no_rule_is_refused_before_anything_trains(lab: Lab) -> None:
     parent = create(lab, hparams={"hidden": 16})
     trial = finished(lab, parent)

@@ -47,13 +47,17 @@ def lineage_of(reader: Reader, trial_id: int) -> Lineage:
 
 
 def _relative(reader: Reader, fork: Fork, other: int, words: str) -> Relative:
+    from determined.config import masked_hparams
+
+    sides = [masked_hparams({n: v[i] for n, v in fork.changed.items()}) for i in (0, 1)]
+    changed = {name: [old, sides[1][name]] for name, old in sides[0].items()}
     trial = reader.trial(other)
     assert trial is not None, "a fork and its parent refer to each other"
     experiment = reader.experiment(trial.experiment_id)
-    changes = [f"{name} {old} -> {new}" for name, (old, new) in fork.changed.items()]
+    changes = [f"{name} {old} -> {new}" for name, (old, new) in changed.items()]
     changes += [] if fork.seed is None else [f"seed {fork.seed}"]
     gone = experiment is not None and experiment.state == "DELETED"
     place = f" (experiment {trial.experiment_id}{', deleted' if gone else ''})"
     said = words.format(f"{other}{place}", fork.at)
     said += f": {', '.join(changes)}" if changes else ", unchanged"
-    return Relative(other, trial.experiment_id, fork.at, fork.changed, said)
+    return Relative(other, trial.experiment_id, fork.at, changed, said)
