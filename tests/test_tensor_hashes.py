@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from determined._tensor_hashes import TensorHashes, bounded, read_tensor_hashes, tensor_hashes
+from determined._contracts.tensor_hashes import (
+    TensorHashes,
+    bounded,
+    read_tensor_hashes,
+    tensor_hashes,
+)
 
 _ONE, _TWO = "0123456789abcdef", "f" * 16
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 import torch
+from determined.pytorch._checkpoint.hashing import hash_states
 
 from determined import pytorch
-from determined._tensor_hashes import read_tensor_hashes
+from determined._contracts.tensor_hashes import read_tensor_hashes
 from determined.errors import InvalidCheckpointException
 from determined.pytorch._checkpoint.files.reading import read_state
-from determined.pytorch._checkpoint.hashing import hash_states
 from determined.pytorch._checkpoint.joining import join_files
 from determined.storage import SharedFSStorageManager, build
 from tests.support.adapters import Adapted, AdapterTrial, bytes_on_disk, train

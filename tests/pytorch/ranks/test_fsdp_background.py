@@ -95,7 +95,7 @@ def _hashes_of_ranks(root: Path) -> Any:
 
 
 def test_hashes_of_all_ranks_are_in_the_checkpoint(tmp_path: Path) -> None:
-    from determined._tensor_hashes import tensor_hashes
+    from determined._contracts.tensor_hashes import tensor_hashes
 
     paths = [run_workers(2, _hashes_of_ranks, tmp_path / name)[0] for name in ("one", "two")]
     one, two = map(tensor_hashes, paths)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from determined._contracts.checkpoint_layout import HASHES, MANIFEST, STATE, is_frozen_file
-from determined._tensor_hashes import read_tensor_hashes
+from determined._contracts.tensor_hashes import read_tensor_hashes
 from determined.pytorch._checkpoint.files.reading import read_state
 from determined.storage import Contents, FileDigest, HashingFile
 from determined.storage._durable import write_file
