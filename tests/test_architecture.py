@@ -59,8 +59,6 @@ _LARGER = {
     "determined.cli": "one module per noun of the command line",
     "determined.dashboard.api": "one module per subject of the API",
     "determined.experimental._client": "one module per class of the client",
-    "determined.core": "TODAY",
-    "determined.store.write": "TODAY",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -17,6 +17,8 @@ SIZE = 256
 class Adapted(nn.Module):
     """A frozen base with batch statistics, and an adapter beside each of its layers."""
 
+    table: torch.Tensor
+
     def __init__(self, depth: int = 4, rank: int = 1) -> None:
         super().__init__()
         self.base = nn.ModuleList(nn.Linear(SIZE, SIZE) for _ in range(depth))
@@ -25,6 +27,10 @@ class Adapted(nn.Module):
         self.norm = nn.BatchNorm1d(SIZE)
         self.register_buffer("table", torch.randn(SIZE, SIZE))
         self.base.requires_grad_(False)
+
+    @property
+    def first_layer(self) -> nn.Linear:
+        return cast(nn.Linear, self.base[0])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for base, down, up in zip(self.base, self.down, self.up, strict=True):
@@ -36,7 +42,7 @@ class Adapted(nn.Module):
 class AdapterTrial(pytorch.PyTorchTrial):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
-        self.model = context.wrap_model(Adapted())
+        self.model = cast(Adapted, context.wrap_model(Adapted()))
         trained = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = context.wrap_optimizer(torch.optim.Adam(trained, lr=0.01))
 

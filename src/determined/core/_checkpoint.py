@@ -23,8 +23,8 @@ from determined.core._checkpoint_shards import (
     select,
 )
 from determined.core._distributed import DistributedContext
-from determined.core._joint_saves import JointSave, JointSaves
 from determined.core.ranks.agreement import Ranks
+from determined.core.ranks.joint_saves import JointSave, JointSaves
 from determined.errors import CheckpointError, CheckpointNotFound, JournalError
 from determined.storage import (
     FileDigest,

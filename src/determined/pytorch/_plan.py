@@ -14,6 +14,7 @@ from typing import Any
 
 from determined.core._searcher import parse_length
 from determined.pytorch._checkpoint.files.export import require_safetensors
+from determined.pytorch._checkpoint.forking.request import Fork, asked_fork
 from determined.pytorch._checkpoint.state.averages import EXPORT
 from determined.pytorch._checks.arguments import (
     check_choice,
@@ -24,7 +25,6 @@ from determined.pytorch._checks.arguments import (
 )
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._display.profile import ProfileOptions
-from determined.pytorch._fork import Fork, asked_fork
 from determined.pytorch._schedule import (
     Batch,
     Epoch,

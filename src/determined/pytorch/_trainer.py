@@ -19,6 +19,7 @@ from determined.core import Context, DistributedContext, PreemptMode, Tensorboar
 from determined.core import init as init_core
 from determined.core.backends.titles import title_of, with_configured
 from determined.pytorch._checkpoint.files.trust import check_classes
+from determined.pytorch._checkpoint.forking.request import with_overrides
 from determined.pytorch._checkpoint.saving.frozen import ALWAYS, ONCE
 from determined.pytorch._checks.arguments import (
     check_choice,
@@ -32,7 +33,6 @@ from determined.pytorch._checks.trial import check_takes_part
 from determined.pytorch._context.context import PyTorchTrialContext, RunOptions
 from determined.pytorch._data.seed import seed_everything
 from determined.pytorch._display.profile import ProfileOptions
-from determined.pytorch._fork import with_overrides
 from determined.pytorch._identity.identity import file_name
 from determined.pytorch._identity.naming import identity_of
 from determined.pytorch._instrumentation.overrides import Overrides, current_overrides

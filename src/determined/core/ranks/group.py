@@ -31,7 +31,7 @@ class Kind(IntEnum):
     FAILURE = 2
     GOODBYE = 3
     NOTE = 4
-    LETTER = 5
+    MESSAGE = 5
 
 
 class Operation(IntEnum):
@@ -141,7 +141,7 @@ class Group:
         self._closing = False
         self.last_entered = "none"
         self._on_note: Callable[[int, bytes | bytearray], None] = lambda member, note: None
-        self._on_letter: Callable[[int, bytes | bytearray], None] = lambda member, letter: None
+        self._on_message: Callable[[int, bytes | bytearray], None] = lambda member, message: None
 
     def add(self, member: int, connection: Connection) -> None:
         """Add a member's connection and listen to it. The centre adds all, others the centre."""
@@ -201,9 +201,9 @@ class Group:
         """Call `handler` with each note and its sender, in the thread that listens to it."""
         self._on_note = handler
 
-    def handle_letters(self, handler: Callable[[int, bytes | bytearray], None]) -> None:
-        """Call `handler` with each letter and its sender, in the thread that listens to it."""
-        self._on_letter = handler
+    def handle_messages(self, handler: Callable[[int, bytes | bytearray], None]) -> None:
+        """Call `handler` with each message and its sender, in the thread that listens to it."""
+        self._on_message = handler
 
     def send_note(self, member: int, note: bytes) -> None:
         """Send a note to the other side's handler; this is not a collective."""
@@ -211,14 +211,14 @@ class Group:
             digest = hashlib.sha256(note).digest()
             self._connections[member].send(Kind.NOTE, 0, 0, note, digest)
 
-    def send_letter(self, member: int, letter: bytes) -> None:
-        """Send a note to the other side's `on_letter` instead; for threads beside the main one."""
+    def send_message(self, member: int, message: bytes) -> None:
+        """Send a message to the other side's handler; for threads beside the main one."""
         with contextlib.suppress(OSError):
-            digest = hashlib.sha256(letter).digest()
-            self._connections[member].send(Kind.LETTER, 0, 0, letter, digest)
+            digest = hashlib.sha256(message).digest()
+            self._connections[member].send(Kind.MESSAGE, 0, 0, message, digest)
 
-    def wait_for_letters(self, ready: Callable[[], bool]) -> None:
-        """Wait until letters have made it `ready`, while the main thread may be in a collective."""
+    def wait_for_messages(self, ready: Callable[[], bool]) -> None:
+        """Wait until messages have made it `ready`; the main thread may be in a collective."""
         self._wait_for(lambda: ready() or bool(self._left))
         if not ready():
             raise self._ended(min(self._left))
@@ -367,8 +367,8 @@ class Group:
                 if frame.kind == Kind.NOTE:
                     self._on_note(member, frame.payload)
                     continue
-                if frame.kind == Kind.LETTER:
-                    self._on_letter(member, frame.payload)
+                if frame.kind == Kind.MESSAGE:
+                    self._on_message(member, frame.payload)
                     continue
                 with self._shared_failure.changed:
                     self._inboxes[member].append(frame)

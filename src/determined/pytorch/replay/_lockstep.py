@@ -32,7 +32,7 @@ def meet(span: ReplaySpan) -> Partner:
     assert span.socket is not None
     if span.is_leader:
         with Listener(span.socket, "AF_UNIX") as listener:
-            return _Leader(listener.accept())  # type: ignore[arg-type]  # of this family
+            return _Leader(listener.accept())
     deadline = time.monotonic() + _SECONDS
     while True:
         try:
@@ -43,7 +43,7 @@ def meet(span: ReplaySpan) -> Partner:
                 raise
             time.sleep(0.02)
     assert span.verdict is not None
-    return _Follower(connection, pathlib.Path(span.verdict))  # type: ignore[arg-type]
+    return _Follower(connection, pathlib.Path(span.verdict))
 
 
 class _Leader:
@@ -97,11 +97,11 @@ class _Follower:
         theirs = self._ask(names)
         for name in names:
             mine, their = values.get(name), theirs.get(name)
-            if not isinstance(mine, torch.Tensor) and not isinstance(their, torch.Tensor):
-                if not name.startswith("the random state"):
-                    missing = "nothing"
-                    was = repr(their) if name in theirs else missing
-                    self._aside[name] = f"{was} and {repr(mine) if name in values else missing}"
+            has_tensor = isinstance(mine, torch.Tensor) or isinstance(their, torch.Tensor)
+            if not has_tensor and not name.startswith("the random state"):
+                missing = "nothing"
+                was = repr(their) if name in theirs else missing
+                self._aside[name] = f"{was} and {repr(mine) if name in values else missing}"
         self._place = (event["batch"], next(iter(self._aside), ""))
 
     def _without_aside(self, event: Event) -> Event:

@@ -13,9 +13,9 @@ from typing import Any, ParamSpec, TypeVar
 from determined._contracts.replay_check import WITH
 from determined._contracts.replay_span import ReplaySpan
 from determined.pytorch._callback import PyTorchCallback
+from determined.pytorch._checkpoint.forking.request import Fork
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._display.profile import ProfileOptions
-from determined.pytorch._fork import Fork
 from determined.pytorch._instrumentation.observer import Observer, Part
 from determined.pytorch._instrumentation.overrides import Overrides
 from determined.pytorch._plan import FitPlan

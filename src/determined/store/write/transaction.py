@@ -39,7 +39,7 @@ from determined.store._records import (
     is_exact,
 )
 from determined.store._rows import read_searcher_state
-from determined.store.write.deletions import Deletions
+from determined.store.write.deletions import Deletions, keep_shared
 from determined.store.write.importing import Import, Imported, OtherStore
 from determined.store.write.ingest import (
     AcceptedRecord,
@@ -50,7 +50,6 @@ from determined.store.write.ingest import (
 from determined.store.write.registry import Registry
 from determined.store.write.restoration import Restoration
 from determined.store.write.settling import adopt
-from determined.store.write.shared_rows import keep_shared
 from determined.store.write.trial_tally import update_best
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ import pathlib
 from determined._contracts.checkpoint_layout import is_storage_id
 from determined.core.ranks.agreement import Ranks
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
+from determined.pytorch._checkpoint.forking.request import Fork
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._fork import Fork
 
 
 def find_base(context: PyTorchTrialContext, fork: Fork) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from determined._contracts.checkpoint_layout import LOAD_DATA
 from determined.errors import ForkError
 from determined.pytorch._checkpoint.files.reading import read_json
+from determined.pytorch._checkpoint.forking.request import Fork
 from determined.pytorch._checkpoint.forking.rules import ForkRules
 from determined.pytorch._checkpoint.resuming.resume import SavedRun
 from determined.pytorch._checkpoint.resuming.settings import (
@@ -19,7 +20,6 @@ from determined.pytorch._checkpoint.resuming.settings import (
 )
 from determined.pytorch._checkpoint.state.training_state import RunRecord
 from determined.pytorch._context.context import PyTorchTrialContext
-from determined.pytorch._fork import Fork
 from determined.pytorch._run import Fit
 from determined.pytorch._schedule import _TrialState
 

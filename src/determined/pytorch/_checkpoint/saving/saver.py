@@ -31,8 +31,8 @@ from determined._contracts.checkpoint_layout import (
 )
 from determined._contracts.tensor_hashes import TensorHashes
 from determined.core import CheckpointContext, DistributedContext
-from determined.core._joint_saves import JointSave
 from determined.core.ranks.agreement import Ranks
+from determined.core.ranks.joint_saves import JointSave
 from determined.errors import CheckpointError
 from determined.pytorch._callback import Hooks, PyTorchCallback
 from determined.pytorch._checkpoint.files.encoding import classes_in, to_plain

@@ -180,9 +180,9 @@ def _hash(tensor: torch.Tensor) -> str:
     if data.nbytes > _SMALL:
         words = data[: data.nbytes // 8 * 8].view(np.uint64)
         total = int(np.add.reduce(words, dtype=np.uint64))
-        data = np.frombuffer(f"{zlib.crc32(data)} {total}".encode(), np.uint8)
+        data = np.frombuffer(f"{zlib.crc32(data.data)} {total}".encode(), np.uint8)
     digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
-    digest.update(data)
+    digest.update(data.data)
     return digest.hexdigest()[:16]
 
 
@@ -190,7 +190,7 @@ def sha256_of(tensor: torch.Tensor) -> str:
     """Return the SHA-256 of a tensor: of its type, its shape, its layout and its bits."""
     kind = f"{tensor.dtype} {tuple(tensor.shape)} {tuple(tensor.stride())} "
     digest = hashlib.sha256(kind.encode())
-    digest.update(data_of(tensor))
+    digest.update(data_of(tensor).data)
     return digest.hexdigest()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from determined.platform.service.forking import Forks
 from tests.support.cluster_lab import ClusterLab
 from tests.support.forked import create, finished, rows, trained, weights
 
@@ -13,10 +14,10 @@ pytestmark = [pytest.mark.multiprocess, pytest.mark.slow, pytest.mark.timeout(60
 def test_an_unchanged_fork_ends_like_its_parent_and_a_changed_one_does_not(lab: ClusterLab) -> None:
     parent = create(lab)
     expected, trial = weights(lab, parent), finished(lab, parent)
-    fork = lab.service.fork(trial.id, 13)
+    fork = Forks(lab.service).create(trial.id, 13)
     assert weights(lab, fork) == expected
     assert rows(lab, finished(lab, fork)) == rows(lab, trial)
-    changed = lab.service.fork(trial.id, 13, {"lr": 0.04})
+    changed = Forks(lab.service).create(trial.id, 13, {"lr": 0.04})
     assert weights(lab, changed) != expected
     rates = {number: rate for number, rate, _ in trained(lab, changed)}
     assert rates[12] == pytest.approx(0.01 * 0.95**12)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from determined.pytorch._checkpoint.hashing import hash_states, hash_tensors, sha256_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from determined._contracts.checkpoint_layout import CALLBACKS, MODELS, OPTIMIZERS, SCHEDULERS
+from determined.pytorch._checkpoint.state.hashing import hash_states, hash_tensors, sha256_of
 
 _DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.uint8]
 

@@ -136,7 +136,7 @@ def test_changes_take_effect_at_the_batch_once_and_nowhere_before(lab: Lab, at: 
 
 def test_changes_take_effect_on_two_slots_as_if_made_by_hand(lab: Lab) -> None:
     trial = finished(lab, create(lab, slots=2))
-    fork = lab.service.fork(trial.id, 12, {"dropout": 0.6})
+    fork = Forks(lab.service).create(trial.id, 12, {"dropout": 0.6})
     expected = create(lab, "self.dropout.p = 0.6 if batch_idx >= 12 else 0.3", slots=2)
     assert weights(lab, fork) == weights(lab, expected)
 
@@ -257,7 +257,7 @@ def test_a_fork_that_was_started_by_hand_is_known_as_one(lab: Lab, tmp_path: Pat
     assert status == 0, errors
     lab.until(lambda: lab.service.reader.trial(2) is not None)
     fork = finished(lab, 2)
-    lineage = lab.service.reader.fork(fork.id)
+    lineage = lab.service.reader.forks.fork(fork.id)
     assert lineage is not None
     assert (lineage.parent_trial_id, lineage.at, lineage.changed) == (parent.id, 13, {})
     assert rows(lab, fork) == rows(lab, parent)

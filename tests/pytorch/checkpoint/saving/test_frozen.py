@@ -10,17 +10,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
-from determined.pytorch._checkpoint.hashing import hash_states
+from torch import nn
 
 from determined import pytorch
 from determined._contracts.tensor_hashes import read_tensor_hashes
 from determined.errors import InvalidCheckpointException
 from determined.pytorch._checkpoint.files.reading import read_state
 from determined.pytorch._checkpoint.joining import join_files
+from determined.pytorch._checkpoint.state.hashing import hash_states
 from determined.storage import SharedFSStorageManager, build
 from tests.support.adapters import Adapted, AdapterTrial, bytes_on_disk, train
 from tests.support.forwarder import forward
@@ -108,8 +109,8 @@ class Unfreezing(AdapterTrial):
 
     def change(self, batch_idx: int) -> None:
         if batch_idx == 4:
-            self.model.base[0].requires_grad_(True)
-            self.optimizer.add_param_group({"params": list(self.model.base[0].parameters())})
+            self.model.first_layer.requires_grad_(True)
+            self.optimizer.add_param_group({"params": list(self.model.first_layer.parameters())})
 
 
 class Writing(AdapterTrial):
@@ -117,14 +118,14 @@ class Writing(AdapterTrial):
 
     def change(self, batch_idx: int) -> None:
         if batch_idx == 4:
-            self.model.base[0].weight.data.numpy()[0, 0] = 7
+            self.model.first_layer.weight.data.numpy()[0, 0] = 7
 
 
 class Moving(AdapterTrial):
     """A weight that requires no gradient changes with every batch, as that of a teacher does."""
 
     def change(self, batch_idx: int) -> None:
-        self.model.base[0].weight.data.mul_(1.01)
+        self.model.first_layer.weight.data.mul_(1.01)
 
 
 @pytest.mark.parametrize("trial_class", [Unfreezing, Writing, Moving])
@@ -150,7 +151,7 @@ class Several(AdapterTrial):
         super().__init__(context)
         other = Adapted()
         other.base = self.model.base
-        other.register_buffer("window", self.model.up[0].weight.detach()[:10])
+        other.register_buffer("window", cast(nn.Linear, self.model.up[0]).weight.detach()[:10])
         self.other = context.wrap_model(other)
 
     def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
@@ -267,7 +268,7 @@ def test_it_may_stand_in_the_configuration(tmp_path: Path) -> None:
 def test_a_run_that_writes_the_same_again_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("determined.pytorch._checkpoint.frozen._WORTH_MENTIONING", 1 << 20)
+    monkeypatch.setattr("determined.pytorch._checkpoint.saving.frozen._WORTH_MENTIONING", 1 << 20)
     with caplog.at_level(logging.INFO, "determined.pytorch"):
         train(tmp_path / "always", 8, "always")
         (said,) = [m for m in caplog.messages if 'save_frozen="once"' in m]
@@ -280,7 +281,7 @@ def test_a_run_that_writes_the_same_again_says_so_once(
 def test_a_trained_model_gets_no_such_advice(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("determined.pytorch._checkpoint.frozen._WORTH_MENTIONING", 0)
+    monkeypatch.setattr("determined.pytorch._checkpoint.saving.frozen._WORTH_MENTIONING", 0)
 
     class Trained(AdapterTrial):
         def __init__(self, context: pytorch.PyTorchTrialContext) -> None:

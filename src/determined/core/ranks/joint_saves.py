@@ -1,9 +1,9 @@
 """One checkpoint that all ranks write in the background, while their main threads train.
 
-The main threads only agree on its name. Each rank's own thread writes its files and sends the chief
-a letter, which says what it wrote or why it could not; when the chief has all of them, it publishes
-the checkpoint and answers. Letters are no collectives: whatever main threads do meanwhile, in
-whichever order, no rank waits for another's main thread.
+The main threads only agree on its name. Each rank's own thread writes its files and sends the
+chief a message, which says what it wrote or why it could not; when the chief has all of them, it
+publishes the checkpoint and answers. Messages are no collectives: whatever main threads do
+meanwhile, in whichever order, no rank waits for another's main thread.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class JointSaves:
         self._lock = threading.Lock()
         self._received: dict[int, dict[int, Outcome]] = {}  # by number of the save, and by rank
         if distributed._group is not None:
-            distributed._group.handle_letters(self._receive)
+            distributed._group.handle_messages(self._receive)
 
     def begin(self) -> JointSave:
         """Agree on a name, and make the folder. All ranks call it, in step."""
@@ -164,14 +164,14 @@ class JointSaves:
     def _post(self, save: JointSave, outcome: Outcome) -> None:
         """Send an outcome to the chief, or the chief's to all others."""
         group, rank = self._distributed._group, self._distributed.rank
-        letter = pickle.dumps((save.number, outcome))
+        message = pickle.dumps((save.number, outcome))
         for other in [0] if rank else range(1, self._distributed.size):
             assert group is not None  # there are others
-            group.send_letter(other, letter)
+            group.send_message(other, message)
 
-    def _receive(self, rank: int, letter: bytes | bytearray) -> None:
-        """Keep a letter, in the thread that listens to the rank."""
-        number, outcome = pickle.loads(letter)
+    def _receive(self, rank: int, message: bytes | bytearray) -> None:
+        """Keep a message, in the thread that listens to the rank."""
+        number, outcome = pickle.loads(message)
         with self._lock:
             self._received.setdefault(number, {})[rank] = outcome
         assert self._distributed._group is not None
@@ -184,7 +184,7 @@ class JointSaves:
 
         group = self._distributed._group
         if group is not None:
-            group.wait_for_letters(lambda: found().keys() >= set(ranks))
+            group.wait_for_messages(lambda: found().keys() >= set(ranks))
         elif ranks:
             raise DistributedError("There are no other ranks to wait for.")
         return [found()[rank] for rank in ranks]
