@@ -7,15 +7,19 @@ import { dialog, textField } from "./dialog.js";
 import { card } from "./parts.js";
 import { toast, wordsOf } from "./toast.js";
 
+/** @typedef {[name: string, value: Api.Json]} Entry */
+
+/** @param {Api.TrialDetail} trial */
 export async function forkTrial(trial) {
-  const said = h("p.muted", { role: "status" }, "Both share the batches up to there.");
-  const tell = async (event) => {
-    const at = Number(event.target.value);
+  const start = h("p.muted", { role: "status" }, "Both share the batches up to there.");
+  /** @param {{ currentTarget: HTMLInputElement }} event */
+  const showStart = async (event) => {
+    const at = Number(event.currentTarget.value);
     if (!Number.isInteger(at) || at < 1) return;
     try {
-      said.textContent = (await get(path("trials", trial.id, "fork"), { at })).text;
+      start.textContent = (await get(path("trials", trial.id, "fork"), { at })).text;
     } catch (error) {
-      said.textContent = wordsOf(error);
+      start.textContent = wordsOf(error);
     }
   };
   const entries = flat(trial.hparams ?? {});
@@ -28,9 +32,9 @@ export async function forkTrial(trial) {
         max: trial.steps,
         value: trial.steps,
         required: true,
-        onchange: tell,
+        onchange: showStart,
       }),
-      said,
+      start,
       entries.map(([name, it]) => textField(`hparam:${name}`, name, { value: JSON.stringify(it) })),
       textField("name", "Name of the new experiment", { maxlength: 128, autocomplete: "off" }),
     ],
@@ -48,8 +52,13 @@ export async function forkTrial(trial) {
   }
 }
 
-// -> the values that differ, by name
+/**
+ * -> the values that differ, by name
+ * @param {Entry[]} entries
+ * @param {Record<string, string>} answer
+ */
 function changes(entries, answer) {
+  /** @type {Record<string, Api.Json>} */
   const found = {};
   for (const [name, it] of entries) {
     const text = answer[`hparam:${name}`];
@@ -58,7 +67,11 @@ function changes(entries, answer) {
   return found;
 }
 
-// Text without quotes is what it says.
+/**
+ * Text without quotes is what it says.
+ * @param {string} text
+ * @returns {Api.Json}
+ */
 function parsed(text) {
   try {
     return JSON.parse(text);
@@ -67,6 +80,10 @@ function parsed(text) {
   }
 }
 
+/**
+ * @param {Record<string, Api.Json>} hparams
+ * @returns {Entry[]}
+ */
 const flat = (hparams, before = "") =>
   Object.entries(hparams).flatMap(([name, it]) =>
     it !== null && typeof it === "object" && !Array.isArray(it)
@@ -74,8 +91,9 @@ const flat = (hparams, before = "") =>
       : [[`${before}${name}`, it]],
   );
 
+/** @param {Api.TrialDetail} trial */
 export function lineageCard({ lineage }) {
-  const relatives = [lineage?.parent, ...(lineage?.forks ?? [])].filter(Boolean);
+  const relatives = [lineage?.parent, ...(lineage?.forks ?? [])].filter((one) => one != null);
   if (!relatives.length) return null;
   return card(
     "Lineage",
