@@ -98,6 +98,7 @@ class CheckpointContext:
     def _read_elsewhere(self, storage_id: str, storage: Mapping[str, Any]) -> None:
         """Read this one checkpoint, which a trial starts from, where it was saved."""
         self._elsewhere[storage_id] = build(storage)
+        self._elsewhere[storage_id].import_client()
 
     def _storage_of(self, storage_id: str) -> StorageManager:
         return self._elsewhere.get(storage_id) or self._storage
@@ -481,6 +482,7 @@ def build_local(
     removes what a crashed run left there.
     """
     manager = _build_storage(checkpoint_storage)
+    manager.import_client()
     if distributed.rank == 0:
         logger.info("Checkpoints are stored in %s.", manager.location)
         manager.sweep()

@@ -251,6 +251,9 @@ class StorageManager(abc.ABC):
     def store_path_is_direct_access(self) -> bool:
         """Whether `pre_store_path` lies inside the storage, where every rank can write into it."""
 
+    def import_client(self) -> None:  # noqa: B027  (folders need none)
+        """Import what later calls need, before training starts: imports may draw random numbers."""
+
     def check(self) -> None:
         """Raise now, rather than at the first save, if nothing can be written here."""
         self.abort(self.begin(f"check-{uuid.uuid4()}"))

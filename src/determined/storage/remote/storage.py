@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import posixpath
+import random
 import shutil
 import tempfile
 import uuid
@@ -70,6 +71,15 @@ class FsspecStorageManager(StorageManager):
         if self._opened[0] != os.getpid():
             self._opened = (os.getpid(), self._open_filesystem())
         return self._opened[1]
+
+    def import_client(self) -> None:
+        import fsspec
+
+        state = random.getstate()
+        try:
+            fsspec.get_filesystem_class(self._protocol)
+        finally:
+            random.setstate(state)
 
     @property
     def location(self) -> str:

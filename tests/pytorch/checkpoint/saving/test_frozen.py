@@ -25,6 +25,7 @@ from determined.pytorch._checkpoint.state.hashing import hash_states
 from determined.storage import SharedFSStorageManager, build
 from tests.support.adapters import Adapted, AdapterTrial, bytes_on_disk, train
 from tests.support.forwarder import forward
+from tests.support.messages import documented
 from tests.support.trials import checkpoints
 from tests.support.workers import free_port, run_workers
 
@@ -271,8 +272,11 @@ def test_a_run_that_writes_the_same_again_says_so_once(
     monkeypatch.setattr("determined.pytorch._checkpoint.saving.frozen._WORTH_MENTIONING", 1 << 20)
     with caplog.at_level(logging.INFO, "determined.pytorch"):
         train(tmp_path / "always", 8, "always")
-        (said,) = [m for m in caplog.messages if 'save_frozen="once"' in m]
-        assert "1 of 1 MB in this checkpoint are frozen weights" in said
+        (advice,) = [m for m in caplog.messages if 'save_frozen="once"' in m]
+        assert "1 of 1 MB in this checkpoint are frozen weights" in advice
+        documented(
+            "Checkpoints are mostly frozen weights, written again each time", advice, "1 of 1"
+        )
         caplog.clear()
         train(tmp_path / "once", 8)
     assert not [m for m in caplog.messages if "save_frozen" in m]
