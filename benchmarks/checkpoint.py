@@ -156,6 +156,8 @@ def main() -> None:
                 f"  {what:10} {middle:7.3f}  ({middle / plain:4.2f})"
                 f"   from {min(seconds):.3f} to {max(seconds):.3f}, first {seconds[0]:.3f}"
             )
+        durable, synced = (statistics.median(times[name]) for name in ("durable", "and fsync"))
+        print(f"  durable over torch.save and fsync: {durable / synced:.2f}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ _LINES = (
     "_os",
     "_contracts.checkpoint_layout _contracts.json_numbers "
     "_contracts.log_index _contracts.retention",
+    "_contracts.tensor_hashes",
     "_code.ignore_rules _code.source_files _code.trial_code",
     "errors _info _version gpu _code",
     "_legacy.distributed_backend _legacy.entrypoint _legacy.experiment_config _legacy.hparams",

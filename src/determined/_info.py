@@ -15,6 +15,9 @@ _REFERENCE_DIRECTORY = "/run/determined/info"
 ELSEWHERE_FILE = "checkpoint_elsewhere.json"
 """Tells of a warm start from another storage; absent where there is none."""
 
+FORK_FILE = "fork.json"
+"""Tells a run what its trial branches off from; absent where it is no fork."""
+
 TEST_MODE_VARIABLE = "DET_TEST_MODE"
 """Set to 1 where training is only to be tried: `Trainer.fit` then stops after one batch."""
 
@@ -230,6 +233,12 @@ def checkpoint_elsewhere() -> tuple[str, dict[str, Any]] | None:
     directory = os.environ.get("DET_INFO_DIR")
     content = _read(Path(directory) / ELSEWHERE_FILE) if directory else None
     return None if content is None else (content["uuid"], content["storage"])
+
+
+def fork_of_trial() -> dict[str, Any] | None:
+    """Return where the trial branches off from another and what it changes; None if it does not."""
+    directory = os.environ.get("DET_INFO_DIR")
+    return _read(Path(directory) / FORK_FILE) if directory else None
 
 
 def job_secret() -> str | None:

@@ -64,6 +64,10 @@ class ConfigurationError(InvalidConfigurationException):
         return "\n".join(str(problem) for problem in self.problems)
 
 
+class ForkError(InvalidExperimentException):
+    """A fork changes what the state of its parent does not allow to change."""
+
+
 class InvalidModelException(InvalidExperimentException):
     """The model cannot be trained as it is."""
 

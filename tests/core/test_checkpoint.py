@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable
@@ -609,3 +611,39 @@ class TestMerging:
     @given(st.dictionaries(st.text(max_size=3), st.integers() | st.none()), st.integers(1, 4))
     def test_equal_metadata_never_conflicts(self, metadata: dict[str, Any], size: int) -> None:
         assert merge_metadata([metadata] * size) == (metadata, {})
+
+
+@pytest.mark.multiprocess
+def test_an_object_store_leaves_the_random_numbers_of_training_alone(
+    s3_endpoint: str, s3_client: Any, tmp_path: Path
+) -> None:
+    """Its client is imported late, by the thread that saves: some module there draws a number."""
+    bucket = f"bucket-{uuid.uuid4()}"
+    s3_client.create_bucket(Bucket=bucket)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "weights").write_bytes(b"weights")
+    script = """
+import random, sys, threading
+from determined import core
+bucket, endpoint, folder = sys.argv[1:]
+storage = dict(type="s3", bucket=bucket, endpoint_url=endpoint, access_key="k", secret_key="s")
+random.seed(1)
+before = random.getstate()
+with core.init(checkpoint_storage=storage) as context:
+    saved = []
+    save = lambda: saved.append(context.checkpoint.upload(folder, {"steps_completed": 1}))
+    loaded = set(sys.modules)
+    thread = threading.Thread(target=save)
+    thread.start()
+    thread.join()
+    assert saved, "nothing was saved"
+    assert "s3fs" in loaded, "the thread has imported the client"
+assert random.getstate() == before, "the generator was used"
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", script, bucket, s3_endpoint, str(tmp_path / "files")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert process.returncode == 0, process.stderr

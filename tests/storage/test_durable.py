@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from determined.errors import CheckpointError
 from determined.storage import FileDigest, HashingFile, _durable
-from determined.storage._durable import copy_file, digest_file, for_each
+from determined.storage._durable import copy_file, digest_bytes, digest_file, for_each
 
 
 @given(sizes=st.lists(st.integers(0, 3000) | st.sampled_from([1024, 2048]), max_size=5))
@@ -41,8 +41,31 @@ def _write_and_compare(path: Path, sizes: list[int]) -> None:
         assert file.tell() == sum(sizes)
     content = b"".join(blocks)
     assert path.read_bytes() == content
-    assert file.digest[:2] == (len(content), hashlib.sha256(content).hexdigest())
+    assert file.digest[:2] == (len(content), _sha256_of_blocks(content))
     assert file.digest == digest_file(path)
+    assert file.digest[:2] == digest_bytes(content)[:2]
+    plain = FileDigest(len(content), hashlib.sha256(content).hexdigest())  # of earlier releases
+    assert digest_file(path, like=plain)[:2] == digest_bytes(content, plain)[:2] == plain[:2]
+
+
+def _sha256_of_blocks(content: bytes) -> str:
+    size = _durable._BLOCK_BYTES
+    if len(content) <= size:
+        return hashlib.sha256(content).hexdigest()
+    blocks = [content[at : at + size] for at in range(0, len(content), size)]
+    hashes = b"".join(hashlib.sha256(block).digest() for block in blocks)
+    return f"blocks:{hashlib.sha256(hashes).hexdigest()}"
+
+
+def test_flushing_does_not_move_the_blocks(tmp_path: Path) -> None:
+    content = random.Random(0).randbytes(9 << 20)
+    with HashingFile(tmp_path / "file") as file:
+        for start, stop in ((0, 1), (1, 5 << 20), (5 << 20, 9 << 20)):
+            file.write(content[start:stop])
+            file.flush()
+            assert (tmp_path / "file").stat().st_size == file.tell() == stop
+    assert (tmp_path / "file").read_bytes() == content
+    assert file.digest == digest_file(tmp_path / "file")
 
 
 def test_torch_and_pickle_write_into_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import random
 from collections.abc import Callable
@@ -127,7 +129,7 @@ def test_paths_that_lead_outside_are_refused(path: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "has format version 2; this release reads up to 1"),
+        ({"format_version": 3}, "has format version 3; this release reads up to 2"),
         ({"format_version": None}, "format_version"),
         ({"sequence": -1}, "sequence"),
         ({"files": "x"}, "files"),
@@ -141,6 +143,34 @@ def test_paths_that_lead_outside_are_refused(path: str) -> None:
 def test_a_manifest_that_makes_no_sense_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidCheckpointException, match=message):
         Manifest.from_json(rewrite(lambda document: document.update(change)), "one")
+
+
+def test_only_hashes_of_blocks_need_the_newer_format() -> None:
+    plain, blocks = FileDigest(1, "0" * 64), FileDigest(5 << 20, f"blocks:{'1' * 64}")
+    small = Manifest(Contents({"a": plain}), sequence=1)
+    large = Manifest(Contents({"a": plain, "b": blocks}), sequence=1)
+    assert json.loads(small.to_json())["format_version"] == 1  # so earlier releases read it
+    assert json.loads(large.to_json())["format_version"] == 2
+    for manifest in (small, large):
+        assert Manifest.from_json(manifest.to_json(), "one").contents == manifest.contents
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_large_files_of_earlier_releases_are_verified_by_their_plain_hash(
+    tmp_path: Path, is_damaged: bool
+) -> None:
+    content = bytearray(range(256)) * (9 << 12)
+    manager, folder = SharedFSStorageManager(tmp_path), tmp_path / "one"
+    folder.mkdir()
+    digest = FileDigest(len(content), hashlib.sha256(content).hexdigest())
+    (folder / "manifest.json").write_bytes(Manifest(Contents({"a": digest}), sequence=1).to_json())
+    content[-1] ^= is_damaged
+    (folder / "a").write_bytes(content)
+    with pytest.raises(InvalidCheckpointException) if is_damaged else contextlib.nullcontext():
+        assert manager.verify("one")
+    with pytest.raises(InvalidCheckpointException) if is_damaged else contextlib.nullcontext():
+        manager.download("one", tmp_path / "copy")
+        assert (tmp_path / "copy" / "a").read_bytes() == content
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"{}"])

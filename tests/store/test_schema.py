@@ -27,6 +27,7 @@ _DIGESTS = {
     2: "d409b5f0e2f1b382b03a6ed278b7fac681232df09861340901dba0aeb118266c",
     3: "a46071d91932b5717008c735afc25a61d781b6787be76157dbbd2f1a90ee9f1c",
     4: "ac9ff2d2d68245da2431bad06930d681a96e44762d5152493a26ac6394f2d316",
+    5: "a0f7d179b9fe8f18596873bd301650e09c11f1d0c22ea31a078a4c02c0086f86",
 }
 
 # Of an invented next version: the process is killed between two of its statements.

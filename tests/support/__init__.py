@@ -13,6 +13,9 @@ Trials and scripts that tests train:
     tracked          scripts that are started manually, with tracking on
     failing          a script that goes wrong at a given point
     signalled        a script that waits for a signal in one of its phases
+    forked           a trial to fork: small, exact, and with a schedule
+    adapters         a small adapter that is trained on a large frozen base, as in LoRA
+    planted          a small run with many knobs, to plant differences with
     victims          four kinds of trials, with a diary of each batch, that faults must not change
     old_trial        trials as users of old releases wrote them
     stuck            hangs where no signal handler written in Python gets a turn

@@ -9,8 +9,12 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def forward(port: int, target: str) -> Iterator[None]:
-    """Connect whoever comes to a port of this machine with `target`, a `host:port`."""
+def forward(port: int, target: str) -> Iterator[list[int]]:
+    """Connect whoever comes to a port of this machine with `target`, a `host:port`.
+
+    Yields how many bytes were sent there, piece by piece.
+    """
+    sent: list[int] = []
     host, _, number = target.rpartition(":")
     pairs: list[socket.socket] = []
     with socket.create_server(("", port)) as server:
@@ -21,13 +25,13 @@ def forward(port: int, target: str) -> Iterator[None]:
                     near, _ = server.accept()
                     far = socket.create_connection((host, int(number)))
                     pairs.extend((near, far))
-                    for ends in ((near, far), (far, near)):
+                    for ends in ((near, far, sent), (far, near, [])):
                         threading.Thread(target=_pump, args=ends, daemon=True).start()
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         try:
-            yield
+            yield sent
         finally:
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
@@ -35,8 +39,9 @@ def forward(port: int, target: str) -> Iterator[None]:
                 end.close()
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+def _pump(source: socket.socket, target: socket.socket, sent: list[int]) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
+            sent.append(len(data))
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)

@@ -261,6 +261,17 @@ declare namespace Api {
     size: number;
   };
 
+  /** Where a fork would start, in words, and how many batches would be trained again. */
+  type ForkStartJson = {
+    text: string;
+    batches_again: number;
+  };
+
+  /** The experiment of a new fork. */
+  type ForkedJson = {
+    experiment_id: number;
+  };
+
   /** A hyperparameter as configured; `differs` says whether trials differ in it. */
   type HparamJson = {
     name: string;
@@ -290,6 +301,12 @@ declare namespace Api {
     source: string;
     text: string;
     trial_id: number;
+  };
+
+  /** The parent of a fork, null for other trials, and the forks of a trial. */
+  type LineageJson = {
+    parent: RelativeJson | null;
+    forks: RelativeJson[];
   };
 
   /** A unified diff of two logs; `note` says if only their beginnings were compared. */
@@ -388,6 +405,13 @@ declare namespace Api {
     rows: ModelJson[];
   };
 
+  /** What to fork a trial with. */
+  type NewFork = {
+    at: number;
+    hparams?: Record<string, Json>;
+    name?: string;
+  };
+
   type NewModel = {
     name: string;
     description?: string;
@@ -473,6 +497,14 @@ declare namespace Api {
   type RegisteredJson = {
     model: string;
     version: number;
+  };
+
+  /** The trial on the other side of a fork, and in words how the two are related. */
+  type RelativeJson = {
+    trial_id: number;
+    experiment_id: number;
+    at: number;
+    text: string;
   };
 
   /** One run of a trial. */
@@ -632,6 +664,7 @@ declare namespace Api {
     seed: number;
     metadata: Record<string, Json>;
     decisions: DecisionJson[];
+    lineage: LineageJson;
   };
 
   /** A row of a table of trials. */
@@ -729,6 +762,7 @@ declare namespace Api {
     Address extends `/api/experiments/${number}/rungs` ? { parameters: never; body: undefined; answer: RungsJson } :
     Address extends `/api/experiments/${number}/trials` ? { parameters: "limit" | "offset" | "state" | "sort" | "order" | "columns"; body: undefined; answer: TrialsJson } :
     Address extends `/api/trials/${number}/checkpoints` ? { parameters: "limit" | "offset"; body: undefined; answer: CheckpointsJson } :
+    Address extends `/api/trials/${number}/fork` ? { parameters: "at"; body: undefined; answer: ForkStartJson } :
     Address extends `/api/trials/${number}/logs` ? { parameters: "from_line" | "tail" | "limit" | "regex" | "search" | "level" | "rank" | "since" | "until"; body: undefined; answer: LogJson } :
     Address extends `/api/trials/${number}/profile` ? { parameters: never; body: undefined; answer: ProfileJson } :
     Address extends `/api/trials/${number}/system` ? { parameters: "px"; body: undefined; answer: SystemJson } :
@@ -751,6 +785,7 @@ declare namespace Api {
     Address extends `/api/experiments/${number}/${string}` ? { parameters: never; body: undefined; answer: AcceptedJson } :
     Address extends `/api/models/${string}/delete` ? { parameters: never; body: undefined; answer: ModelCompleted } :
     Address extends `/api/models/${string}/versions` ? { parameters: never; body: NewVersion; answer: ModelCompleted } :
+    Address extends `/api/trials/${number}/fork` ? { parameters: never; body: NewFork; answer: ForkedJson } :
     Address extends `/api/trials/${number}/kill` ? { parameters: never; body: undefined; answer: AcceptedJson } :
     Address extends `/api/experiments/verbs` ? { parameters: never; body: ManyVerbs; answer: OutcomesJson } :
     Address extends `/api/models` ? { parameters: never; body: NewModel; answer: ModelCompleted } :

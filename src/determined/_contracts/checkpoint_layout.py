@@ -2,12 +2,13 @@
 
 `state_dict.pth`, `trial_state.pkl` and `load_data.json` have the layout of the original, as has
 `code/`. Ours beside them: `ranks/rank_<n>.pth` (random states, data position, open gradients and
-open report of each rank), `shards/rank_<n>.pth` of models that are split, `run.json` and
-`manifest.json`.
+open report of each rank), `shards/rank_<n>.pth` of models that are split, `frozen/<n>.pth` with
+weights that several checkpoints share, `hashes.json`, `run.json` and `manifest.json`.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 MANIFEST = "manifest.json"
@@ -16,6 +17,7 @@ LOAD_DATA = "load_data.json"
 RUN = "run.json"
 STATE = "state_dict.pth"
 COUNTERS = "trial_state.pkl"
+HASHES = "hashes.json"
 CODE = "code"
 
 # Where the releases of the original put the tensors and the counters, newest first.
@@ -65,6 +67,18 @@ def rank_file(rank: int) -> str:
 def shard_file(rank: int) -> str:
     """Return the file with this rank's rows of split tensors."""
     return f"shards/rank_{rank}.pth"
+
+
+def frozen_file(number: int) -> str:
+    """Return a file with weights that are not trained."""
+    return f"frozen/{number}.pth"
+
+
+def is_frozen_file(name: object) -> bool:
+    """Whether `name` is one that `frozen_file` returns."""
+    return (
+        isinstance(name, str) and re.fullmatch(r"frozen/(0|[1-9][0-9]{0,8})\.pth", name) is not None
+    )
 
 
 def export_file(index: int) -> str:

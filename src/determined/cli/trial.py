@@ -9,6 +9,7 @@ import click
 
 from determined.cli._commands.absent import absent
 from determined.cli._commands.downloads import best_checkpoints, download_options
+from determined.cli._commands.fork import fork_command
 from determined.cli._commands.group import Group
 from determined.cli._commands.options import TRIAL_ID, UUIDS, page_of, paging_options, utc_option
 from determined.cli._commands.platform import platform
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def trial() -> None:
-    """Inspect, kill and debug trials."""
+    """Inspect, fork, kill and debug trials."""
 
 
 @trial.verb("describe")
@@ -63,6 +64,9 @@ def describe(
             found.show_json(steps)
         else:
             found.show(steps, output, utc)
+
+
+trial.add_command(fork_command)
 
 
 @trial.verb("logs")

@@ -8,7 +8,7 @@ import functools
 import logging
 import os
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from determined.core._checkpoint_shards import (
 )
 from determined.core._distributed import DistributedContext
 from determined.core.ranks.agreement import Ranks
+from determined.core.ranks.joint_saves import JointSave, JointSaves
 from determined.errors import CheckpointError, CheckpointNotFound, JournalError
 from determined.storage import (
     FileDigest,
@@ -97,6 +98,7 @@ class CheckpointContext:
     def _read_elsewhere(self, storage_id: str, storage: Mapping[str, Any]) -> None:
         """Read this one checkpoint, which a trial starts from, where it was saved."""
         self._elsewhere[storage_id] = build(storage)
+        self._elsewhere[storage_id].import_client()
 
     def _storage_of(self, storage_id: str) -> StorageManager:
         return self._elsewhere.get(storage_id) or self._storage
@@ -104,6 +106,10 @@ class CheckpointContext:
     @functools.cached_property
     def _shards(self) -> ShardedSaver:
         return ShardedSaver(self._distributed, self._storage, self._before_save)
+
+    @functools.cached_property
+    def _joint_saves(self) -> JointSaves:
+        return JointSaves(self._distributed, self._storage, self._before_save)
 
     @property
     def storage_base(self) -> Path | None:
@@ -168,6 +174,7 @@ class CheckpointContext:
         *,
         shard: bool = False,
         known: Mapping[str, FileDigest] | None = None,
+        facts: Mapping[str, Any] | None = None,
     ) -> Iterator[tuple[Path, str]]:
         """Yield a directory to write a new checkpoint into, and its storage id.
 
@@ -180,11 +187,13 @@ class CheckpointContext:
             shard: whether all ranks save together.
             known: digests of files written with `HashingFile`, by relative path; may be filled
                 inside the block. These files are not read again.
+            facts: what else the record of the checkpoint is to have, such as its `hashes`; may be
+                filled inside the block.
         """
         if shard:
             with self._shards.store(metadata, known) as save:
                 yield save.path, save.storage_id
-            self._ranks.on_first(lambda: self._report(save.result))
+            self._ranks.on_first(lambda: self._report(save.result, facts))
             return
         self._check_chief("store_path")
         check_metadata(metadata)
@@ -200,7 +209,54 @@ class CheckpointContext:
         except BaseException:
             self._storage.discard(path)
             raise
-        self._report(SavedCheckpoint(storage_id, manifest.contents, checked))
+        self._report(SavedCheckpoint(storage_id, manifest.contents, checked), facts)
+
+    def _begin_together(self) -> JointSave:
+        """Begin a checkpoint that all ranks write in the background. All call it, in step."""
+        return self._joint_saves.begin()
+
+    def _finish_together(
+        self,
+        save: JointSave,
+        write: Callable[[], Any],
+        known: Mapping[str, FileDigest],
+        finish: Callable[[Sequence[Any]], tuple[dict[str, Any], Mapping[str, Any]]],
+    ) -> None:
+        """Write this rank's part of a checkpoint; return when it exists, or raise on all ranks.
+
+        On any thread of each rank, one such save at a time; no collectives.
+
+        Args:
+            save: what `_begin_together` returned.
+            write: writes the files of this rank into `save.path`; its result goes to the chief.
+            known: digests of the files, by relative path; filled by `write` and `finish`.
+            finish: runs on the chief when all ranks have written, with what their `write` returned.
+                Writes what is left; returns the metadata, and facts for the record.
+        """
+        with self._joint_saves.writing(save, write, known) as written:
+            if written is not None:
+                metadata, facts = finish(written.results)
+                saved = self._joint_saves.commit(save, written, check_metadata(metadata), known)
+                self._report(saved, facts)
+
+    def _own_id(self, name: str) -> str | None:
+        """Return the id of a checkpoint, given by id or path, if it is in this storage."""
+        base = self.storage_base
+        if Path(name).is_absolute():
+            is_here = base is not None and Path(name).parent.resolve() == base.resolve()
+            return Path(name).name if is_here else None
+        return name if self._storage_of(name) is self._storage else None
+
+    def _share(self, storage_id: str, path: str, folder: Path, new: str) -> FileDigest | None:
+        """Make a file of a checkpoint one of the new one that `store_path` yielded, as it is.
+
+        None if the storage cannot do that without the bytes: then write it in full.
+        """
+        return self._storage.share(storage_id, path, folder, new)
+
+    def _pinned(self, storage_id: str) -> contextlib.AbstractContextManager[None]:
+        """Keep a checkpoint of this storage from being deleted in the `with` block."""
+        return self._storage.pinned(storage_id)
 
     def _check_chief(self, method: str) -> None:
         if self._distributed.rank != 0:
@@ -220,7 +276,7 @@ class CheckpointContext:
                 f"The checkpoint is not saved, because its metrics cannot be: {error}"
             ) from error
 
-    def _report(self, saved: SavedCheckpoint) -> None:
+    def _report(self, saved: SavedCheckpoint, facts: Mapping[str, Any] | None = None) -> None:
         logger.info("Saved checkpoint %s in %s.", saved.storage_id, self._storage.location)
         if self._backend is None:
             return
@@ -235,6 +291,7 @@ class CheckpointContext:
                 "size": sum(resources.values()),
                 "steps_completed": saved.metadata.get("steps_completed"),
                 "storage": self._storage.location,
+                "hashes": (facts or {}).get("hashes", ""),
             }
         )
 
@@ -425,6 +482,7 @@ def build_local(
     removes what a crashed run left there.
     """
     manager = _build_storage(checkpoint_storage)
+    manager.import_client()
     if distributed.rank == 0:
         logger.info("Checkpoints are stored in %s.", manager.location)
         manager.sweep()

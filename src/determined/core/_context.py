@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from determined._contracts.replay_span import asked_span
 from determined._info import (
     ClusterInfo,
     TrialInfo,
@@ -282,7 +283,7 @@ def _build_backend(
     run: RunDescription,
 ) -> Backend:
     """Record a script that was started manually, on its chief, unless tracking is off."""
-    if info is None and rank == 0 and is_tracked():
+    if info is None and rank == 0 and is_tracked() and asked_span() is None:
         from determined.core.backends.tracked import TrackedBackend  # only where needed
 
         backend: Backend = TrackedBackend(section_of(checkpoint_storage), title, run)
@@ -295,6 +296,11 @@ def _build_backend(
 
 def _choose_backend(trial: TrialInfo | None, rank: int) -> Backend:
     """Ask what run this is: one that the platform started has a folder of its own."""
+    span = asked_span()
+    if span is not None and rank == 0:
+        from determined.core.backends.replay import ReplayBackend
+
+        return ReplayBackend(span)
     folder = os.environ.get("DET_RUN_DIR")
     if trial is None or not folder:
         return LocalBackend()

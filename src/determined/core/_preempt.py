@@ -86,6 +86,12 @@ class PreemptContext:
             self.acknowledge_preemption_signal()
         return self._is_preempted
 
+    def _stop_here(self) -> None:
+        """Stop as if asked to. Every rank must call it at the same place."""
+        self._is_preempted = True
+        if self._is_asking_rank:
+            self.acknowledge_preemption_signal()
+
     def acknowledge_preemption_signal(self) -> None:
         """Acknowledge the request: this process is about to save and exit."""
         if not self._is_acknowledged:

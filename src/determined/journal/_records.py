@@ -78,6 +78,7 @@ class Checkpoint(Record):
     steps_completed: int
     resources: dict[str, int]
     metadata: dict[str, Any]
+    hashes: str = ""  # of its tensors, as `TensorHashes.to_record` writes them
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,8 @@ class CheckpointAnnounced(Record):
 class Introduction(Record):
     """Identifies a process that the platform did not start; the first record of its journal.
 
-    `run_id` names the run as in checkpoints, `continues` the checkpoint that it resumes from.
+    `run_id` names the run as in checkpoints, `continues` the checkpoint that it resumes from. A run
+    that branches off from the run of that checkpoint does so at the batch `forked_at`; 0: none.
     `project` may be `workspace/project`.
     """
 
@@ -183,6 +185,7 @@ class Introduction(Record):
     project: str = ""
     labels: list[str] = field(default_factory=list)
     description: str = ""
+    forked_at: int = 0
 
 
 @dataclass(frozen=True)

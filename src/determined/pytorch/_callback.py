@@ -30,6 +30,13 @@ class PyTorchCallback:
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
         """Run after a checkpoint is read, before it is restored; `checkpoint` may be edited."""
 
+    def on_fork(self, changed: dict[str, tuple[Any, Any]]) -> None:
+        """Run once where a fork leaves its parent, after the state is restored and changed.
+
+        `changed` has the old and the new value of each changed hyperparameter. Not run for a fork
+        that changes none, nor when it is continued.
+        """
+
     def on_training_start(self) -> None:
         """Run after the state is restored, before the first validation or batch."""
 

@@ -77,6 +77,9 @@ class TrainLoop:
             begin_training(self._context.models)  # before a checkpoint restores its modes
             self._open(stack)
             run = self._run
+            if self._plan.fork is not None and self._plan.fork.is_check:
+                self._core.preempt._stop_here()
+                return
             if self._plan.sanity_validation:
                 self._try_validation()
             with checkpoints.on_error as user_code:
@@ -90,6 +93,7 @@ class TrainLoop:
                         with user_code("a batch or its callbacks"):
                             self._train_segment()
                         if not run.due:  # leaves the report to the run that continues
+                            self._end_at_fork()
                             self._check_stop(preemption_only=True)
                         self._observer.watch("metrics", self._report_training)()
                         self._handle(run.due)
@@ -97,6 +101,7 @@ class TrainLoop:
                     if not run.is_validated:
                         self._validate()
                     checkpoints.save_unless_current()
+                    self._end_at_fork()
                 except _ShouldExit as e:
                     self._reporter.progress(self._plan.fraction_done(run.state))
                     if not e.skip_exit_checkpoint:
@@ -118,7 +123,7 @@ class TrainLoop:
         moves_batches = context.experimental._auto_to_device
         self._reporter.status("training")
         run.segment.begin()
-        check_at = run.next_check
+        check_at, first = run.next_check, state.batches_trained
         counts_passes = epoch_length == sys.maxsize
         epoch_idx, batch_in_epoch = divmod(state.batches_trained, epoch_length)
         while True:
@@ -128,6 +133,8 @@ class TrainLoop:
             if batch_in_epoch == 0:
                 hooks.call("on_training_epoch_start", epoch_idx)
             batch = fetch()
+            if batch_idx == first or batch_idx + 1 >= check_at:
+                run.samples.note(batch_idx, batch)
             if counts_passes and data.passes is not None:
                 epoch_idx = state.epochs_trained = data.passes
             if moves_batches:
@@ -226,6 +233,7 @@ class TrainLoop:
             self._checkpoints.raise_failure()
             self._check_stop(preemption_only=True)
         if not self._run.is_finished:  # else the end of training, validated and saved, comes next
+            self._end_at_fork()
             self._check_stop()
 
     # Validation.
@@ -333,6 +341,12 @@ class TrainLoop:
         self._run = open_run(stack, self._fit, self._reporter, self._checkpoints)
         if self._profile is not None:
             stack.callback(self._profile.stop)
+
+    def _end_at_fork(self) -> None:
+        """Leave the loop where a fork's part of its parent's training ends, as if asked to."""
+        if self._run.stop.is_end(self._run.state.batches_trained):
+            self._core.preempt._stop_here()
+            raise _ShouldExit
 
     def _check_stop(self, preemption_only: bool = False) -> None:
         """Leave the loop if all ranks agree that someone wants it. Every rank must call it."""

@@ -15,6 +15,11 @@ from determined.core.backends.backend import RunDescription
 from determined.core.hangs.watchdog import Watchdog
 from determined.pytorch._checkpoint.checkpoints import Checkpoints
 from determined.pytorch._checkpoint.files.trust import trusting_configured
+from determined.pytorch._checkpoint.forking.fork import (
+    fork_seed,
+    refusing_other_architectures,
+    settle_fork,
+)
 from determined.pytorch._checkpoint.resuming.departures import record_departures
 from determined.pytorch._checkpoint.resuming.environment import current_environment, threads_of
 from determined.pytorch._checkpoint.resuming.fetching import other_draws
@@ -34,12 +39,14 @@ from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.batches import DataLoader, _dataset_repro_warning
 from determined.pytorch._data.iterable import StreamLoader
 from determined.pytorch._data.loader import Loader
-from determined.pytorch._data.seed import mix, set_rng_state
+from determined.pytorch._data.samples import Samples
+from determined.pytorch._data.seed import mix, seeded_rng_state, set_rng_state
 from determined.pytorch._data.training.opening import open_training_data
 from determined.pytorch._data.training.training_data import TrainingData
 from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._display.hints import add_hints
 from determined.pytorch._evaluate import uses_evaluate_batch
+from determined.pytorch._identity.identity import main_script
 from determined.pytorch._identity.naming import continue_tensorboard_files, lock_run
 from determined.pytorch._instrumentation.observer import UNOBSERVED
 from determined.pytorch._metrics.segment import Segment
@@ -74,6 +81,7 @@ class _StartingPoint:
     started_from: str | None
     saved: SavedRun | None
     changes: list[str]  # that the user asked for, of what the checkpoint restored
+    is_forked: bool  # it leaves its parent here, with other settings
 
     @property
     def continues(self) -> str | None:
@@ -99,7 +107,7 @@ def open_run(
     train._describe_run(_description(fit, place))
     # Even if the script continues after a failure, its training has failed.
     stack.push(lambda kind, error, tb: None if error is None else train._note_failure(error))
-    stop = StopRequests(context, state.batches_trained)
+    stop = StopRequests(context, state.batches_trained, plan.ends_at)
     warn_of_windows(context, plan.batches(data.epoch_length))
     if record.best is not None:
         train._set_best_tracking(plan.metric, plan.smaller_is_better, record.best)
@@ -135,8 +143,11 @@ def open_run(
         stop=stop,
         updates=Checks(updates, first),
         segment=segment,
+        samples=Samples(data.training, record.seed),
     )
     checkpoints.follow(run)
+    if place.saved is not None:
+        checkpoints.continue_from(place.saved)
     stack.push(lambda kind, error, tb: add_hints(context, error, tb))
     return run
 
@@ -159,6 +170,7 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_StartingPoint, _
     stack.enter_context(trusting_configured(context._exp_conf))
     state, rng = _TrialState(trial_id=context.get_trial_id()), None
     changes: list[str] = []
+    is_forked = False
     with contextlib.ExitStack() as restoring:
         record = _new_record(fit)
         saved = find_saved_run(restoring, fit, record)
@@ -166,6 +178,7 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_StartingPoint, _
         if saved is not None:
             stack.enter_context(threads_of(saved.environment(context.distributed.rank)))
             start, record = saved.batches_trained(state.trial_id), saved.continued(record)
+            record.seed = fork_seed(fit, saved, record)
         context._start_at(start, record.seed)
         continue_tensorboard_files(context, is_continued=start > 0)
         for callback in fit.callbacks.values():
@@ -174,19 +187,25 @@ def _open_data(stack: contextlib.ExitStack, fit: Fit) -> tuple[_StartingPoint, _
         data = _build_data(stack, fit, start, saved)
         context._remember_models_as_built()
         if saved is not None:
-            state, rng = saved.restore(fit, data.epoch_length)
-            changes = saved.settle_settings(fit, record, state)
+            with refusing_other_architectures(fit, saved, record):
+                state, rng = saved.restore(fit, data.epoch_length)
+            is_forked = settle_fork(fit, saved, record, state)
+            if is_forked and saved.record is not None and record.seed != saved.record.seed:
+                rng = seeded_rng_state(mix(record.seed, context.distributed.rank, start))
+            if not is_forked:
+                changes = saved.settle_settings(fit, record, state)
         context._set_batches_trained(state.batches_trained)
     started_from = None if saved is None else pathlib.Path(saved.name).name
     if record.best_checkpoint == started_from:
         record.best_checkpoint = None  # it has a second use now, so nothing takes its place
-    return _StartingPoint(state, record, rng, started_from, saved, changes), data
+    return _StartingPoint(state, record, rng, started_from, saved, changes, is_forked), data
 
 
 def _compare_environment(fit: Fit, place: _StartingPoint, data: _Data) -> None:
     """Say what differs from where the run was saved, when user code has set all it sets."""
     saved, context, found = place.saved, fit.context, list[str]()
-    if saved is not None and saved.continues and not fit.plan.is_finished(place.state):
+    is_to_be_exact = saved is not None and saved.continues and not place.is_forked
+    if saved is not None and is_to_be_exact and not fit.plan.is_finished(place.state):
         found = [*place.changes, *saved.departures(context)]
         found += other_draws(saved.rank.get(DATA), data.training)
         found = record_departures(context, place.record, place.state.batches_trained, found)
@@ -204,6 +223,7 @@ def _description(fit: Fit, place: _StartingPoint) -> RunDescription:
         seed=context.get_trial_seed(),
         continues=None if place.continues is None else pathlib.Path(place.continues).name,
         steps_completed=place.state.batches_trained,
+        forked_at=None if plan.fork is None else plan.fork.at,
         metric=plan.metric,
         smaller_is_better=plan.smaller_is_better,
         is_trial_run=plan.test_mode,
@@ -222,6 +242,11 @@ def _new_record(fit: Fit) -> RunRecord:
         smaller_is_better=plan.smaller_is_better,
         optimizers=[optimizer_name(optimizer) for optimizer in context.optimizers],
         constructed=Settings.of(context).as_json(),
+        command={
+            "script": main_script(),
+            "arguments": sys.argv[1:],
+            "folder": str(pathlib.Path.cwd()),
+        },
     )
 
 

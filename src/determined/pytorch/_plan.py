@@ -14,6 +14,7 @@ from typing import Any
 
 from determined.core._searcher import parse_length
 from determined.pytorch._checkpoint.files.export import require_safetensors
+from determined.pytorch._checkpoint.forking.request import Fork, asked_fork
 from determined.pytorch._checkpoint.state.averages import EXPORT
 from determined.pytorch._checks.arguments import (
     check_choice,
@@ -64,6 +65,12 @@ class FitPlan:
     keep_best: int | None = None
     limit_validation_batches: int | None = None
     settings_from: str = "checkpoint"
+    fork: Fork | None = None
+
+    @property
+    def ends_at(self) -> int | None:
+        """Return the batch at which a fork's part of its parent's training ends, if this is one."""
+        return None if self.fork is None else self.fork.ends_at
 
     @property
     def length(self) -> int:
@@ -104,6 +111,7 @@ class FitPlan:
             "sanity_validation",
             "limit_validation_batches",
             "settings_from",
+            "fork",
         )
         return {name: re.sub(" at 0x[0-9a-f]+", "", repr(getattr(self, name))) for name in names}
 
@@ -144,6 +152,7 @@ def plan_fit(
     keep_best: int | None,
     limit_validation_batches: int | None,
     settings_from: str,
+    fork_from: tuple[str, int] | None,
 ) -> FitPlan:
     """Check the arguments of `fit`, fill in what is configured elsewhere, and return the plan."""
     for name, flag in (
@@ -162,12 +171,14 @@ def plan_fit(
     check_choice("on_checkpoint_error", on_checkpoint_error, ("raise", "continue"))
     check_choice("settings_from", settings_from, ("checkpoint", "script"))
     check_choice("export", export, (None, "safetensors", EXPORT))
+    fork = asked_fork(fork_from, is_managed=context._core._trial is not None)
+    _check_one_source(fork_from, latest_checkpoint)
     length = _checked_length(max_length, context)
     if context._core._trial is not None:
         _check_max_time(length, context._exp_conf)
         if test_mode:
             raise ValueError("`test_mode` is for runs outside the platform.")
-        latest_checkpoint = _checkpoint_of_trial(latest_checkpoint, context)
+        latest_checkpoint = _checkpoint_of_trial(latest_checkpoint, context, fork)
     if export is not None:
         require_safetensors()
     policy, deciding, smaller = _checked_policy(
@@ -198,6 +209,7 @@ def plan_fit(
         keep_best=keep_best,
         limit_validation_batches=limit_validation_batches,
         settings_from=settings_from,
+        fork=fork,
     )
 
 
@@ -230,10 +242,23 @@ def _check_checkpoint_name(latest_checkpoint: Any) -> None:
         )
 
 
-def _checkpoint_of_trial(asked: str | None, context: PyTorchTrialContext) -> str | None:
+def _check_one_source(fork_from: Any, latest_checkpoint: Any) -> None:
+    if fork_from is not None and latest_checkpoint not in (None, "latest"):
+        raise ValueError(
+            f"`latest_checkpoint={latest_checkpoint!r}` and `fork_from` both say where to start. "
+            "Besides `fork_from` it may be 'latest': then a fork that has checkpoints of its own "
+            "continues."
+        )
+
+
+def _checkpoint_of_trial(
+    asked: str | None, context: PyTorchTrialContext, fork: Fork | None
+) -> str | None:
     """Return what a trial of the platform continues from: its own newest, unless told otherwise."""
     info = context._core.info
     newest = None if info is None else info.latest_checkpoint
+    if fork is not None:
+        return newest or asked
     if asked is None and newest is not None:
         logger.info(
             "Training continues from the trial's checkpoint although fit was not given one: "

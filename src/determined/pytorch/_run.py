@@ -11,6 +11,7 @@ from determined.pytorch._callback import Hooks, PyTorchCallback
 from determined.pytorch._checkpoint.state.training_state import RunRecord
 from determined.pytorch._checks.updates import Checks
 from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._data.samples import Samples
 from determined.pytorch._data.training.training_data import TrainingData
 from determined.pytorch._data.validation_parts import ValidationParts
 from determined.pytorch._instrumentation.observer import Observer
@@ -72,6 +73,7 @@ class Run:
     stop: StopRequests
     updates: Checks
     segment: Segment
+    samples: Samples
 
     @property
     def due(self) -> list[_TrainBoundaryType]:

@@ -12,13 +12,17 @@ from typing import Any, ParamSpec
 
 import torch
 
+from determined._contracts.replay_span import asked_span
 from determined._info import get_cluster_info, trial_of
 from determined._os.notebook import in_ipython
 from determined.core import Context, DistributedContext, PreemptMode, TensorboardMode
 from determined.core import init as init_core
 from determined.core.backends.titles import title_of, with_configured
 from determined.pytorch._checkpoint.files.trust import check_classes
+from determined.pytorch._checkpoint.forking.request import with_overrides
+from determined.pytorch._checkpoint.saving.frozen import ALWAYS, ONCE
 from determined.pytorch._checks.arguments import (
+    check_choice,
     check_count,
     check_flag,
     check_kind,
@@ -31,7 +35,7 @@ from determined.pytorch._data.seed import seed_everything
 from determined.pytorch._display.profile import ProfileOptions
 from determined.pytorch._identity.identity import file_name
 from determined.pytorch._identity.naming import identity_of
-from determined.pytorch._instrumentation.overrides import current_overrides
+from determined.pytorch._instrumentation.overrides import Overrides, current_overrides
 from determined.pytorch._loop import TrainLoop
 from determined.pytorch._plan import FitPlan, plan_fit, plan_validation
 from determined.pytorch._ranks.process_group import start_ranks
@@ -43,6 +47,16 @@ from determined.pytorch._trial import PyTorchTrial
 logger = logging.getLogger("determined.pytorch")
 
 P = ParamSpec("P")
+
+
+def _overrides() -> Overrides:
+    """Return what decides besides the script: a tool around it, or a replay."""
+    span = asked_span()
+    if span is None:
+        return current_overrides()
+    from determined.pytorch.replay._replaying import Replaying  # only where needed
+
+    return Replaying(span)
 
 
 class _Init(contextlib._GeneratorContextManager[PyTorchTrialContext]):
@@ -61,7 +75,7 @@ def _entered_by_with(
 ) -> Callable[P, contextlib.AbstractContextManager[PyTorchTrialContext]]:
     @functools.wraps(function)
     def make(*args: P.args, **kwargs: P.kwargs) -> _Init:
-        return _Init(function, args, current_overrides().init(kwargs))
+        return _Init(function, args, _overrides().init(kwargs))
 
     return make
 
@@ -82,6 +96,7 @@ def init(
     trusted_classes: Sequence[type] = (),
     device: torch.device | str | None = None,
     exact: bool = False,
+    save_frozen: str | None = None,
     name: str | None = None,
     project: str | None = None,
     labels: Sequence[str] | None = None,
@@ -117,6 +132,10 @@ def init(
         device: Where to train; by default the accelerator of this rank, else the CPU.
         exact: Refuse to continue a run where it could end with other bits than an unbroken one, for
             example with another number of threads or another instruction set, instead of saying so.
+        save_frozen: `once`: weights that require no gradient go into files of their own, which the
+            next checkpoints share as long as they are the same. `always`: each checkpoint has them
+            in `state_dict.pth`. By default the configuration's `checkpoint_storage.save_frozen`,
+            else `always`.
         name, project, labels, description: What a run that nobody launched is called and where it
             is filed; by default as in `exp_conf`, and the name that of the script. A project that
             does not exist yet, `project` or `workspace/project`, is created. In a trial of the
@@ -136,8 +155,10 @@ def init(
     check_flag("allow_pickle", allow_pickle)
     check_flag("exact", exact)
     check_classes(trusted_classes)
+    check_choice("save_frozen", save_frozen, (None, ALWAYS, ONCE))
     info = get_cluster_info()
     trial_info = trial_of(info)
+    hparams = with_overrides(hparams)
     title = title_of(name, project, labels, description)
     if trial_info is not None:
         exp_conf, seed, distributed = trial_info._config, trial_info.trial_seed, None
@@ -187,6 +208,7 @@ def init(
                 storage_section=checkpoint_storage if isinstance(checkpoint_storage, dict) else {},
                 allow_pickle=allow_pickle,
                 exact=exact,
+                save_frozen=save_frozen,
             ),
         )
         if trial_info is None:
@@ -302,6 +324,7 @@ class Trainer:
         keep_best: int | None = None,
         limit_validation_batches: int | None = None,
         settings_from: str = "checkpoint",
+        fork_from: tuple[str, int] | None = None,
     ) -> None:
         """Train the trial.
 
@@ -357,6 +380,11 @@ class Trainer:
                 and the script gives others by now: those of the `checkpoint`, so that it goes on as
                 it began, or those of the `script`, with schedules where they would be at this
                 batch.
+            fork_from: Branch off from another run: its run id, or the path or id of a checkpoint of
+                it, and the number of batches that both share. Unchanged, the fork ends like its
+                parent. Settings that the script gives otherwise take effect at that batch, which
+                must have a checkpoint then (see the page on forks). With
+                `latest_checkpoint="latest"`, a fork that has checkpoints of its own continues.
 
         If an exception ends training, the state is saved before it propagates (on a single rank).
         `latest` finds it if it is exact: no user code was running, or only a validation.
@@ -385,8 +413,9 @@ class Trainer:
             keep_best=keep_best,
             limit_validation_batches=limit_validation_batches,
             settings_from=settings_from,
+            fork_from=fork_from,
         )
-        overrides = current_overrides()
+        overrides = _overrides()
         self._plan = overrides.fit(plan)
         observer = overrides.observer(self._trial, self._context)
         loop = TrainLoop(self._trial, self._context, self._plan, observer)

@@ -17,7 +17,7 @@ from typing import Any
 from determined._contracts.checkpoint_layout import is_storage_id
 from determined._contracts.retention import rank
 from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
-from determined.storage._durable import FileDigest, for_each
+from determined.storage._durable import FileDigest, digest_bytes, for_each
 from determined.storage._manifest import (
     MANIFEST_NAME,
     METADATA_NAME,
@@ -34,6 +34,7 @@ Selector = Callable[[str], bool]
 StrPath = str | os.PathLike[str]
 
 _MAX_LOOKS = 20
+DAMAGE_NAME = ".det-damage"  # an empty file, as old as the last verification that failed
 
 
 class CheckpointInUseError(CheckpointError):
@@ -205,9 +206,53 @@ class StorageManager(abc.ABC):
     def discard(self, path: Path) -> None:
         """Drop the directory that `pre_store_path` returned."""
 
+    # Sharing files between checkpoints.
+
+    def share(self, src: str, path: str, folder: Path, dst: str) -> FileDigest | None:
+        """Make a file of checkpoint `src` one of the new checkpoint `dst`, as it is.
+
+        Its bytes are not sent again. `folder` is what `pre_store_path(dst)` returned. None if that
+        cannot be done, whatever the reason: then it must be written in full. Call it inside of
+        `pinned(src)`.
+        """
+        try:
+            text = self._read(src, MANIFEST_NAME)
+            manifest = None if text is None else Manifest.from_json(text, src)
+            digest = None if manifest is None else manifest.contents.files.get(path)
+            if digest is None or self._damage_since(src, path):
+                return None
+            return self._share(src, path, folder, dst, digest)
+        except Exception as error:  # storages have errors of many kinds
+            logger.debug("%s of checkpoint %s cannot be shared: %s", path, src, error)
+            return None
+
+    @abc.abstractmethod
+    def _share(
+        self, src: str, path: str, folder: Path, dst: str, digest: FileDigest
+    ) -> FileDigest | None:
+        """Link or copy a file with that digest; None or an error if that cannot be done."""
+
+    @contextlib.contextmanager
+    def pinned(self, src: str) -> Iterator[None]:
+        """Keep a checkpoint from being deleted in the `with` block, where that is possible."""
+        yield
+
+    @abc.abstractmethod
+    def _note_damage(self) -> None:
+        """Record that a file has changed since it was saved: from then on none is shared that was
+        written before.
+        """
+
+    @abc.abstractmethod
+    def _damage_since(self, src: str, path: str) -> bool:
+        """Whether damage was noted after that file had been written."""
+
     @abc.abstractmethod
     def store_path_is_direct_access(self) -> bool:
         """Whether `pre_store_path` lies inside the storage, where every rank can write into it."""
+
+    def import_client(self) -> None:  # noqa: B027  (folders need none)
+        """Import what later calls need, before training starts: imports may draw random numbers."""
 
     def check(self) -> None:
         """Raise now, rather than at the first save, if nothing can be written here."""
@@ -256,9 +301,18 @@ class StorageManager(abc.ABC):
     def delete(self, tgt: str, globs: list[str]) -> dict[str, int]:
         """Delete what the patterns match (`**/*`: everything); return the resources that remain."""
 
-    @abc.abstractmethod
     def verify(self, src: StrPath) -> bool:
         """Check every file of a checkpoint; False if it has no manifest to check against."""
+        try:
+            return self._verify(src)
+        except InvalidCheckpointException:
+            with contextlib.suppress(Exception):  # a storage that can only be read
+                self._note_damage()
+            raise
+
+    @abc.abstractmethod
+    def _verify(self, src: StrPath) -> bool:
+        """Do what `verify` says."""
 
     @abc.abstractmethod
     def sweep(self) -> None:
@@ -313,6 +367,10 @@ class StorageManager(abc.ABC):
             self._sizes(src)
             return {}
         return load_json(text, f"{METADATA_NAME} of checkpoint {src}")
+
+    def read_text(self, src: StrPath, file: str) -> bytes | None:
+        """Return a small file of a checkpoint, None if it has no such file."""
+        return self._read(src, file)
 
     def list(self, run_id: str | None = None) -> list[StoredCheckpoint]:
         """Return the complete checkpoints (of one run, if given), oldest first.
@@ -406,8 +464,7 @@ class StorageManager(abc.ABC):
             return {}
         expected = manifest.contents.files.get(METADATA_NAME)
         if expected is not None:
-            found = FileDigest(len(text), hashlib.sha256(text).hexdigest())
-            check_digest(name, METADATA_NAME, found, expected)
+            check_digest(name, METADATA_NAME, digest_bytes(text, expected), expected)
         return load_json(text, f"{METADATA_NAME} of checkpoint {name}")
 
     def _report_damage(self, name: str, error: Exception) -> None:

@@ -23,7 +23,13 @@ from determined.storage.remote.clouds import (
 _TYPES = ("shared_fs", "directory", "s3", "gcs", "azure")
 _STORAGE_PATH_KEYS = ("storage_path", "tensorboard_path", "checkpoint_path")
 _SHARED_FS_KEYS = {"host_path", "container_path", "propagation", *_STORAGE_PATH_KEYS}
-_RETENTION_KEYS = ("save_experiment_best", "save_trial_best", "save_trial_latest", "gc")
+_RETENTION_KEYS = (
+    "save_experiment_best",
+    "save_trial_best",
+    "save_trial_latest",
+    "gc",
+    "save_frozen",
+)
 
 
 def build(config: Mapping[str, Any], container_path: str | None = None) -> StorageManager:

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 4 << 20  # part of the format: manifests have hashes of such blocks
 _MOST_BLOCKS = 8
+_HASHERS = min(4, os.cpu_count() or 1)
+OF_BLOCKS = "blocks:"
 _LARGE_BYTES = 1 << 20
 _PARALLEL_FILES = 8
 
@@ -37,16 +39,41 @@ R = TypeVar("R")
 
 
 class FileDigest(NamedTuple):
-    """Size and SHA-256 of a file; `mtime_ns` tells whether it was touched since."""
+    """Size and SHA-256 of a file; `mtime_ns` tells whether it was touched since.
+
+    A file of more than one block is hashed by several threads: `sha256` is then `blocks:` and the
+    SHA-256 of the SHA-256 of its blocks. Files of earlier releases have the plain one at any size.
+    """
 
     size: int
     sha256: str
     mtime_ns: int | None = None
 
+    @property
+    def is_of_blocks(self) -> bool:
+        """Whether it was made from the hashes of blocks."""
+        return self.sha256.startswith(OF_BLOCKS)
+
     def still_describes(self, path: Path) -> bool:
         """Whether size and modification time of `path` are unchanged."""
         status = path.stat()
         return status.st_size == self.size and self.mtime_ns in (None, status.st_mtime_ns)
+
+
+def _joined(hashes: list[bytes]) -> str:
+    """Return the SHA-256 of a file from those of its blocks."""
+    if len(hashes) == 1:
+        return hashes[0].hex()
+    return OF_BLOCKS + hashlib.sha256(b"".join(hashes)).hexdigest()
+
+
+def digest_bytes(data: bytes, like: FileDigest | None = None) -> FileDigest:
+    """Return the digest of a file with this content; of the same kind as `like`."""
+    if like is not None and not like.is_of_blocks:
+        return FileDigest(len(data), hashlib.sha256(data).hexdigest())
+    view = memoryview(data)
+    blocks = [view[at : at + _BLOCK_BYTES] for at in range(0, len(view), _BLOCK_BYTES)]
+    return FileDigest(len(data), _joined([hashlib.sha256(b).digest() for b in blocks or [view]]))
 
 
 @contextlib.contextmanager
@@ -97,12 +124,17 @@ class _Block:
                 f"Out of memory: cannot allocate {_BLOCK_BYTES} bytes to write a file."
             ) from error
         self._memory = memoryview(memory)
-        self.hashed: Future[None] | None = None
+        self.hashed: Future[bytes] | None = None
         self.filled = 0
+        self.written = 0
 
     @property
     def content(self) -> memoryview:
         return self._memory[: self.filled]
+
+    @property
+    def unwritten(self) -> memoryview:
+        return self._memory[self.written : self.filled]
 
     @property
     def is_full(self) -> bool:
@@ -123,7 +155,7 @@ class _Block:
         """Make ready to be filled again, once the content is hashed."""
         if self.hashed is not None:
             self.hashed.result()
-        self.hashed, self.filled = None, 0
+        self.hashed, self.filled, self.written = None, 0, 0
 
 
 def _copy(target: memoryview, source: memoryview) -> None:
@@ -139,18 +171,18 @@ def _copy(target: memoryview, source: memoryview) -> None:
 class HashingFile(io.BufferedIOBase, BinaryIO):
     """A new file to write into; knows its size and SHA-256 once it is closed, and is then on disk.
 
-    A helper thread hashes while this one writes, and the disk begins to write at once, so that
-    neither costs much time of its own. Leaving a `with` block by an exception closes the file
-    without waiting for the disk.
+    Helper threads hash while this one writes, and the disk begins to write at once, so that neither
+    costs much time of its own. Leaving a `with` block by an exception closes the file without
+    waiting for the disk.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
-        self._hash = hashlib.sha256()
         self._size = 0
         self._block = _Block()
         self._others: deque[_Block] = deque()  # in the order in which they are hashed
-        self._hasher: ThreadPoolExecutor | None = None
+        self._hashes: list[Future[bytes]] = []
+        self._hashers: ThreadPoolExecutor | None = None
         self._digest: FileDigest | None = None
         self._failure: CheckpointError | None = None
         self._descriptor = -1
@@ -177,7 +209,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         return True
 
     def tell(self) -> int:
-        return self._size + self._block.filled
+        return self._size + len(self._block.unwritten)
 
     def write(self, data: ReadableBuffer) -> int:
         if self._descriptor < 0:
@@ -195,39 +227,34 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
         return done
 
     def flush(self) -> None:
-        """Write and hash what the current block holds."""
-        if self._block.filled:
-            self._write_block()
+        """Write what the current block holds; it is hashed when it is full."""
+        self._write_all(self._block, 0)
 
-    def _write_block(self, more: int = 0) -> None:
+    def _write_block(self, more: int) -> None:
         """Write and hash the current block, and continue with another one; `more` is to come."""
-        block = self._block
-        if self._hasher is None and not block.is_full:
-            self._hash.update(block.content)
-        else:
-            block.hashed = self._begin_hash(block.content)
-        begin = self._size
-        self._write_all(block.content, more)
-        if block.is_full:
-            begin_writeback(self._descriptor, begin, block.filled)
+        block, begin = self._block, self._size
+        block.hashed = self._begin_hash(block.content)
+        self._hashes.append(block.hashed)
+        self._write_all(block, more)
+        begin_writeback(self._descriptor, begin, self._size - begin)
         self._others.append(block)
         is_new = not self._others[0].is_free and len(self._others) < _MOST_BLOCKS
         self._block = _Block() if is_new else self._others.popleft()
         self._block.clear()
 
-    def _begin_hash(self, content: memoryview) -> Future[None] | None:
-        """Hash in the helper thread, after everything submitted before."""
-        if self._hasher is None:
-            self._hasher = ThreadPoolExecutor(1, thread_name_prefix="det-hash")
+    def _begin_hash(self, content: memoryview) -> Future[bytes]:
+        """Hash in a helper thread."""
+        if self._hashers is None:
+            self._hashers = ThreadPoolExecutor(_HASHERS, thread_name_prefix="det-hash")
         try:
-            return self._hasher.submit(self._hash.update, content)
+            return self._hashers.submit(_sha256, content)
         except RuntimeError:  # no new work is accepted while the interpreter shuts down
-            self._hasher.shutdown()
-            self._hash.update(content)
-            return None
+            done: Future[bytes] = Future()
+            done.set_result(_sha256(content))
+            return done
 
-    def _write_all(self, content: memoryview, more: int) -> None:
-        done = 0
+    def _write_all(self, block: _Block, more: int) -> None:
+        content, done = block.unwritten, 0
         try:
             while done < len(content):
                 with checkpoint_errors("write to", self._path, len(content) - done + more):
@@ -235,6 +262,7 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
                     # all the rest.
                     written = os.write(self._descriptor, content[done : done + _WRITE_BYTES])
                 done += written
+                block.written += written
                 self._size += written
                 reach("mid_write")
         except CheckpointError as failure:
@@ -251,18 +279,19 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
             reach("before_fsync")
             with checkpoint_errors("flush to disk", self._path, self._size):
                 fsync(self._descriptor, self._path)
-            if self._hasher is not None:
-                self._hasher.shutdown()
+            hashes = [future.result() for future in self._hashes]
+            if self._block.filled or not hashes:
+                hashes.append(_sha256(self._block.content))
             mtime_ns = os.fstat(self._descriptor).st_mtime_ns
-            self._digest = FileDigest(self._size, self._hash.hexdigest(), mtime_ns)
+            self._digest = FileDigest(self._size, _joined(hashes), mtime_ns)
         finally:
             self._abandon()
 
     def _abandon(self) -> None:
         self._block.filled = 0
         descriptor, self._descriptor = self._descriptor, -1
-        if self._hasher is not None:
-            self._hasher.shutdown(cancel_futures=True)
+        if self._hashers is not None:
+            self._hashers.shutdown(cancel_futures=True)
         if descriptor >= 0:
             os.close(descriptor)
         super().close()
@@ -287,6 +316,10 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
             self._abandon()
 
 
+def _sha256(content: memoryview) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
 def write_file(path: Path, data: bytes) -> FileDigest:
     """Write `data` as the file `path`, durably."""
     with HashingFile(path) as file:
@@ -303,18 +336,49 @@ def read_blocks(path: Path) -> Iterator[memoryview]:
             yield view[:count]
 
 
-def digest_file(path: Path, *, sync: bool = False) -> FileDigest:
-    """Read a file once for its digest; with `sync`, also wait until it is on disk."""
-    digest = hashlib.sha256()
-    size = 0
+def digest_file(path: Path, *, sync: bool = False, like: FileDigest | None = None) -> FileDigest:
+    """Read a file once for its digest, of the same kind as `like`.
+
+    With `sync`, also wait until it is on disk.
+    """
     with checkpoint_errors("read", path):
-        mtime_ns = path.stat().st_mtime_ns
-        for block in read_blocks(path):
-            digest.update(block)
-            size += len(block)
+        status = path.stat()
+        if status.st_size <= _BLOCK_BYTES or (like is not None and not like.is_of_blocks):
+            size, sha256 = _digest_at_once(path)
+        else:
+            size, sha256 = _digest_blocks(path)
     if sync:
         sync_path(path, size)
-    return FileDigest(size, digest.hexdigest(), mtime_ns)
+    return FileDigest(size, sha256, status.st_mtime_ns)
+
+
+def _digest_at_once(path: Path) -> tuple[int, str]:
+    digest, size = hashlib.sha256(), 0
+    for block in read_blocks(path):
+        digest.update(block)
+        size += len(block)
+    return size, digest.hexdigest()
+
+
+def _digest_blocks(path: Path) -> tuple[int, str]:
+    """Read and hash the blocks of a file in several threads."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+
+        def digest(number: int) -> tuple[int, bytes]:
+            state, end = hashlib.sha256(), (number + 1) * _BLOCK_BYTES
+            at = start = number * _BLOCK_BYTES
+            while at < end and (piece := os.pread(descriptor, min(_READ_BYTES, end - at), at)):
+                state.update(piece)
+                at += len(piece)
+            return at - start, state.digest()
+
+        count = -(-os.fstat(descriptor).st_size // _BLOCK_BYTES)
+        with ThreadPoolExecutor(_HASHERS, thread_name_prefix="det-hash") as pool:
+            blocks = list(pool.map(digest, range(count)))
+    finally:
+        os.close(descriptor)
+    return sum(size for size, _ in blocks), _joined([digest for _, digest in blocks])
 
 
 def copy_file(source: Path, target: Path) -> FileDigest:

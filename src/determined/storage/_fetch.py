@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from determined.storage._base import Selector, with_parents
-from determined.storage._durable import FileDigest, checkpoint_errors, for_each
+from determined.storage._durable import FileDigest, checkpoint_errors, digest_file, for_each
 from determined.storage._manifest import (
     MANIFEST_NAME,
     METADATA_NAME,
@@ -47,8 +47,12 @@ def fetch_into(
 
     def fetch_one(path: str) -> None:
         digest = fetch(path, stage / path)
-        if manifest is not None and path in manifest.contents.files:
-            check_digest(checkpoint, path, digest, manifest.contents.files[path])
+        expected = None if manifest is None else manifest.contents.files.get(path)
+        if expected is None:
+            return
+        if digest.is_of_blocks and not expected.is_of_blocks:  # of an earlier release
+            digest = digest_file(stage / path, like=expected)
+        check_digest(checkpoint, path, digest, expected)
 
     is_new = not folder.exists()
     try:

@@ -14,16 +14,17 @@ from typing import Any
 
 from determined._contracts.checkpoint_layout import MANIFEST, MARKERS, METADATA
 from determined.errors import InvalidCheckpointException
-from determined.storage._durable import FileDigest, digest_file, for_each
+from determined.storage._durable import OF_BLOCKS, FileDigest, digest_file, for_each
 
 MANIFEST_NAME = MANIFEST
 METADATA_NAME = METADATA
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1: no hashes of blocks
 
 _MAX_JSON_BYTES = 64 << 20
 # A parsed value takes up to a hundred times the bytes of its text: this bounds the memory.
 _MAX_JSON_VALUES = 2_000_000
 _HEX_DIGITS = frozenset("0123456789abcdef")
+_BLOCKS_KEY = "sha256_of_4MiB_blocks"
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,12 @@ class Manifest:
     def to_json(self) -> bytes:
         """Return the text of `manifest.json`, files and directories sorted by name."""
         files = [
-            {"path": path, "size": digest.size, "sha256": digest.sha256}
+            {"path": path, "size": digest.size, **_hash_entry(digest)}
             for path, digest in sorted(self.contents.files.items())
         ]
+        has_blocks = any(digest.is_of_blocks for digest in self.contents.files.values())
         document = {
-            "format_version": FORMAT_VERSION,
+            "format_version": FORMAT_VERSION if has_blocks else 1,
             "created": self.created,
             "sequence": self.sequence,
             "steps_completed": self.steps_completed,
@@ -101,6 +103,12 @@ class Manifest:
         return cls(_read_contents(document, checkpoint), sequence, steps, created)
 
 
+def _hash_entry(digest: FileDigest) -> dict[str, str]:
+    if digest.is_of_blocks:
+        return {_BLOCKS_KEY: digest.sha256.removeprefix(OF_BLOCKS)}
+    return {"sha256": digest.sha256}
+
+
 def _read_contents(document: Mapping[str, Any], checkpoint: str) -> Contents:
     files: dict[str, FileDigest] = {}
     listed, folders = document.get("files"), document.get("directories", [])
@@ -111,13 +119,14 @@ def _read_contents(document: Mapping[str, Any], checkpoint: str) -> Contents:
             raise _invalid(
                 checkpoint, MANIFEST_NAME, f"lists {str(entry)[:100]!r} instead of a file"
             )
-        path, sha256 = str(entry.get("path")), str(entry.get("sha256"))
+        path, prefix = str(entry.get("path")), OF_BLOCKS if _BLOCKS_KEY in entry else ""
+        sha256 = str(entry.get(_BLOCKS_KEY if prefix else "sha256"))
         if not is_inner_path(path) or path in files or path == MANIFEST_NAME:
             raise _not_allowed(checkpoint, path)
         size = _count(entry.get("size"))
         if size is None or not _is_sha256(sha256):
             raise _invalid(checkpoint, MANIFEST_NAME, f"has no size and SHA-256 for {path!r}")
-        files[path] = FileDigest(size, sha256)
+        files[path] = FileDigest(size, prefix + sha256)
     for path in folders:
         if not isinstance(path, str) or not is_inner_path(path.removesuffix("/")):
             raise _not_allowed(checkpoint, path)
@@ -256,10 +265,9 @@ def compare(
             )
     if folder is not None:
         paths = sorted(files, key=lambda path: -files[path].size)
-        for path, found in zip(
-            paths, for_each(digest_file, [folder / path for path in paths]), strict=True
-        ):
-            check_digest(checkpoint, path, found, files[path])
+        found = for_each(lambda path: digest_file(folder / path, like=files[path]), paths)
+        for path, digest in zip(paths, found, strict=True):
+            check_digest(checkpoint, path, digest, files[path])
     return tuple(extra_files(manifest, sizes))
 
 

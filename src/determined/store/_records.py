@@ -166,6 +166,24 @@ class Checkpoint:
     """Whether its files belong to another home, and are never deleted by this one."""
 
 
+@dataclass(frozen=True)
+class Fork:
+    """A trial whose first `at` batches are its parent's.
+
+    `checkpoint_uuid` is where it starts, None for the beginning. `changed` has the old and the new
+    value of each hyperparameter that changes at that batch, `seed` a new seed, if any.
+    """
+
+    trial_id: int
+    parent_trial_id: int
+    at: int
+    checkpoint_uuid: str | None
+    changed: dict[str, Any]
+    seed: int | None
+    is_checked: bool = False
+    """Whether the changes are known to be possible."""
+
+
 def is_exact(table: str) -> str:
     """The condition for checkpoints from which a run continues as if it had not been interrupted.
 
@@ -364,11 +382,13 @@ MODELS = Table("model", Model)
 MODEL_VERSIONS = Table("model_version", ModelVersion)
 EVENTS = Table("event", Event)
 COMMANDS = Table("command", Command)
+FORKS = Table("fork", Fork)
 
 BY_NAME: dict[str, Table[Any]] = {
     table.name: table
     for table in (
         *(WORKSPACES, PROJECTS, EXPERIMENTS, TRIALS, RUNS, CHECKPOINTS, DELETIONS, JOURNALS),
         *(SEARCH_STEPS, SAMPLES, MODELS, MODEL_VERSIONS, EVENTS, COMMANDS),
+        FORKS,
     )
 }

@@ -185,4 +185,24 @@ ALTER TABLE experiment ADD COLUMN origin TEXT;
 CREATE UNIQUE INDEX experiment_by_origin ON experiment(origin) WHERE origin IS NOT NULL;
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+# A fork refers to its parent, so nobody deletes what it needs of it.
+_VERSION_5 = """
+CREATE TABLE fork(
+  trial_id INTEGER PRIMARY KEY REFERENCES trial(id) ON DELETE CASCADE,
+  parent_trial_id INTEGER NOT NULL REFERENCES trial(id), at INTEGER NOT NULL,
+  checkpoint_uuid TEXT, changed TEXT NOT NULL DEFAULT '{}', seed INTEGER,
+  is_checked INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX fork_by_parent ON fork(parent_trial_id, at);
+CREATE INDEX fork_by_checkpoint ON fork(checkpoint_uuid);
+"""
+
+# What checkpoints held, tensor by tensor, for when their files are gone. The last column: nothing
+# that lists checkpoints reads the pages that it takes.
+_VERSION_6 = """
+ALTER TABLE checkpoint ADD COLUMN hashes TEXT NOT NULL DEFAULT '';
+"""
+
+MIGRATIONS: tuple[str, ...] = (
+    *(_VERSION_1, _VERSION_2, _VERSION_3),
+    *(_VERSION_4, _VERSION_5, _VERSION_6),
+)

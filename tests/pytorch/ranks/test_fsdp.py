@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -469,6 +470,8 @@ class _FullDisk(pytorch.PyTorchCallback):
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self._is_to_fail = context.distributed.rank == 1
+        assert context._core.checkpoint.storage_base is not None
+        self._storage = context._core.checkpoint.storage_base
         self._limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
@@ -477,6 +480,8 @@ class _FullDisk(pytorch.PyTorchCallback):
             resource.setrlimit(resource.RLIMIT_FSIZE, (5000, self._limits[1]))
 
     def on_training_batch_start(self, epoch_idx: int, batch_idx: int, batch: Any) -> None:
+        while any(self._storage.glob(".*.tmp-*")):  # until the save has failed on all ranks
+            time.sleep(0.01)
         resource.setrlimit(resource.RLIMIT_FSIZE, self._limits)
 
 
@@ -485,14 +490,16 @@ class _FillsTheDisk(ShardedTrial):
         super().__init__(context, callbacks={"disk": _FullDisk(context)})
 
 
-def _fill_the_disk(root: Path) -> str | None:
+def _fill_the_disk(root: Path, in_background: bool) -> str | None:
     fit = {"checkpoint_period": pytorch.Batch(2), "on_checkpoint_error": "continue"}
+    fit["async_checkpoint"] = in_background
     return train(root, 4, trial_class=_FillsTheDisk, fit=fit)[1]
 
 
-def test_training_goes_on_when_one_rank_could_not_save(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_background", [False, True])
+def test_training_goes_on_when_one_rank_could_not_save(tmp_path: Path, in_background: bool) -> None:
     storage = tmp_path / "storage"
-    saved = run_workers(2, _fill_the_disk, storage)
+    saved = run_workers(2, _fill_the_disk, storage, in_background)
     (kept,) = [path for path in storage.iterdir() if not path.name.startswith(".")]
     assert saved == [str(kept)] * 2
     assert '"steps_completed": 4' in (kept / "metadata.json").read_text()

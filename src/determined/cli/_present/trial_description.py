@@ -20,6 +20,7 @@ from determined.cli._present.tables import (
 )
 
 if TYPE_CHECKING:
+    from determined.platform.queries.lineage import Lineage
     from determined.platform.queries.run_environments import RunEnvironment
     from determined.platform.queries.workloads import Workload
     from determined.platform.service import Service
@@ -42,11 +43,13 @@ class TrialDescription:
     steps: list[Workload]
     with_batches: bool
     batches: dict[int, list[dict[str, Any]]]
+    lineage: Lineage
 
     @classmethod
     def of(cls, service: Service, trial: Trial, *, with_batches: bool) -> TrialDescription:
         """Read it from the store."""
         from determined.cli.experiment.listing import shown_state
+        from determined.platform.queries.lineage import lineage_of
         from determined.platform.queries.run_environments import environments_of
         from determined.platform.queries.workloads import workloads
 
@@ -70,6 +73,7 @@ class TrialDescription:
             workloads(reader, trial.id),
             with_batches,
             batches,
+            lineage_of(reader, trial.id),
         )
 
     def show(self, steps: Sequence[Workload], output: Output, utc: bool) -> None:
@@ -102,6 +106,10 @@ class TrialDescription:
         trial = self.trial
         if trial.reason:
             click.echo(f"\n{self.state}: {printable(trial.reason)}")
+        if self.lineage.lines:
+            click.echo("\nLineage:")
+            for line in self.lineage.lines:
+                click.echo(f"  {printable(line)}")
         if trial.hparams:
             click.echo("\nHyperparameters:")
             for name, value in sorted(masked_hparams(trial.hparams).items()):
@@ -149,6 +157,7 @@ class TrialDescription:
                     }
                     for group, metrics in self.summary.items()
                 },
+                "lineage": dataclasses.asdict(self.lineage),
                 "runs": [record_json(run) for run in self.runs],
                 "environments": [dataclasses.asdict(one) for one in self.environments],
                 "decisions": [

@@ -116,12 +116,23 @@ def describe(uuid: str, utc: bool, output: Output) -> None:
     default="auto",
     help="No effect: there is only one way to the storage.",
 )
+@click.option(
+    "--joined",
+    is_flag=True,
+    help="With all weights in `state_dict.pth`, also if it was saved with `save_frozen: once`.",
+)
 @json_option
-def download(uuid: str, output_dir: Path | None, quiet: bool, mode: str, as_json: bool) -> None:
+def download(
+    uuid: str, output_dir: Path | None, quiet: bool, mode: str, joined: bool, as_json: bool
+) -> None:
     """Download a checkpoint, or complete an interrupted download."""
     with platform() as service:
         found = service.checkpoint(uuid)
         target = service.download(found, output_dir or Path("checkpoints", found.uuid))
+        if joined:
+            from determined.pytorch._checkpoint.joining import join_files
+
+            join_files(target)
         if as_json:
             show_json({**checkpoint_json(found), "path": str(target)})
             return

@@ -120,7 +120,7 @@ def create(
         if logind.will_kill_at_logout():
             click.echo(f"note: {logind.HINT}", err=True)
         if follow_first_trial:
-            return _follow(service, experiment_id)
+            return follow(service, experiment_id)
         if wants_json():
             return OK
         if paused:
@@ -190,7 +190,8 @@ def _location(loaded: Loaded) -> str:
         return f"{loaded.effective['checkpoint_storage'].get('type')} ({error})"
 
 
-def _follow(service: Service, experiment_id: int) -> int:
+def follow(service: Service, experiment_id: int) -> int:
+    """Show the log of an experiment's first trial until it ends; return the exit code."""
     from determined.cli._present.following import Follower, guarded, has_paused_itself, show_outcome
     from determined.cli._present.logs import LogPrinter
     from determined.platform.queries.logs import LogFilter

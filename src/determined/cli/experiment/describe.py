@@ -16,6 +16,7 @@ from determined.cli._present.tables import (
     hparams_text,
     output_options,
     percent,
+    printable,
     show,
     show_json,
     time_text,
@@ -77,6 +78,7 @@ def describe(
             show(headers, rows, output, in_full=title != "workloads")
         if output == "table":
             mention_others(len(steps) - len(chosen))
+            _show_lineage(service, trials)
             _show_failures(service, trials)
 
 
@@ -184,6 +186,20 @@ def _write(folder: Path, tables: dict[str, _Table]) -> None:
         with path.open("w", encoding="utf-8", newline="") as file:
             write_csv(file, headers, rows)
         click.echo(f"Wrote {path}")
+
+
+def _show_lineage(service: Service, trials: dict[int, list[Trial]]) -> None:
+    from determined.platform.queries.lineage import lineage_of
+
+    lines = [
+        f"  trial {trial.id}: {line}"
+        for of_experiment in trials.values()
+        for trial in of_experiment
+        for line in lineage_of(service.reader, trial.id).lines
+    ]
+    if lines:
+        click.echo("\nLineage:")
+        click.echo(printable("\n".join(lines)))
 
 
 def _show_failures(service: Service, trials: dict[int, list[Trial]]) -> None:

@@ -34,6 +34,11 @@ class Storage(Section):
         default="end",
         description="When to delete the rest: at the end of the experiment, or continuously.",
     )
+    save_frozen: Literal["always", "once"] = Field(
+        default="always",
+        description="Whether each checkpoint has weights that are not trained in its "
+        "`state_dict.pth`, or checkpoints share them in files of their own.",
+    )
 
 
 class SharedFS(Storage):

@@ -34,6 +34,8 @@ class RunDescription:
     seed: int = 0
     continues: str | None = None
     steps_completed: int = 0
+    forked_at: int | None = None
+    """The batch at which it branches off from the run whose checkpoint it continues."""
     metric: str | None = None
     smaller_is_better: bool = True
     is_trial_run: bool = False

@@ -160,7 +160,13 @@ class JournalBackend:
     def report_checkpoint(self, record: dict[str, Any]) -> None:
         steps = self._steps_of(record)
         self._append(
-            journal.Checkpoint(record["uuid"], steps, record["resources"], record["metadata"])
+            journal.Checkpoint(
+                record["uuid"],
+                steps,
+                record["resources"],
+                record["metadata"],
+                record.get("hashes", ""),
+            )
         )
 
     def _steps_of(self, record: Mapping[str, Any]) -> int:

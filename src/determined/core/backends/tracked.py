@@ -98,7 +98,11 @@ class TrackedBackend(LocalBackend):
         steps, uuid = self._steps_of(record), record["uuid"]
         self._append(
             lambda: journal.Checkpoint(
-                uuid, steps, dict(record["resources"]), json_values(record["metadata"])
+                uuid,
+                steps,
+                dict(record["resources"]),
+                json_values(record["metadata"]),
+                record.get("hashes", ""),
             )
         )
         self._log(f"checkpoint {uuid} at step {steps}")
@@ -179,6 +183,7 @@ class TrackedBackend(LocalBackend):
             run_id=run.run_id,
             continues=run.continues,
             steps_completed=run.steps_completed,
+            forked_at=run.forked_at or 0,
             metric=metric,
             smaller_is_better=smaller_is_better,
             project=title.project,

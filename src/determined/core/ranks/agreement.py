@@ -33,14 +33,14 @@ _CARRIED: dict[str, type[Exception]] = {
 
 
 @dataclass(frozen=True)
-class _Outcome:
+class Outcome:
     value: Any = None
     rank: int = 0
     kind: str = ""
     message: str = ""
 
     @classmethod
-    def of_error(cls, rank: int, error: BaseException) -> _Outcome:
+    def of_error(cls, rank: int, error: BaseException) -> Outcome:
         kinds = [name for name, kind in _CARRIED.items() if isinstance(error, kind)]
         return cls(
             None, rank, (kinds or ["CheckpointError"])[0], f"{type(error).__name__}: {error}"
@@ -63,11 +63,11 @@ class Ranks:
     def on_all(self, action: Callable[[], R]) -> list[R]:
         """Run `action` on every rank; return all results in rank order, on every rank."""
         try:
-            outcome = _Outcome(action())
+            outcome = Outcome(action())
         except Exception as error:
             self._send_failure(error)
             raise
-        outcomes: list[_Outcome] = self._allgather(outcome)
+        outcomes: list[Outcome] = self._allgather(outcome)
         for other in outcomes:
             other.raise_if_failed()
         return [other.value for other in outcomes]
@@ -79,11 +79,11 @@ class Ranks:
                 result = action()
             except Exception as error:
                 with contextlib.suppress(DistributedError):
-                    self._broadcast(_Outcome.of_error(self._rank, error))
+                    self._broadcast(Outcome.of_error(self._rank, error))
                 raise
-            self._broadcast(_Outcome(result))
+            self._broadcast(Outcome(result))
             return result
-        outcome: _Outcome = self._broadcast(None)
+        outcome: Outcome = self._broadcast(None)
         outcome.raise_if_failed()
         received: R = outcome.value
         return received
@@ -103,4 +103,4 @@ class Ranks:
     def _send_failure(self, error: BaseException) -> None:
         # If the others cannot be reached they have failed too; show this rank's own error.
         with contextlib.suppress(DistributedError):
-            self._allgather(_Outcome.of_error(self._rank, error))
+            self._allgather(Outcome.of_error(self._rank, error))

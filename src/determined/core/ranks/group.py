@@ -31,6 +31,7 @@ class Kind(IntEnum):
     FAILURE = 2
     GOODBYE = 3
     NOTE = 4
+    MESSAGE = 5
 
 
 class Operation(IntEnum):
@@ -140,6 +141,7 @@ class Group:
         self._closing = False
         self.last_entered = "none"
         self._on_note: Callable[[int, bytes | bytearray], None] = lambda member, note: None
+        self._on_message: Callable[[int, bytes | bytearray], None] = lambda member, message: None
 
     def add(self, member: int, connection: Connection) -> None:
         """Add a member's connection and listen to it. The centre adds all, others the centre."""
@@ -199,11 +201,27 @@ class Group:
         """Call `handler` with each note and its sender, in the thread that listens to it."""
         self._on_note = handler
 
+    def handle_messages(self, handler: Callable[[int, bytes | bytearray], None]) -> None:
+        """Call `handler` with each message and its sender, in the thread that listens to it."""
+        self._on_message = handler
+
     def send_note(self, member: int, note: bytes) -> None:
         """Send a note to the other side's handler; this is not a collective."""
         with contextlib.suppress(OSError):  # the thread that listens to that member notices its end
             digest = hashlib.sha256(note).digest()
             self._connections[member].send(Kind.NOTE, 0, 0, note, digest)
+
+    def send_message(self, member: int, message: bytes) -> None:
+        """Send a message to the other side's handler; for threads beside the main one."""
+        with contextlib.suppress(OSError):
+            digest = hashlib.sha256(message).digest()
+            self._connections[member].send(Kind.MESSAGE, 0, 0, message, digest)
+
+    def wait_for_messages(self, ready: Callable[[], bool]) -> None:
+        """Wait until messages have made it `ready`; the main thread may be in a collective."""
+        self._wait_for(lambda: ready() or bool(self._left))
+        if not ready():
+            raise self._ended(min(self._left))
 
     def wait_for_notes(self, what: str, ready: Callable[[], bool]) -> None:
         """Wait until notes have made it `ready`, which `wake` checks again."""
@@ -348,6 +366,9 @@ class Group:
                     continue
                 if frame.kind == Kind.NOTE:
                     self._on_note(member, frame.payload)
+                    continue
+                if frame.kind == Kind.MESSAGE:
+                    self._on_message(member, frame.payload)
                     continue
                 with self._shared_failure.changed:
                     self._inboxes[member].append(frame)

@@ -35,6 +35,7 @@ from determined.dashboard.endpoints.parameters import (
 )
 from determined.dashboard.search.positions import positions_of
 from determined.dashboard.view import View
+from determined.platform.queries.lineage import Relative, lineage_of
 from determined.platform.queries.outcome import folder_of, load_lines
 from determined.platform.queries.run_environments import environments_of
 from determined.platform.runs.folder import RunFolder
@@ -172,6 +173,22 @@ class DecisionJson(TypedDict):
     sentence: str
 
 
+class RelativeJson(TypedDict):
+    """The trial on the other side of a fork, and in words how the two are related."""
+
+    trial_id: int
+    experiment_id: int
+    at: int
+    text: str
+
+
+class LineageJson(TypedDict):
+    """The parent of a fork, null for other trials, and the forks of a trial."""
+
+    parent: RelativeJson | None
+    forks: list[RelativeJson]
+
+
 class TrialDetail(TrialJson):
     """A trial with everything that its page shows first."""
 
@@ -184,6 +201,7 @@ class TrialDetail(TrialJson):
     seed: int
     metadata: Values
     decisions: list[DecisionJson]
+    lineage: LineageJson
 
 
 @routes.get("/trials/{id}")
@@ -220,11 +238,31 @@ def trial(view: View, id: Id) -> TrialDetail:
                 record.experiment_id, record.request_id
             )
         ],
+        "lineage": lineage_json(view, id),
+    }
+
+
+def lineage_json(view: View, trial_id: int) -> LineageJson:
+    """Where a trial comes from, and what branches off from it."""
+    found = lineage_of(view.reader, trial_id)
+    return {
+        "parent": None if found.parent is None else _relative(found.parent),
+        "forks": [_relative(fork) for fork in found.forks],
+    }
+
+
+def _relative(one: Relative) -> RelativeJson:
+    return {
+        "trial_id": one.trial_id,
+        "experiment_id": one.experiment_id,
+        "at": one.at,
+        "text": one.text,
     }
 
 
 def metrics_of(view: View, trial_id: int) -> list[MetricJson]:
-    """The metrics of a trial, including those with per-batch values only."""
+    """The metrics of a trial, including those with per-batch values or of its parent only."""
+    shared = view.reader.tables.shared_metrics(trial_id)
     of_batches = view.reader.tables.batch_metrics(trial_id)
     found: list[MetricJson] = [
         {
@@ -239,7 +277,7 @@ def metrics_of(view: View, trial_id: int) -> list[MetricJson]:
         for (group, name), summary in view.reader.tables.summaries(trial_id).items()
     ]
     known = {(metric["group"], metric["name"]) for metric in found}
-    for group, name in sorted(of_batches - known):
+    for group, name in sorted((of_batches | shared) - known):
         found.append(
             {
                 "group": group,
@@ -248,7 +286,7 @@ def metrics_of(view: View, trial_id: int) -> list[MetricJson]:
                 "min": None,
                 "max": None,
                 "count": None,
-                "batches": True,
+                "batches": (group, name) in of_batches,
             }
         )
     return found

@@ -6,7 +6,7 @@ The answer comes when the supervisor has accepted the action; its effects show a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -26,6 +26,7 @@ from determined.dashboard.endpoints.parameters import (
 from determined.dashboard.view import View
 from determined.errors import DeterminedError
 from determined.platform.service import Service
+from determined.platform.service.forking import Forks
 
 routes = Routes("verbs")
 
@@ -112,6 +113,43 @@ def kill_trial(view: View, id: Id) -> AcceptedJson:
     view.trial(id)
     view.service.kill_trial(id)
     return {"ok": True, "state": view.trial(id).state}
+
+
+class NewFork(Body):
+    """What to fork a trial with."""
+
+    at: Id
+    hparams: Annotated[dict[str, Any], Field(max_length=1000)] = {}
+    name: _Name = ""
+
+
+class ForkStartJson(TypedDict):
+    """Where a fork would start, in words, and how many batches would be trained again."""
+
+    text: str
+    batches_again: int
+
+
+class ForkedJson(TypedDict):
+    """The experiment of a new fork."""
+
+    experiment_id: int
+
+
+@routes.get("/trials/{id}/fork")
+def plan_fork(view: View, id: Id, at: Id) -> ForkStartJson:
+    """Where a fork of a trial at a batch would start; nothing is created."""
+    view.trial(id)
+    start = Forks(view.service).plan(id, at)
+    return {"text": str(start), "batches_again": start.batches_again}
+
+
+@routes.post("/trials/{id}/fork")
+def fork(view: View, id: Id, body: NewFork) -> ForkedJson:
+    """Create an experiment with one trial, whose first batches are those of this one."""
+    view.trial(id)
+    number = Forks(view.service).create(id, body.at, body.hparams, name=body.name or None)
+    return {"experiment_id": number}
 
 
 @routes.patch("/experiments/{id}")

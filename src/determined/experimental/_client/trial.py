@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import cached_property
 from time import sleep
@@ -127,6 +127,35 @@ class Trial(StoredObject):
     def get_experiment(self) -> Experiment:
         """Return the experiment it belongs to."""
         return type(self)._experiment_class(self.experiment_id, self._session)
+
+    def fork(
+        self,
+        at: int,
+        hparams: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        *,
+        max_length: int | None = None,
+        seed: int | None = None,
+    ) -> Experiment:
+        """Create an experiment with one trial, whose first batches are those of this one.
+
+        Unchanged, it ends with the same weights. It starts from the newest checkpoint at or before
+        the batch, and trains what is missing as this trial did.
+
+        Args:
+            at: The number of batches that both share.
+            hparams: Hyperparameters that change from there on; nested ones by names with dots.
+            name: The experiment's name.
+            max_length: How long it trains, in the unit of the configuration; by default as long as
+                this one.
+            seed: Other random numbers from there on.
+        """
+        from determined.platform.service.forking import Forks
+
+        number = Forks(self._session.service).create(
+            self.id, at, hparams, name=name, max_length=max_length, seed=seed
+        )
+        return type(self)._experiment_class(number, self._session)
 
     def kill(self) -> None:
         """Kill it: it ends at once, and its search continues without it."""

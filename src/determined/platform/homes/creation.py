@@ -32,6 +32,8 @@ class Creation(NamedTuple):
     original_config: str
     parent_id: int | None
     created: float
+    fork: dict[str, Any] | None = None
+    """Of which trial it is a fork, at which batch, with which changes."""
 
 
 def save_creation(folder: Path, creation: Creation) -> None:

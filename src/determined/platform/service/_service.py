@@ -216,13 +216,13 @@ class Service:
         if not allow_host_changes and (sentence := self.host_changes(snapshot)):
             raise RefusedError(f"{sentence} Pass --allow-host-changes to run it nevertheless.")
         creation_checks.check_script(loaded.configuration.entrypoint, snapshot, model_dir)
-        self._check_disk_limit()
+        self.check_disk_limit()
         machine = find_machine(self.home)
         creation_checks.check_slots(loaded.configuration, machine)
         creation_checks.check_cluster(self.home)
         creation = str(uuids.uuid4())
         threads = threads_on(machine, loaded.configuration.resources.trials_per_slot)
-        with self._prepared(creation) as folder:
+        with self.prepared(creation) as folder:
             made_from = Creation(
                 config=config,
                 snapshot=snapshot.digest,
@@ -243,7 +243,7 @@ class Service:
         return int(answer["experiment_id"])
 
     @contextlib.contextmanager
-    def _prepared(self, creation: str) -> Iterator[Path]:
+    def prepared(self, creation: str) -> Iterator[Path]:
         """A folder for what an experiment starts with; gone if the experiment is refused."""
         folder = self.home.creations / creation
         try:
@@ -300,7 +300,7 @@ class Service:
         arguments = {"experiment_id": experiment_id, "config": new, "limits": limits.to_json()}
         self.ask("continue", arguments)
 
-    def _check_disk_limit(self) -> None:
+    def check_disk_limit(self) -> None:
         """Refuse a creation if the home takes more than it may, even without what can go."""
         from determined.platform.homes.disk_limit import beyond_limit, find_limit, used_bytes
 

@@ -9,11 +9,11 @@
     scheduling.py       which trials run next, from the live state
     limits.py           which experiments and trials have run longer than allowed
     runs.py             prepares, starts, notifies and stops runs
+    forks.py            how forks of trials start, and train part by part
     checkpoints.py      what a run left in the storage, and whether that can be used
     unmanaged/          the inbox: runs that the platform did not start
     commands/           the commands that clients may send
     background/         work outside the loop: deletions, calls, slow searches, disk
-    lost_records.py     whether the store is as new as the folders
     fault_isolation.py  which part of a tick failed
     presence.py         whether a supervisor is running, how to start and wake it (for clients)
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from determined import journal
+from determined._contracts.checkpoint_layout import HASHES
+from determined._contracts.tensor_hashes import TensorHashes
 from determined.errors import CheckpointNotFound, DeterminedError
 from determined.platform.supervisor.live_state import LiveRun
-from determined.storage import build
+from determined.storage import StorageManager, build
 
 logger = logging.getLogger("determined.supervisor")
 
@@ -92,8 +94,18 @@ def _published(
         if verify and not storage.verify(record.uuid):
             return None
         resources, metadata = storage.resources(record.uuid), storage.get_metadata(record.uuid)
+        hashes = _hashes_of(storage, record.uuid)
     except (CheckpointNotFound, DeterminedError, OSError):
         return None
     return journal.Checkpoint(
-        record.uuid, record.steps_completed, resources, metadata, time=record.time
+        record.uuid, record.steps_completed, resources, metadata, hashes, time=record.time
     )
+
+
+def _hashes_of(storage: StorageManager, uuid: str) -> str:
+    """The hashes in a checkpoint, as its record would have had them."""
+    text = storage.read_text(uuid, HASHES)
+    try:
+        return "" if text is None else TensorHashes.from_json(text).to_record()
+    except ValueError:
+        return ""

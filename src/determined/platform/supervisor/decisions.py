@@ -6,6 +6,7 @@ state is read from the store again.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from typing import Any
 
@@ -22,6 +23,7 @@ from determined.platform.rules.states import (
 from determined.platform.runs.folder import RunExit
 from determined.platform.search import events as search
 from determined.platform.supervisor.changes import Changes
+from determined.platform.supervisor.forks import after_part
 from determined.platform.supervisor.live_state import (
     LiveExperiment,
     LiveRun,
@@ -227,6 +229,7 @@ class Decisions:
         self._adopt(live, run)
         trial = self.transaction.trial(run.trial_id)
         recorded = self.transaction.run(run.trial_id, run.run_id)
+        brought = self._after_part(run, end, is_acknowledged=recorded.acknowledged)
         error = run.fault or _error_of(end, run)
         facts = TrialFacts(
             State(trial.state),
@@ -247,6 +250,8 @@ class Decisions:
                 error=error,
             ),
         )
+        if brought and not verdict.state.is_terminal:
+            verdict = dataclasses.replace(verdict, reason=brought)
         self.transaction.end_run(run.trial_id, run.run_id, end.exit_code, verdict.reason)
         del self._live_state.runs[run.trial_id]
         self._live_state.version += 1
@@ -257,6 +262,19 @@ class Decisions:
             text = f"log policy {match.name!r} matched line {match.line + 1}: {match.text}"
             self.changes.note(live, "log_policy", text, trial.id, run.run_id, "warn")
         self._apply(live, trial, verdict, error)
+
+    def _after_part(self, run: LiveRun, end: RunExit, *, is_acknowledged: bool) -> str:
+        """Note what a part of a fork has brought; one that ended too early has failed."""
+        part = None if run.forked is None else run.forked.part
+        if part is None:
+            return ""
+        if part.ends_at is not None and end.exit_code == 0 and not is_acknowledged:
+            run.fault = (
+                f"its training ended before batch {part.ends_at}, which trial {part.trial_id} had "
+                "reached"
+            )
+        is_done = end.exit_code == 0 and is_acknowledged
+        return after_part(self.transaction, run.trial_id, part, is_done=is_done)
 
     def _adopt(self, live: LiveExperiment, run: LiveRun) -> None:
         """Record the checkpoints that a run published but could not report."""

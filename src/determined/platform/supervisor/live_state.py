@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 from determined.journal import Checkpoint, Control
 from determined.platform.homes.home import Home
+from determined.platform.rules.forking import ForkedRun
 from determined.platform.rules.states import State
 from determined.platform.runs.folder import RunExit, RunFolder
 from determined.platform.search.events import Event, Progress, TrialExited, event_from_json
 from determined.platform.search.searcher import Searcher
+from determined.platform.supervisor.forks import forked_run
 from determined.platform.supervisor.searches.restoring import Helper, restore_search
 from determined.store import Experiment, Run, Transaction, Trial
 
@@ -54,11 +56,19 @@ class LiveRun:
     """The strongest measure taken so far to end it."""
     fault: str = ""
     """Why its reports cannot be read, if so: it is ended, and counts as failed."""
+    forked: ForkedRun | None = None
+    """What it trains, if its trial is a fork."""
     unrecorded: list[Checkpoint] = dataclasses.field(default_factory=list)
     """Checkpoints that it published but could not report, known once it has ended."""
 
     @classmethod
-    def of(cls, run: Run, experiment_id: int, seconds_before: float) -> LiveRun:
+    def of(
+        cls,
+        run: Run,
+        experiment_id: int,
+        seconds_before: float,
+        forked: ForkedRun | None = None,
+    ) -> LiveRun:
         return cls(
             experiment_id,
             run.trial_id,
@@ -71,6 +81,7 @@ class LiveRun:
             run.created,
             seconds_before,
             run.preempted,
+            forked=forked,
         )
 
 
@@ -153,7 +164,10 @@ class LiveState:
         }
         self.runs = {
             run.trial_id: LiveRun.of(
-                run, owners[run.trial_id], transaction.seconds_run(run.trial_id)
+                run,
+                owners[run.trial_id],
+                transaction.seconds_run(run.trial_id),
+                forked_run(transaction, run),
             )
             for run in transaction.unfinished_runs()
             if run.trial_id in owners

@@ -11,11 +11,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from determined import journal
+from determined.errors import StoreError
 from determined.platform.homes.creation import sweep_creations
 from determined.platform.homes.home import Home
 from determined.platform.machines.slots import Machine
+from determined.platform.runs.found_runs import newest_number
 from determined.platform.runs.launchers.protocol import Launcher
 from determined.platform.supervisor import presence
 from determined.platform.supervisor.background.calls import Calls
@@ -43,7 +46,6 @@ from determined.platform.supervisor.journals import (
 )
 from determined.platform.supervisor.limits import Limits, Overdue
 from determined.platform.supervisor.live_state import LiveRun, LiveState
-from determined.platform.supervisor.lost_records import refuse_lost_records
 from determined.platform.supervisor.runs import Runs
 from determined.platform.supervisor.scheduling import Scheduling
 from determined.platform.supervisor.unmanaged.inbox import Inbox
@@ -101,7 +103,7 @@ class Supervisor:
     async def work(self) -> None:
         """Tick until idle or stopped."""
         with self._writer.transaction() as transaction:
-            refuse_lost_records(self._live_state.home, transaction)
+            _refuse_lost_records(self._live_state.home, transaction)
             if not self._live_state.is_copy:
                 sweep_creations(self._live_state.home, transaction)
                 self._inbox.sweep(transaction)
@@ -289,3 +291,28 @@ class Supervisor:
                 decisions.fail(live, f"trial {run.trial_id} cannot continue: {error}")
             elif run is not None:
                 reject_reports(run, error, transaction)
+
+
+def _refuse_lost_records(home: Home, transaction: Transaction) -> None:
+    """Raise StoreError if a folder of the home is newer than the store.
+
+    A folder is created only after its record is committed. A folder without a record means that the
+    store was restored from a copy, or lost its newest part: going on would assign the same ids
+    again.
+    """
+    _compare(home.path / "experiments", transaction.last_experiment_id)
+    for record in transaction.unfinished_experiments():
+        trials = transaction.trials(record.id)
+        folder = home.experiment(record.id) / "trials"
+        _compare(folder, max((trial.id for trial in trials), default=0))
+        for trial in trials:
+            _compare(folder / str(trial.id), trial.run_id)
+
+
+def _compare(folder: Path, known: int) -> None:
+    newest = newest_number(folder)
+    if newest > known:
+        raise StoreError(
+            f"The records in store.db are older than the folder {folder / str(newest)}, which "
+            "they do not mention. `det store rebuild` adds what is missing."
+        )

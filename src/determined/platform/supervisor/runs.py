@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from determined._contracts.home import checkpoint_key
-from determined._info import ELSEWHERE_FILE
+from determined._info import ELSEWHERE_FILE, FORK_FILE
 from determined.journal import Control
 from determined.platform.homes.creation import experiment_folder
 from determined.platform.homes.snapshot import load_snapshot, working_copy
@@ -206,8 +206,9 @@ class Runs:
         gpus: list[str],
         parts: Sequence[Part],
     ) -> dict[str, dict[str, Any]]:
-        slot_ids = list(run.slots)
-        return {
+        slot_ids, forked = list(run.slots), run.forked
+        fork = {} if forked is None else {FORK_FILE.removesuffix(".json"): forked.told}
+        return fork | {
             "cluster": {
                 "master_url": "",
                 "cluster_id": "local",
@@ -223,9 +224,9 @@ class Runs:
             "trial": {
                 "trial_id": trial.id,
                 "experiment_id": live.id,
-                "trial_seed": trial.seed,
-                "hparams": trial.hparams,
-                "config": live.record.config,
+                "trial_seed": trial.seed if forked is None else forked.seed,
+                "hparams": trial.hparams if forked is None else forked.hparams,
+                "config": live.record.config if forked is None else forked.config,
                 "steps_completed": run.steps_completed,
                 "trial_run_id": run.run_id,
                 "debug": live.record.configuration.debug,

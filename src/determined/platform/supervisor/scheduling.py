@@ -17,6 +17,7 @@ from determined.platform.rules.scheduler import (
 from determined.platform.rules.states import State
 from determined.platform.runs.folder import RunFolder
 from determined.platform.runs.placement import place
+from determined.platform.supervisor.forks import forked_run, start_of
 from determined.platform.supervisor.live_state import LiveExperiment, LiveRun, LiveState
 from determined.store import Transaction, Trial
 
@@ -82,21 +83,24 @@ class Scheduling:
         trial: Trial,
         slot_ids: tuple[int, ...],
     ) -> None:
-        checkpoint = transaction.latest_checkpoint(trial.id)
+        steps, checkpoint = start_of(transaction, trial)
         run_id = trial.run_id + 1
         recorded = transaction.create_run(
             trial.id,
             folder=str(self._live_state.home.run(live.id, trial.id, run_id)),
             slots=list(slot_ids),
             host=", ".join(part.host for part in place(slot_ids, self._machine(), trial.id)),
-            steps_completed=0 if checkpoint is None else checkpoint.steps_completed,
-            from_checkpoint=trial.warm_start_checkpoint if checkpoint is None else checkpoint.uuid,
+            steps_completed=steps,
+            from_checkpoint=checkpoint,
         )
         live.trials[trial.id] = transaction.trial(trial.id)
         if live.record.started is None:
             live.record = transaction.experiment(live.id)
         self._live_state.runs[trial.id] = LiveRun.of(
-            recorded, live.id, transaction.seconds_run(trial.id)
+            recorded,
+            live.id,
+            transaction.seconds_run(trial.id),
+            forked_run(transaction, recorded),
         )
 
     def _running(self) -> list[Running]:

@@ -18,7 +18,9 @@ from determined.pytorch._checkpoint.files.seal import can_seal
 from determined.pytorch._checkpoint.files.trust import Trust
 from determined.pytorch._checkpoint.resuming.departures import record_departures
 from determined.pytorch._checkpoint.resuming.environment import current_environment
+from determined.pytorch._checkpoint.resuming.resume import SavedRun
 from determined.pytorch._checkpoint.saving.dry_run import DryRun
+from determined.pytorch._checkpoint.saving.frozen import frozen_places, save_frozen
 from determined.pytorch._checkpoint.saving.policy import CheckpointPolicy
 from determined.pytorch._checkpoint.saving.retention import Retention, configured_policy
 from determined.pytorch._checkpoint.saving.save_on_error import SaveOnError
@@ -76,6 +78,7 @@ class Checkpoints:
             outside_code=reporter.directories(),
             on_saved=self._saved,
             observer=fit.observer,
+            save_frozen=save_frozen(fit.context),
         )
 
     def start(self, stack: contextlib.ExitStack) -> None:
@@ -97,6 +100,12 @@ class Checkpoints:
         )
         self._replicas = ReplicaCheck(self._context, self._record_departure)
         self.on_error = SaveOnError(self._fit, run, self._saver, self._save_after_error)
+
+    def continue_from(self, saved: SavedRun) -> None:
+        """Let the first save share with the checkpoint that the run started from."""
+        storage_id = self._context._core.checkpoint._own_id(saved.name)
+        if saved.hashes is not None and storage_id is not None:
+            self._saver.continue_from(storage_id, saved.hashes)
 
     def is_writing(self) -> bool:
         """Say whether a checkpoint is being written."""
@@ -260,6 +269,8 @@ class Checkpoints:
             is_best=is_best,
             is_asked_for=not is_best or self._run.is_save_due,
             is_copy=state is self._before_validation,
+            frozen=frozen_places(self._context.models),
+            data=self._run.samples.take(),
         )
 
     def _say_what_is_not_saved(self) -> None:
@@ -294,6 +305,8 @@ class Checkpoints:
             metadata["not_exact"] = record.not_exact
         if record.departures:
             metadata["departures"] = record.departures
+        if record.fork is not None:
+            metadata["fork"] = record.fork
         if averages_weights(self._fit.callbacks):
             metadata["measured"] = "averaged weights"
         return metadata

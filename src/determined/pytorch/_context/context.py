@@ -71,6 +71,7 @@ class RunOptions:
     storage_section: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     allow_pickle: bool = False
     exact: bool = False
+    save_frozen: str | None = None
 
 
 class PyTorchTrialContext(_PyTorchReducerContext):
@@ -133,6 +134,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         self._storage_section = options.storage_section
         self._allow_pickle = options.allow_pickle
         self._exact = options.exact
+        self._save_frozen = options.save_frozen
 
         self.models: list[nn.Module] = []
         self.optimizers: list[Optimizer] = []

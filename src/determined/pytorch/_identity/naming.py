@@ -15,6 +15,7 @@ from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._identity.identity import (
     Identity,
     differences,
+    digest_of,
     file_name,
     identity_in_0_2,
     identity_of_program,
@@ -41,7 +42,7 @@ def lock_run(
 ) -> None:
     """Name the run, and keep other processes out of it until `stack` closes; for all ranks."""
     identity = identity_of(context)
-    wanted = context._run_id or identity.run_id(trial_class)
+    wanted = context._run_id or identity.run_id(trial_class) + _suffix(plan)
     # A run that starts from scratch under a generated name can get another one.
     may_rename = context._run_id is None and plan.latest_checkpoint is None
 
@@ -64,6 +65,14 @@ def lock_run(
 
     context._name_run(Ranks(context.distributed).on_first(hold), identity.facts(trial_class))
     logger.info(f"This is run {context._run_id}.")
+
+
+def _suffix(plan: FitPlan) -> str:
+    """What tells a fork from its parent, which is the same program."""
+    fork = plan.fork
+    if fork is None or fork.source is None:
+        return ""
+    return f"-fork-{fork.at}-{digest_of([fork.source])[:6]}"
 
 
 def identity_of(context: PyTorchTrialContext) -> Identity:

@@ -14,10 +14,13 @@ _WINDOWS_TO_SETTLE = 2
 class StopRequests:
     """Looks for preemption and for the trial's own stop requests."""
 
-    def __init__(self, context: PyTorchTrialContext, batches_trained: int) -> None:
+    def __init__(
+        self, context: PyTorchTrialContext, batches_trained: int, ends_at: int | None = None
+    ) -> None:
         self._context = context
         self._preempt = context._core.preempt
         self._agreement = context.distributed._stop_agreement
+        self._ends_at = ends_at
         self.is_preempted = False
         self.is_stop_requested = False
         self._check_again_at = batches_trained + _MAX_BATCHES
@@ -31,6 +34,8 @@ class StopRequests:
         Called after every batch, so nearly always cheap, and never a collective.
         """
         is_preempted = self._preempt.preempt_requested_locally()
+        if batches_trained == self._ends_at:
+            return True
         agreement = self._agreement
         if agreement is None:
             return is_preempted or (
@@ -40,6 +45,10 @@ class StopRequests:
         if is_preempted or self._context.get_stop_requested():
             agreement.propose()
         return agreement.is_proposed and agreement.is_reached(batches_trained)
+
+    def is_end(self, batches_trained: int) -> bool:
+        """Say whether a fork's part of its parent's training ends here."""
+        return batches_trained == self._ends_at
 
     def check(self, batches_trained: int) -> None:
         """Agree with the other ranks on whether anyone wants to stop. Every rank must call it."""

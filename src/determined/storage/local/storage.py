@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from determined._contracts.checkpoint_layout import is_storage_id
 from determined._contracts.home import home_path, make_private
 from determined.errors import CheckpointError, CheckpointNotFound, InvalidCheckpointException
 from determined.storage._base import (
+    DAMAGE_NAME,
     Selector,
     StorageManager,
     StrPath,
@@ -204,6 +206,38 @@ class SharedFSStorageManager(StorageManager):
     def discard(self, path: Path) -> None:
         self.abort(path.name)
 
+    # Sharing.
+
+    def _share(
+        self, src: str, path: str, folder: Path, dst: str, digest: FileDigest
+    ) -> FileDigest | None:
+        source, target = self._locate(src) / path, folder / path
+        target.parent.mkdir(exist_ok=True)
+        os.link(source, target, follow_symlinks=False)
+        status = target.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size != digest.size:
+            target.unlink()
+            return None
+        reach("after_link")
+        return digest._replace(mtime_ns=status.st_mtime_ns)
+
+    @contextlib.contextmanager
+    def pinned(self, src: str) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(CheckpointNotFound):  # then nothing of it can be shared
+                stack.enter_context(self._in_use(src))
+            yield
+
+    def _note_damage(self) -> None:
+        (self._base / DAMAGE_NAME).touch()
+
+    def _damage_since(self, src: str, path: str) -> bool:
+        try:
+            noted = (self._base / DAMAGE_NAME).stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        return noted >= (self._locate(src) / path).stat().st_mtime_ns
+
     # Reading.
 
     @contextlib.contextmanager
@@ -238,7 +272,7 @@ class SharedFSStorageManager(StorageManager):
                 str(src),
             )
 
-    def verify(self, src: StrPath) -> bool:
+    def _verify(self, src: StrPath) -> bool:
         with self._in_use(src) as folder:
             extra = check_folder(folder, str(src))
         if extra is None:

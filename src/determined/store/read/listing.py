@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from determined.store._forks import spans
 from determined.store._records import (
     CHECKPOINTS,
     EVENTS,
@@ -242,9 +243,19 @@ class Tables(Queries):
         return found
 
     def batch_metrics(self, trial_id: int) -> set[tuple[str, str]]:
-        """The groups and names of a trial's per-batch metrics."""
+        """The groups and names of a trial's per-batch metrics; of a fork, with its parent's."""
+        return self._series_names(trial_id, per_batch=True)
+
+    def shared_metrics(self, trial_id: int) -> set[tuple[str, str]]:
+        """The groups and names of metrics that a trial and its ancestors have curves of."""
+        return self._series_names(trial_id, per_batch=False)
+
+    def _series_names(self, trial_id: int, *, per_batch: bool) -> set[tuple[str, str]]:
+        where = Where()
+        where.among("trial_id", [span.trial_id for span in spans(self._connection, trial_id)])
+        where.equal("per_batch", per_batch)
         rows = self._connection.execute(
-            "SELECT DISTINCT grp, name FROM series WHERE trial_id=? AND per_batch=1", (trial_id,)
+            f"SELECT DISTINCT grp, name FROM series {where}", where.parameters
         )
         return set(rows.fetchall())
 

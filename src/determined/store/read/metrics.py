@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from determined.journal import BatchColumns
+from determined.store._forks import Span, spans
 from determined.store._records import SAMPLES, Report, Samples
 from determined.store.read.changes import NewPoints, new_points
 from determined.store.read.connections import Queries
@@ -30,15 +32,23 @@ class MetricQueries(Queries):
     ) -> Iterator[Report]:
         """Yield reports by step; with `archived`, also those that were rolled back.
 
-        Reports are read page by page: a statement left open would keep this thread from seeing
-        anything newer, such as the answer to a command.
+        Those of a fork begin with its parent's. Reports are read page by page: a statement left
+        open would keep this thread from seeing anything newer, such as the answer to a command.
         """
+        for span in spans(self._connection, trial_id):
+            yield from self._iter_span(span, group, archived)
+
+    def _iter_span(self, span: Span, group: str | None, archived: bool) -> Iterator[Report]:
         key = "steps, run_id" if group is not None else "id"
         last: tuple[int, ...] = ()
         while True:
             where = Where()
-            where.equal("trial_id", trial_id)
+            where.equal("trial_id", span.trial_id)
             where.equal("grp", group)
+            if span.after > -math.inf:
+                where.add("steps>?", span.after)
+            if span.upto < math.inf:
+                where.add("steps<=?", span.upto)
             if not archived:
                 where.add("archived=0")
             if last:

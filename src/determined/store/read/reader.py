@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from determined._contracts.retention import Candidate, Retention, kept
+from determined._contracts.tensor_hashes import TensorHashes
 from determined.errors import StoreError
+from determined.store._forks import ForkQueries
 from determined.store._identity import Identity, read_identity
 from determined.store._records import (
     CHECKPOINTS,
@@ -60,6 +62,7 @@ class Reader(Queries):
 
     Attributes:
         metrics: what trials reported.
+        forks: where trials branched off from others.
         registry: workspaces, projects and models.
         tables: lists with totals, sorting by any column, and numbered pages.
     """
@@ -68,6 +71,7 @@ class Reader(Queries):
         connections = Connections(home)
         super().__init__(connections)
         self.metrics = MetricQueries(connections)
+        self.forks = ForkQueries(connections)
         self.registry = RegistryQueries(connections)
         self.tables = Tables(connections)
 
@@ -215,6 +219,18 @@ class Reader(Queries):
         """A checkpoint, None if it is unknown."""
         return CHECKPOINTS.find(self._connection, "uuid=?", uuid)
 
+    def tensor_hashes(self, uuid: str) -> TensorHashes | None:
+        """What a checkpoint held, tensor by tensor, also if its files are gone.
+
+        None if it is unknown, or was saved by an earlier release or by other code.
+        """
+        query = "SELECT hashes FROM checkpoint WHERE uuid=?"
+        row = self._connection.execute(query, (uuid,)).fetchone()
+        try:
+            return TensorHashes.from_record(row[0]) if row is not None and row[0] else None
+        except ValueError:
+            return None
+
     def checkpoints_beginning_with(self, prefix: str, limit: int) -> list[Checkpoint]:
         """Checkpoints whose UUIDs begin so, at most `limit` of them."""
         condition = "WHERE uuid>=? AND uuid<? ORDER BY uuid LIMIT ?"
@@ -261,7 +277,8 @@ class Reader(Queries):
     def garbage(self, experiment_id: int, policy: Retention) -> list[RatedCheckpoint]:
         """The checkpoints of an experiment that its retention policy does not keep.
 
-        They never include registered ones, warm starts, and those that a trial would resume from.
+        They never include registered ones, warm starts, those that forks start from, and those
+        that a trial would resume from.
         """
         experiment = EXPERIMENTS.find(self._connection, "id=?", experiment_id)
         if experiment is None:
@@ -287,6 +304,7 @@ class Reader(Queries):
         terminal = ",".join("?" * len(TERMINAL_STATES))
         rows = self._connection.execute(
             "SELECT v.checkpoint_uuid FROM model_version v UNION "
+            "SELECT f.checkpoint_uuid FROM fork f UNION "
             "SELECT t.warm_start_checkpoint FROM trial t WHERE t.warm_start_checkpoint IS NOT NULL "
             "UNION SELECT (SELECT c.uuid FROM checkpoint c WHERE c.trial_id=t.id "
             f"AND c.state='COMPLETED' AND {is_exact('c')} "

@@ -7,6 +7,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from determined.store._forks import spans
 from determined.store.series.points import (
     FACTOR,
     LEVELS,
@@ -59,16 +60,20 @@ class Curve:
 
 
 class _Bounds(NamedTuple):
-    """The visible part of a run's series: steps up to a cut, and a range of steps or times."""
+    """The visible part of a run's series: steps up to a cut, and a range of steps or times.
+
+    Of a fork's own series, only steps `after` the one where it left its parent.
+    """
 
     by_time: bool
     low: float
     high: float
     cut: float
+    after: float = -math.inf
 
     @property
     def is_everything(self) -> bool:
-        return self[1:] == (-math.inf, math.inf, math.inf)
+        return self[1:] == (-math.inf, math.inf, math.inf, -math.inf)
 
 
 class _Chunks(NamedTuple):
@@ -146,16 +151,17 @@ def _read(
     high: float,
     pixels: int,
 ) -> Buckets:
-    runs = connection.execute(
-        "SELECT s.id, c.steps FROM series s LEFT JOIN cut c ON c.trial_id=s.trial_id "
-        "AND c.run_id=s.run_id AND c.grp=s.grp AND c.per_batch=s.per_batch "
-        "WHERE s.trial_id=? AND s.grp=? AND s.name=? AND s.per_batch=? ORDER BY s.run_id",
-        key,
-    ).fetchall()
-    seen = [
-        (series_id, _Bounds(by_time, low, high, float("inf") if cut is None else cut))
-        for series_id, cut in runs
-    ]
+    seen = []
+    for span in spans(connection, key.trial_id):
+        runs = connection.execute(
+            "SELECT s.id, c.steps FROM series s LEFT JOIN cut c ON c.trial_id=s.trial_id "
+            "AND c.run_id=s.run_id AND c.grp=s.grp AND c.per_batch=s.per_batch "
+            "WHERE s.trial_id=? AND s.grp=? AND s.name=? AND s.per_batch=? ORDER BY s.run_id",
+            key._replace(trial_id=span.trial_id),
+        ).fetchall()
+        for series_id, cut in runs:
+            upto = span.upto if cut is None else min(cut, span.upto)
+            seen.append((series_id, _Bounds(by_time, low, high, upto, span.after)))
     chunks = {series_id: _chunks(connection, series_id, bounds) for series_id, bounds in seen}
     total = sum(found.num_points for found in chunks.values())
     level = max((n for n in LEVELS if total / FACTOR**n >= _ENOUGH * pixels), default=0)
@@ -171,16 +177,17 @@ def _chunks(connection: sqlite3.Connection, series_id: int, bounds: _Bounds) -> 
         return _Chunks(total, list(range(count)), [])
     axis = "time" if bounds.by_time else "step"
     rows = connection.execute(
-        f"SELECT number, count, first_{axis}, last_{axis}, last_step FROM chunk "
+        f"SELECT number, count, first_{axis}, last_{axis}, first_step, last_step FROM chunk "
         f"WHERE series_id=? AND last_{axis}>=? AND first_{axis}<=? AND first_step<=? "
-        "ORDER BY number",
+        "AND last_step>? ORDER BY number",
         (series_id, *bounds[1:]),
     )
     num_points = 0.0
     whole: list[int] = []
     cut: list[int] = []
-    for number, count, first, last, last_step in rows:
-        is_whole = first >= bounds.low and last <= bounds.high and last_step <= bounds.cut
+    for number, count, first, last, first_step, last_step in rows:
+        is_whole = first >= bounds.low and last <= bounds.high
+        is_whole = is_whole and bounds.after < first_step and last_step <= bounds.cut
         (whole if is_whole else cut).append(number)
         seen = min(last, bounds.high) - max(first, bounds.low)
         num_points += count if is_whole or last == first else count * seen / (last - first)
@@ -234,7 +241,8 @@ def _coarse(points: Points, level: int) -> Buckets:
 
 def _seen(points: Points, bounds: _Bounds) -> Points:
     axis = points.times if bounds.by_time else points.steps
-    mask = (axis >= bounds.low) & (axis <= bounds.high) & (points.steps <= bounds.cut)
+    mask = (axis >= bounds.low) & (axis <= bounds.high)
+    mask &= (points.steps <= bounds.cut) & (points.steps > bounds.after)
     return points if mask.all() else points.where(mask)
 
 
@@ -262,6 +270,8 @@ def _values_at(
 
 
 def _origin(connection: sqlite3.Connection, trial_id: int) -> float:
+    """When a trial began; a fork when the first of its ancestors did, whose curve it continues."""
+    trial_id = spans(connection, trial_id)[0].trial_id
     row = connection.execute(
         "SELECT coalesce(started, created) FROM trial WHERE id=?", (trial_id,)
     ).fetchone()

@@ -15,7 +15,7 @@ from determined.store._records import TERMINAL_STATES
 from determined.store.write.ownership import mark_foreign
 from determined.store.write.relocation import Relocation
 
-_IMPORTABLE = (*TERMINAL_STATES, "PAUSED")
+_IMPORTABLE = (*TERMINAL_STATES, "PAUSED", "DELETED")  # the last: what forks need of it
 _OF_TRIALS = ("report", "summary", "cut", "sample", "task_using")
 _OF_SERIES = ("tail", "chunk", "pyramid")
 # What an experiment is here is the owner's business; how far it came is not.
@@ -99,6 +99,7 @@ class Import:
         known = self._find("SELECT id FROM experiment WHERE origin=?", origin)
         experiment_id = known if known is not None else self._add_experiment(source, origin)
         trials, grown = self._copy_trials(number, experiment_id)
+        self._copy_forks(trials)
         self._copy_steps(number, experiment_id)
         self._copy_events(number, experiment_id, trials, is_new=known is None)
         if known is None or grown:
@@ -202,6 +203,25 @@ class Import:
                     self._insert(table, row | {"series_id": copy})
         for checkpoint in self._other.rows("checkpoint", "trial_id=?", old):
             self._copy_checkpoint(checkpoint, new, task_id, experiment_id)
+
+    def _copy_forks(self, trials: Mapping[int, int]) -> None:
+        """Link forks to their parents here: their own rows begin where those of the parents end."""
+        for old, new in trials.items():
+            for fork in self._other.rows("fork", "trial_id=?", old):
+                (parent,) = self._other.rows("trial", "id=?", fork["parent_trial_id"])
+                here = self._find(
+                    "SELECT t.id FROM trial t JOIN experiment e ON e.id=t.experiment_id "
+                    "WHERE e.origin=? AND t.request_id=?",
+                    self._other.origin(parent["experiment_id"]),
+                    parent["request_id"],
+                )
+                if here is None:
+                    raise StoreError(
+                        f"it is a fork of experiment {parent['experiment_id']} there, which is not "
+                        "here: import that first"
+                    )
+                row = fork | {"trial_id": new, "parent_trial_id": here}
+                self._insert("fork", row, ignore=True)
 
     def _copy_run(self, run: Row, trial_id: int, task_id: str, experiment_id: int) -> None:
         old = run["folder"]

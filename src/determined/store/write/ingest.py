@@ -112,6 +112,8 @@ class Ingest:
             samples = journal.SystemSamples(record.group, record.metrics, time=record.time)
             self.samples(tally, run_id, samples)
             return None
+        if record.steps_completed <= tally.fork_at:
+            return None  # it is the parent's row
         if run_id < tally.run_id:
             self._event(tally, run_id, "late", f"{_place(record)} came after a newer run began.")
             return None
@@ -221,6 +223,9 @@ class Ingest:
                 "report_time": record.time,
             }
             CHECKPOINTS.insert(self._connection, values)
+            self._connection.execute(
+                "UPDATE checkpoint SET hashes=? WHERE uuid=?", (record.hashes, record.uuid)
+            )
             count_checkpoint(self._connection, tally.trial_id, tally.experiment_id, 1, size)
         return exists is not None
 

@@ -19,6 +19,7 @@ from determined.store._records import (
     Experiment,
     Run,
     SearchStep,
+    Trial,
 )
 from determined.store.write.ingest import Ingest
 from determined.store.write.salvage import raise_sequence, salvage
@@ -66,6 +67,10 @@ class Restoration:
     def experiments(self) -> list[Experiment]:
         """All experiments, by id."""
         return EXPERIMENTS.select(self._connection, "ORDER BY id")
+
+    def trial(self, trial_id: int) -> Trial | None:
+        """A trial, None if it is lost."""
+        return TRIALS.find(self._connection, "id=?", trial_id)
 
     def runs(self, trial_id: int) -> list[Run]:
         """The runs of a trial, oldest first."""

@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 
 from determined.errors import StoreError
 from determined.journal import Record
+from determined.store._forks import Forks, needed_steps
 from determined.store._records import (
     CHECKPOINTS,
     COMMANDS,
     EVENTS,
     EXPERIMENTS,
+    FORKS,
     HAS_CALLS,
     JOURNALS,
     OVER_STATES,
@@ -27,6 +29,7 @@ from determined.store._records import (
     Checkpoint,
     Command,
     Experiment,
+    Fork,
     JournalPosition,
     NewExperiment,
     NewTrial,
@@ -36,7 +39,7 @@ from determined.store._records import (
     is_exact,
 )
 from determined.store._rows import read_searcher_state
-from determined.store.write.deletions import Deletions
+from determined.store.write.deletions import Deletions, keep_shared
 from determined.store.write.importing import Import, Imported, OtherStore
 from determined.store.write.ingest import (
     AcceptedRecord,
@@ -75,6 +78,11 @@ class Transaction:
         """Deletions of checkpoint files."""
         self._decide()
         return Deletions(self._connection)
+
+    @property
+    def forks(self) -> Forks:
+        """Trials that share the first batches of others."""
+        return Forks(self._connection)
 
     def adopt_home(self, home: Path) -> int:
         """Make a copy of a home a home of its own; return how many checkpoints are outside it."""
@@ -310,18 +318,44 @@ class Transaction:
         """Remove an experiment with its trials, metrics and records of checkpoints.
 
         With `most_trials`, remove only that many trials, so that others need not wait; False if
-        there are more. The experiment is removed with the last of them.
+        there are more. The experiment is removed with the last of them. What forks need stays,
+        until they are removed: trials with the rows that they share, in a deleted experiment.
         """
         self._decide()
         self._ingest.forget()
+        parents = [fork.parent_trial_id for fork in self._forks_in(experiment_id)]
+        needed = needed_steps(self._connection, experiment_id)
+        unneeded = f"experiment_id=? AND id NOT IN ({','.join('?' * len(needed))})"
         self._connection.execute(
-            "DELETE FROM trial WHERE id IN (SELECT id FROM trial WHERE experiment_id=? LIMIT ?)",
-            (experiment_id, most_trials),
+            f"DELETE FROM trial WHERE id IN (SELECT id FROM trial WHERE {unneeded} LIMIT ?)",
+            (experiment_id, *needed, most_trials),
         )
-        if TRIALS.find(self._connection, "experiment_id=?", experiment_id) is not None:
-            return False
-        self._connection.execute("DELETE FROM experiment WHERE id=?", (experiment_id,))
-        return True
+        is_over = TRIALS.find(self._connection, unneeded, experiment_id, *needed) is None
+        if is_over and needed:
+            keep_shared(self._connection, experiment_id, needed)
+            values = {"state": "DELETED", "archived": True, "reason": "forks need a part of it"}
+            EXPERIMENTS.update(self._connection, "id=?", [experiment_id], values)
+        elif is_over:
+            self._connection.execute("DELETE FROM experiment WHERE id=?", (experiment_id,))
+        self._ingest.forget()
+        for trial_id in parents:
+            self._release(trial_id)
+        return is_over
+
+    def _forks_in(self, experiment_id: int) -> list[Fork]:
+        where = "WHERE trial_id IN (SELECT id FROM trial WHERE experiment_id=?)"
+        return FORKS.select(self._connection, where, experiment_id)
+
+    def _release(self, trial_id: int) -> None:
+        """Let the files and rows go that a deleted experiment kept for forks that are gone."""
+        trial = TRIALS.find(self._connection, "id=?", trial_id)
+        if trial is None or self.experiment(trial.experiment_id).state != "DELETED":
+            return
+        if not needed_steps(self._connection, trial.experiment_id):
+            self.deletions.begin_all(trial.experiment_id)
+            EXPERIMENTS.update(
+                self._connection, "id=?", [trial.experiment_id], {"state": "DELETING"}
+            )
 
     # Trials and runs
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from determined import journal
-from determined.store._records import TRIALS
+from determined.store._records import FORKS, TRIALS
 from determined.store.series.summary import Summary, better, type_of
 
 VALIDATION = "validation"
@@ -31,6 +31,9 @@ class TrialTally:
             (trial_id,),
         ).fetchone()
         assert row is not None, f"there is no trial {trial_id}"
+        fork = FORKS.find(connection, "trial_id=?", trial_id)
+        self.fork_at = -1 if fork is None else fork.at
+        """The last step of which the rows are the parent's."""
         self.experiment_id, self.task_id, self.run_id, self._total = row[:4]
         self._best = None if row[4] is None else (row[4], row[5])
         self._latest = None if row[7] is None else (row[6], row[7])

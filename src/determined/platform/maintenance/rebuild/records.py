@@ -10,6 +10,7 @@ from determined.platform.rules.states import State
 from determined.platform.runs.found_runs import FoundExperiment, FoundRun, FoundTrial
 from determined.platform.search import events as search
 from determined.platform.search.searcher import Searcher, Step
+from determined.platform.supervisor.forks import add_fork
 from determined.platform.supervisor.searches.restoring import LOST
 from determined.store import Experiment, NewTrial, SearchStep, Transaction, columns_of
 
@@ -44,6 +45,29 @@ class Records:
             self.lost.append(f"experiment {found.id}: nothing in {found.path} says what it was")
         else:
             self._add(found, found.config)
+        if found.creation is not None and found.creation.fork is not None:
+            self._link(found.id, found.creation.fork)
+
+    def _link(self, experiment_id: int, fork: dict[str, Any]) -> None:
+        """Say again of which trial the one of an experiment is a fork.
+
+        Its runs may have had the values of its parent.
+        """
+        trials = self._transaction.trials(experiment_id)
+        if len(trials) != 1 or self._transaction.forks.find(trials[0].id) is not None:
+            return
+        (trial,) = trials
+        parent = self._restoration.trial(fork["parent_trial_id"])
+        if parent is None:
+            self.lost.append(
+                f"experiment {experiment_id}: trial {fork['parent_trial_id']}, of which it is a "
+                "fork"
+            )
+            return
+        seed = parent.seed if fork["seed"] is None else fork["seed"]
+        self._transaction.update_trial(trial.id, hparams=fork["hparams"], seed=seed)
+        add_fork(self._transaction, trial, fork)
+        self.changed.add(trial.id)
 
     # An experiment of which nothing is known
 

@@ -21,6 +21,7 @@ from determined.platform.supervisor.commands.projects import move, project_id
 from determined.platform.supervisor.commands.registry import REGISTRY_VERBS
 from determined.platform.supervisor.decisions import Decisions
 from determined.platform.supervisor.fault_isolation import FaultyCommand, isolating
+from determined.platform.supervisor.forks import check_fork
 from determined.store import Checkpoint, Command, NewExperiment, Transaction, columns_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
 
 
 def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str, Any]) -> Answer:
-    config = arguments["config"]
+    config, asked = arguments["config"], arguments.get("fork")
+    fork = {} if asked is None else {"fork": check_fork(transaction, asked)}
     configuration = stored(config)
     source = _warm_start(transaction, configuration.searcher)
     record = decisions.create(
@@ -68,6 +70,7 @@ def _create(decisions: Decisions, transaction: Transaction, arguments: dict[str,
                 "creation": arguments["creation"],
                 "warm_start": None if source is None else source.uuid,
                 "warm_start_storage": _storage_elsewhere(transaction, source, config),
+                **fork,
             },
             **columns_of(configuration),
         )

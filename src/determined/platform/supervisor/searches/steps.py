@@ -11,6 +11,7 @@ from determined.platform.search import events as search
 from determined.platform.search.searcher import Step
 from determined.platform.supervisor.changes import Changes
 from determined.platform.supervisor.fault_isolation import FaultySearch, isolating
+from determined.platform.supervisor.forks import add_fork
 from determined.platform.supervisor.live_state import LiveExperiment, LiveState
 from determined.store import NewTrial, Transaction
 
@@ -112,16 +113,19 @@ class SearchSteps:
 
     def _create_trial(self, live: LiveExperiment, action: search.Create) -> list[search.Event]:
         state = State.PAUSED if live.state is State.PAUSED else State.ACTIVE
+        fork = live.record.environment.get("fork")
         trial = self._transaction.create_trial(
             NewTrial(
                 live.id,
                 action.request_id,
-                action.trial_seed,
-                action.hparams,
+                action.trial_seed if fork is None else fork["trial_seed"],
+                action.hparams if fork is None else fork["hparams"],
                 state.value,
                 live.record.environment.get("warm_start"),
             )
         )
+        if fork is not None:
+            add_fork(self._transaction, trial, fork)
         self._live_state.version += 1
         live.trials[trial.id] = trial
         live.requests[trial.request_id] = trial.id

@@ -25,7 +25,7 @@ from determined.platform.homes.home import Home
 from determined.platform.rules.states import State
 from determined.platform.rules.unmanaged import config_of, project_of, state_of
 from determined.platform.supervisor.checkpoints import find_local_unrecorded
-from determined.store import Experiment, NewExperiment, NewTrial, Run, Transaction, Trial
+from determined.store import Experiment, Fork, NewExperiment, NewTrial, Run, Transaction, Trial
 
 _MOST_BYTES_AT_ONCE = 8 << 20
 _MOST_BYTES_OF_ALL = 64 << 20
@@ -133,6 +133,7 @@ class UnmanagedRuns:
         parent, trial = self._continued(introduction)
         if trial is None:
             trial = self._create(introduction, parent)
+            self._link(trial, introduction)
         run = self.begin(
             trial,
             item,
@@ -162,6 +163,21 @@ class UnmanagedRuns:
         experiment = self._transaction.experiment(trial.experiment_id)
         is_same = experiment.unmanaged and trial.external_id == introduction.run_id
         return experiment.id, trial if is_same and self.free(trial) else None
+
+    def _link(self, trial: Trial, introduction: Introduction) -> None:
+        """Record that a new run branches off from that of a known checkpoint."""
+        at, continues = introduction.forked_at, introduction.continues
+        found = self._transaction.checkpoint(continues) if at and continues else None
+        if found is None or found.trial_id is None:
+            return
+        old, new = self._transaction.trial(found.trial_id).hparams, introduction.hparams
+        changed = {
+            name: [old.get(name), new.get(name)]
+            for name in sorted({*old, *new})
+            if old.get(name) != new.get(name)
+        }
+        fork = Fork(trial.id, found.trial_id, at, found.uuid, changed, None, is_checked=True)
+        self._transaction.forks.add(fork)
 
     def _create(self, introduction: Introduction, parent: int | None) -> Trial:
         config = config_of(introduction)

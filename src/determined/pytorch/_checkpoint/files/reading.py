@@ -20,6 +20,7 @@ from determined._contracts.checkpoint_layout import (
     MODELS,
     OLD_MODEL,
     STATE_FILES,
+    is_frozen_file,
 )
 from determined._version import __version__
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
@@ -33,6 +34,9 @@ from determined.storage._manifest import load_json, read_json_file
 _COUNTERS_LIMIT = 1 << 16
 _JSON_LIMIT = 16 << 20
 _ZIP_MAGIC = b"PK\x03\x04"
+
+FROZEN = "determined.frozen"
+"""The key by which a description of a tensor names the file that has it."""
 
 
 def state_file(path: pathlib.Path) -> pathlib.Path:
@@ -131,6 +135,36 @@ def read_state(path: pathlib.Path, allow_pickle: bool, **load_options: Any) -> d
             "weights "
             "by name."
         )
+    return _join_frozen(path, checkpoint, allow_pickle, load_options)
+
+
+def _join_frozen(
+    path: pathlib.Path,
+    checkpoint: dict[str, Any],
+    allow_pickle: bool,
+    load_options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Put the weights that files of their own have into the place of their descriptions."""
+    files: dict[str, dict[str, Any]] = {}
+    for model in checkpoint.get(MODELS, []):
+        for name, value in model.items():
+            if not isinstance(value, dict) or FROZEN not in value:
+                continue
+            file, key = value[FROZEN], value.get("tensor")
+            if not is_frozen_file(file):
+                raise InvalidCheckpointException(
+                    f"{path} says that {str(file)[:80]!r} holds {str(name)[:80]}, which is no file "
+                    "of a checkpoint."
+                )
+            if file not in files:
+                files[file] = read_dict(path / file, allow_pickle, **load_options)
+            tensor = files[file].get(key) if isinstance(key, str) else None
+            if not isinstance(tensor, torch.Tensor):
+                raise InvalidCheckpointException(
+                    f"{path / file} does not hold {str(key)[:80]}, which {str(name)[:80]} is. Was "
+                    "the file replaced by that of another checkpoint?"
+                )
+            model[name] = tensor
     return checkpoint
 
 

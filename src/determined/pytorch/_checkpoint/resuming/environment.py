@@ -14,6 +14,7 @@ import operator
 import os
 import platform
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,7 @@ def current_environment(
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
+        "packages": _packages(),
         "flags": _flags(_ON_GPU if device.type == "cuda" else _ON_CPU),
         "compiled_models": sum(map(is_compiled, models)),
         "compiled": compiled_code(),
@@ -198,6 +200,17 @@ def _processor() -> tuple[str, str]:
     flags = re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE)
     known = sorted(filter(_INSTRUCTIONS.fullmatch, flags[1].split())) if flags else []
     return name[1] if name else platform.processor(), " ".join(known)
+
+
+def _packages() -> dict[str, str]:
+    """Return the versions of what this process has imported, by the names of modules."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        # Not `getattr`, which may import more.
+        version = getattr(module, "__dict__", {}).get("__version__") if "." not in name else None
+        if isinstance(version, str):
+            found[name] = version
+    return dict(sorted(found.items()))
 
 
 def _digest(value: str) -> str:

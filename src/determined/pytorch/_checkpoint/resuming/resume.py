@@ -22,6 +22,7 @@ from determined._contracts.checkpoint_layout import (
     is_storage_id,
     rank_file,
 )
+from determined._contracts.tensor_hashes import TensorHashes, read_tensor_hashes
 from determined.core import CheckpointContext
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.pytorch._checkpoint.files.encoding import living_in
@@ -35,6 +36,7 @@ from determined.pytorch._checkpoint.files.reading import (
 from determined.pytorch._checkpoint.files.seal import sealed_files
 from determined.pytorch._checkpoint.files.shards import join
 from determined.pytorch._checkpoint.files.trust import Trust
+from determined.pytorch._checkpoint.forking.base import as_own, find_base
 from determined.pytorch._checkpoint.resuming.environment import current_environment, differences
 from determined.pytorch._checkpoint.resuming.settings import (
     apply_settings,
@@ -86,6 +88,7 @@ class SavedRun:
     rank: dict[str, Any]
     trust: Trust
     continues: bool
+    hashes: TensorHashes | None = None
 
     def batches_trained(self, trial_id: int) -> int:
         """Return where the run continues."""
@@ -106,6 +109,7 @@ class SavedRun:
             seed=saved.seed,
             validation_pending=saved.validation_pending,
             departures=saved.departures,
+            fork=saved.fork,
         )
 
     def environment(self, rank: int) -> Mapping[str, Any] | None:
@@ -202,6 +206,8 @@ def find_saved_run(restoring: contextlib.ExitStack, fit: Fit, new: RunRecord) ->
     logger.info(f"Restoring checkpoint {name}.")
     state_file(path)  # raises where there is none
     counters, record = read_counters(path), read_run(path)
+    if fit.plan.fork is not None:
+        counters = as_own(counters, trial_id, name)
     rank_files = [rank_file(rank) for rank in range(count_rank_files(path))]
     rank = _read_rank(path, context, _ends_in_window(record, counters, trial_id))
     own = {OWN: rank.pop(OWN)} if OWN in rank else {}  # becomes a part of the state
@@ -214,7 +220,17 @@ def find_saved_run(restoring: contextlib.ExitStack, fit: Fit, new: RunRecord) ->
         rank={**make_objects(rank, path / rank_file(0), trust), **own},
         trust=_trust_in(path, record, fit, [STATE, *(rank_files if own else [])]),
         continues=counters is not None and counters.get("trial_id", trial_id) == trial_id,
+        hashes=_read_hashes(path),
     )
+
+
+def _read_hashes(path: pathlib.Path) -> TensorHashes | None:
+    """Return the hashes of a checkpoint; without them, nothing is shared with it."""
+    try:
+        return read_tensor_hashes(path)
+    except ValueError as e:
+        logger.debug(f"{path} has no readable hashes: {e}")
+        return None
 
 
 def _trust_in(
@@ -232,8 +248,9 @@ def _find(
     restoring: contextlib.ExitStack, fit: Fit, record: RunRecord
 ) -> tuple[str, pathlib.Path] | None:
     context, plan, name = fit.context, fit.plan, fit.plan.latest_checkpoint
+    source = None if plan.fork is None else plan.fork.source
     if name is None:
-        return None
+        return None if source is None else _fork_base(restoring, context, plan)
     if name not in ("latest", "best"):
         return name, restoring.enter_context(_restored(name, context))
     checkpoints = context._core.checkpoint
@@ -244,6 +261,8 @@ def _find(
     try:
         return restoring.enter_context(restored)
     except CheckpointNotFound as e:
+        if source is not None:
+            return _fork_base(restoring, context, plan)
         former = former_checkpoint(context, type(fit.trial)) if name == "latest" else None
         if former is not None:
             return former, restoring.enter_context(checkpoints.restore_path(former))
@@ -258,6 +277,14 @@ def _find(
         if context.distributed.rank == 0:
             warn_of_other_runs(context)
         return None
+
+
+def _fork_base(
+    restoring: contextlib.ExitStack, context: PyTorchTrialContext, plan: FitPlan
+) -> tuple[str, pathlib.Path]:
+    assert plan.fork is not None
+    name = find_base(context, plan.fork)
+    return name, restoring.enter_context(_restored(name, context))
 
 
 def _check_metric(name: str, plan: FitPlan) -> None:

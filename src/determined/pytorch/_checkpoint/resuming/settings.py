@@ -33,6 +33,7 @@ class Settings:
 
     groups: list[list[dict[str, Any]]]
     schedulers: list[dict[str, Any]]
+    scaler: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, context: PyTorchTrialContext) -> Settings:
@@ -44,13 +45,19 @@ class Settings:
                     for optimizer in context.optimizers
                 ],
                 [_copied(scheduler.state_dict()) for scheduler in context.lr_schedulers],
+                None if context._scaler is None else _copied(context._scaler.state_dict()),
             )
         found: Settings = context._constructed
         return found
 
     def as_json(self) -> dict[str, Any]:
         """Return what a checkpoint keeps: plain values."""
-        return {"version": 1, "groups": _plain(self.groups), "schedulers": _plain(self.schedulers)}
+        return {
+            "version": 1,
+            "groups": plain(self.groups),
+            "schedulers": plain(self.schedulers),
+            "scaler": plain(self.scaler),
+        }
 
 
 def other_settings(context: PyTorchTrialContext, saved: Mapping[str, Any]) -> list[str]:
@@ -66,10 +73,10 @@ def other_settings(context: PyTorchTrialContext, saved: Mapping[str, Any]) -> li
     before, after = ([*s.get("groups", ()), *s.get("schedulers", ())] for s in (saved, now))
     found: dict[str, bool] = {}  # whether it is more than a consequence of others
     for name, old_settings, new_settings in zip(names, before, after, strict=False):
-        for setting, old, new in _leaves(old_settings, new_settings, ""):
+        for setting, old, new in leaves(old_settings, new_settings, ""):
             word = "lr" if setting == "initial_lr" else setting
-            text = f"{word} of {name}: {_shown(new)} instead of {_shown(old)}"
-            found[text] = found.get(text, False) or not _is_derived(setting)
+            text = f"{word} of {name}: {shown(new)} instead of {shown(old)}"
+            found[text] = found.get(text, False) or not is_derived(setting)
     return [text for text, leads in found.items() if leads] or list(found)
 
 
@@ -154,15 +161,16 @@ def began_with(saved: Any) -> Mapping[str, Any] | None:
     return saved if isinstance(groups, list) and all(map(_holds_settings, groups)) else None
 
 
-def _leaves(saved: Any, now: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
+def leaves(saved: Any, now: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the settings that differ, with the saved value and that of now."""
     if isinstance(saved, Mapping) and isinstance(now, Mapping) and _has_names(saved, now):
         for key in now:
             if key in saved and not (key == "lr" and "initial_lr" in now and "initial_lr" in saved):
                 inner = key.lstrip("_") if key in ("_schedulers", "_milestones") else key
-                yield from _leaves(saved[key], now[key], f"{name}.{inner}" if name else inner)
+                yield from leaves(saved[key], now[key], f"{name}.{inner}" if name else inner)
     elif _holds_settings(saved) and _holds_settings(now) and len(saved) == len(now):
         for number, (old, new) in enumerate(zip(saved, now, strict=True)):
-            yield from _leaves(old, new, f"{name}[{number}]" if name else "")
+            yield from leaves(old, new, f"{name}[{number}]" if name else "")
     elif saved != now:
         yield name, saved, now
 
@@ -176,28 +184,30 @@ def _holds_settings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
 
 
-def _is_derived(setting: str) -> bool:
+def is_derived(setting: str) -> bool:
+    """Say whether a setting only follows from others."""
     return any(part.partition("[")[0] in _DERIVED for part in setting.split("."))
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as messages show it."""
     return f"[{', '.join(value)}]" if isinstance(value, Mapping) else str(value)
 
 
 _DROPPED = object()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return what JSON can hold of a value; settings of other kinds are left out."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, torch.Tensor):
-        return _plain(value.tolist()) if value.numel() <= 16 else _DROPPED
+        return plain(value.tolist()) if value.numel() <= 16 else _DROPPED
     if isinstance(value, Mapping):
-        items = {str(name): _plain(inner) for name, inner in value.items()}
+        items = {str(name): plain(inner) for name, inner in value.items()}
         return {name: inner for name, inner in items.items() if inner is not _DROPPED}
     if isinstance(value, Sequence):
-        return [inner for inner in map(_plain, value) if inner is not _DROPPED]
+        return [inner for inner in map(plain, value) if inner is not _DROPPED]
     return _DROPPED

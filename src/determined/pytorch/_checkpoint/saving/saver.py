@@ -8,7 +8,7 @@ import dataclasses
 import logging
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import torch
@@ -18,6 +18,7 @@ from determined._contracts.checkpoint_layout import (
     APEX,
     CALLBACKS,
     CODE,
+    HASHES,
     MODELS,
     MODULES,
     OPTIMIZERS,
@@ -28,8 +29,10 @@ from determined._contracts.checkpoint_layout import (
     rank_file,
     shard_file,
 )
+from determined._contracts.tensor_hashes import TensorHashes
 from determined.core import CheckpointContext, DistributedContext
 from determined.core.ranks.agreement import Ranks
+from determined.core.ranks.joint_saves import JointSave
 from determined.errors import CheckpointError
 from determined.pytorch._callback import Hooks, PyTorchCallback
 from determined.pytorch._checkpoint.files.encoding import classes_in, to_plain
@@ -37,13 +40,24 @@ from determined.pytorch._checkpoint.files.export import write_safetensors
 from determined.pytorch._checkpoint.files.seal import seal
 from determined.pytorch._checkpoint.files.shards import gather, split
 from determined.pytorch._checkpoint.files.trust import Trust
+from determined.pytorch._checkpoint.saving.frozen import (
+    ALWAYS,
+    ONCE,
+    FrozenFile,
+    Last,
+    Place,
+    advice,
+    take_out,
+    unchanged_bytes,
+)
 from determined.pytorch._checkpoint.state.averages import EXPORT, averaged_models
+from determined.pytorch._checkpoint.state.hashing import hash_rank, hash_states, hash_tensors
 from determined.pytorch._checkpoint.state.snapshot import Snapshot
 from determined.pytorch._checkpoint.state.training_state import RunRecord, write_side_files
 from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer
 from determined.pytorch._schedule import _TrialState
 from determined.storage import FileDigest, HashingFile
-from determined.storage._durable import checkpoint_errors
+from determined.storage._durable import checkpoint_errors, digest_file, write_file
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -56,7 +70,8 @@ class SaveJob:
     """Everything one checkpoint consists of.
 
     `is_best` if the policy had it written as the best so far; `is_asked_for` if it would have been
-    written anyway; `is_copy` if its tensors are what `Saver.copy` returned.
+    written anyway; `is_copy` if its tensors are what `Saver.copy` returned. `frozen` are weights
+    that require no gradient, `data` says what was trained on since the last checkpoint.
     """
 
     tensors: dict[str, Any]
@@ -68,6 +83,8 @@ class SaveJob:
     is_best: bool
     is_asked_for: bool
     is_copy: bool = False
+    frozen: Mapping[Place, str] = dataclasses.field(default_factory=dict)
+    data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def plain(self) -> SaveJob:
         """Return the same with states of plain values only, which can be read again."""
@@ -86,6 +103,27 @@ class SaveJob:
         return None if self.is_asked_for else storage_id
 
 
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    """What a rank writes of a checkpoint with split tensors: shards, its own state, on the chief
+    the state of all.
+    """
+
+    job: SaveJob
+    rank: int
+    tensors: Any
+    own: Any
+    shards: dict[str, Any]
+    whole_models: Any
+
+    def write(self, path: pathlib.Path, known: dict[str, FileDigest]) -> dict[str, str]:
+        """Write the files of this rank; return the hashes of what is in them."""
+        _write_tensors(path, shard_file(self.rank), self.shards, known)
+        _write_tensors(path, rank_file(self.rank), self.own, known)
+        shards = {f"shards/{self.rank}/{key}": part for key, (_, part) in self.shards.items()}
+        return hash_tensors(shards) | hash_rank(self.rank, self.own)
+
+
 class Saver:
     """Saves on the chief, one checkpoint at a time; a failure comes out at the next call."""
 
@@ -102,6 +140,7 @@ class Saver:
         outside_code: list[pathlib.Path],
         on_saved: Callable[[str, SaveJob], None],
         observer: Observer = UNOBSERVED,
+        save_frozen: str = ALWAYS,
     ) -> None:
         self._checkpoint = checkpoint
         self.callbacks = callbacks
@@ -110,6 +149,9 @@ class Saver:
         self._export = export
         self._on_saved = on_saved
         self._observer = observer
+        self._save_frozen = save_frozen
+        self._last: Last | None = None
+        self._has_advised = False
         self._snapshot = Snapshot()
         self.can_copy = True
         self._code = _CodeCopy(code, outside_code)
@@ -126,6 +168,10 @@ class Saver:
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory():
             pass
         self._code_taken = self._thread.submit(self._code.take)
+
+    def continue_from(self, storage_id: str, hashes: TensorHashes) -> None:
+        """Share frozen weights with a checkpoint of the same storage: this run started from it."""
+        self._last = Last(storage_id, hashes)
 
     def save(self, job: SaveJob) -> str | None:
         """Write a checkpoint and return its id, or begin to write it and return None."""
@@ -177,15 +223,43 @@ class Saver:
     def save_together(self, job: SaveJob, distributed: DistributedContext) -> str | None:
         """Write a checkpoint of which each rank has a part: `job.ranks` is the state of this one.
 
-        All ranks call it, and it is done when they return.
+        All ranks call it, in step. It is done when they return the id; if they return None, it is
+        being written in the background.
         """
-        self.is_writing = True
-        try:
-            with self._policy_on_errors():
-                return self._write_together(job, distributed)
-            return None
-        finally:
-            self.is_writing = False
+        self.wait()
+        ranks, parts = Ranks(distributed), self._parts(job, distributed)
+        copied: Any = None
+        if not any(ranks.on_all(lambda: self.is_synchronous)):
+            copied = self._try_to_copy((parts.tensors, parts.own, parts.shards))
+        if not all(ranks.on_all(lambda: copied is not None)):
+            self.is_writing = True
+            try:
+                with self._policy_on_errors():
+                    return self._write_together(parts, distributed)
+                return None
+            finally:
+                self.is_writing = False
+        tensors, own, shards = copied
+        run, state = dataclasses.replace(job.run), dataclasses.replace(job.state)
+        parts = dataclasses.replace(
+            parts,
+            job=dataclasses.replace(job, tensors=tensors, ranks=[own], run=run, state=state),
+            tensors=tensors,
+            own=own,
+            shards=shards,
+        )
+        with self._policy_on_errors():
+            save = self._checkpoint._begin_together()
+            write = self._observer.watch("background save", self._write_in_background)
+            self._pending = self._thread.submit(write, parts, save)
+        return None
+
+    def _parts(self, job: SaveJob, distributed: DistributedContext) -> _Parts:
+        job = job.plain()
+        tensors, shards = split(job.tensors, "checkpoint")
+        own, own_shards = split(job.ranks[0], "rank")
+        whole_models = gather(self._exported(job)) if self._export else None
+        return _Parts(job, distributed.rank, tensors, own, {**shards, **own_shards}, whole_models)
 
     def raise_failure(self) -> None:
         """Raise what went wrong in the background, if anything did; do not wait."""
@@ -234,38 +308,73 @@ class Saver:
             self.is_writing = False
 
     def _write_files(self, job: SaveJob) -> str:
-        known: dict[str, FileDigest] = {}
-        with self._checkpoint.store_path(job.metadata, known=known) as (path, storage_id):
+        known, facts = dict[str, FileDigest](), dict[str, Any]()
+        with contextlib.ExitStack() as stack:
+            if self._last is not None and self._save_frozen == ONCE:
+                stack.enter_context(self._checkpoint._pinned(self._last.storage_id))
+            store = self._checkpoint.store_path(job.metadata, known=known, facts=facts)
+            path, storage_id = stack.enter_context(store)
             for rank, tensors in enumerate(job.ranks):
                 _write_tensors(path, rank_file(rank), tensors, known)
-            self._write_common(path, storage_id, job, known)
-        self._saved(storage_id, job)
+            hashes = self._write_common(path, storage_id, job, known)
+            facts["hashes"] = hashes.to_record()
+        self._saved(storage_id, job, hashes)
         return storage_id
 
-    def _saved(self, storage_id: str, job: SaveJob) -> None:
+    def _saved(self, storage_id: str, job: SaveJob, hashes: TensorHashes) -> None:
         self._code.is_in(self._checkpoint.storage_base, storage_id)
+        if self._last is not None and self._save_frozen == ALWAYS and not self._has_advised:
+            sizes = unchanged_bytes(job.tensors, job.frozen, hashes.tensors, self._last.hashes)
+            if (text := advice(*sizes)) is not None:
+                self._has_advised = True
+                logger.warning(text)
+        self._last = Last(storage_id, hashes)
         self._on_saved(storage_id, job)
 
-    def _write_together(self, job: SaveJob, distributed: DistributedContext) -> str:
-        rank, known = distributed.rank, dict[str, FileDigest]()
-        job = job.plain()
-        tensors, parts = split(job.tensors, "checkpoint")
-        own, own_parts = split(job.ranks[0], "rank")
-        whole_models = gather(self._exported(job)) if self._export else None
-        metadata = job.metadata if rank == 0 else None
-
-        def write_own() -> None:
-            _write_tensors(path, shard_file(rank), {**parts, **own_parts}, known)
-            _write_tensors(path, rank_file(rank), own, known)
-
-        with self._checkpoint.store_path(metadata, shard=True, known=known) as (path, storage_id):
-            Ranks(distributed).on_all(write_own)
-            if rank == 0:
-                job = dataclasses.replace(job, tensors=tensors)
-                self._write_common(path, storage_id, job, known, whole_models)
-        if rank == 0:
-            self._saved(storage_id, job)
+    def _write_together(self, parts: _Parts, distributed: DistributedContext) -> str:
+        known, facts = dict[str, FileDigest](), dict[str, Any]()
+        metadata = parts.job.metadata if parts.rank == 0 else None
+        store = self._checkpoint.store_path(metadata, shard=True, known=known, facts=facts)
+        with store as (path, storage_id):
+            hashed = Ranks(distributed).on_all(lambda: parts.write(path, known))
+            if parts.rank == 0:
+                hashes = self._write_chiefs(path, storage_id, parts, known, hashed)
+                facts["hashes"] = hashes.to_record()
+        if parts.rank == 0:
+            self._saved(storage_id, parts.job, hashes)
         return storage_id
+
+    def _write_in_background(self, parts: _Parts, save: JointSave) -> str:
+        known: dict[str, FileDigest] = {}
+        hashes: list[TensorHashes] = []
+
+        def finish(hashed: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+            found = self._write_chiefs(save.path, save.storage_id, parts, known, hashed)
+            hashes.append(found)
+            return parts.job.metadata, {"hashes": found.to_record()}
+
+        self.is_writing = True
+        try:
+            self._checkpoint._finish_together(
+                save, lambda: parts.write(save.path, known), known, finish
+            )
+            if parts.rank == 0:
+                self._saved(save.storage_id, parts.job, hashes[0])
+        finally:
+            self.is_writing = False
+        return save.storage_id
+
+    def _write_chiefs(
+        self,
+        path: pathlib.Path,
+        storage_id: str,
+        parts: _Parts,
+        known: dict[str, FileDigest],
+        hashed: Sequence[Mapping[str, str]],
+    ) -> TensorHashes:
+        job = dataclasses.replace(parts.job, tensors=parts.tensors, ranks=[])
+        of_ranks = {name: value for found in hashed for name, value in found.items()}
+        return self._write_common(path, storage_id, job, known, parts.whole_models, of_ranks)
 
     def _write_common(
         self,
@@ -274,13 +383,28 @@ class Saver:
         job: SaveJob,
         known: dict[str, FileDigest],
         whole_models: Any = None,
-    ) -> None:
+        of_ranks: Mapping[str, str] | None = None,
+    ) -> TensorHashes:
         """Write what is not of a single rank, and show all files to callbacks."""
         assert self._code_taken is not None, "start() comes first"
         self._code_taken.result()
         with checkpoint_errors("write files into", path):
-            self._code.write_into(path)
-            _write_tensors(path, STATE, job.tensors, known)
+            with concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="det-save") as helpers:
+                code = helpers.submit(self._code.write_into, path)
+                hashed = helpers.submit(hash_states, job.tensors, job.ranks)
+                tensors, files = job.tensors, dict[str, FrozenFile]()
+                if self._save_frozen == ONCE and job.frozen:
+                    tensors, files = take_out(tensors, job.frozen, hashed.result(), self._last)
+                for name, file in files.items():
+                    self._write_frozen(path, storage_id, name, file, known)
+                _write_tensors(path, STATE, tensors, known)
+            known.update(code.result())
+            hashes = TensorHashes(
+                {**hashed.result(), **(of_ranks or {})},
+                job.data,
+                {name: file.as_json() for name, file in files.items()},
+            )
+            known[HASHES] = write_file(path / HASHES, hashes.to_json())
             record = dataclasses.replace(
                 job.run, best_checkpoint=job.replaceable(storage_id), seal=_seal(job, known)
             )
@@ -291,6 +415,23 @@ class Saver:
         for callback in self.callbacks.values():
             callback.on_checkpoint_end(str(path))
             callback.on_checkpoint_write_end(str(path))
+        return hashes
+
+    def _write_frozen(
+        self,
+        path: pathlib.Path,
+        storage_id: str,
+        name: str,
+        file: FrozenFile,
+        known: dict[str, FileDigest],
+    ) -> None:
+        """Share a file with the last checkpoint, or write it where that is not possible."""
+        if file.is_known and self._last is not None:
+            digest = self._checkpoint._share(self._last.storage_id, name, path, storage_id)
+            if digest is not None:
+                known[name] = digest
+                return
+        _write_tensors(path, name, file.tensors, known)
 
     def _exported(self, job: SaveJob) -> Any:
         is_average = self._export == EXPORT
@@ -331,9 +472,14 @@ class _CodeCopy:
         self._archive = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         archive_user_code(self._source, self._archive, self._exclude)
 
-    def write_into(self, checkpoint: pathlib.Path) -> None:
+    def write_into(self, checkpoint: pathlib.Path) -> dict[str, FileDigest]:
+        """Write the copy, durably; return the digests of its files."""
         assert self._archive is not None
         unpack_user_code(self._archive, checkpoint / CODE, self._newest)
+        files = [file for file in (checkpoint / CODE).rglob("*") if file.is_file()]
+        return {
+            file.relative_to(checkpoint).as_posix(): digest_file(file, sync=True) for file in files
+        }
 
     def is_in(self, storage_base: pathlib.Path | None, storage_id: str) -> None:
         """Remember a checkpoint that has the copy."""

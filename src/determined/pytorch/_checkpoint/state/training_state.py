@@ -67,6 +67,8 @@ class RunRecord:
     takes its place. `not_exact` says why this checkpoint, saved after an error, is no exact one.
     `environments` has an entry for each rank, `departures` says where the run left the path of an
     unbroken one, `constructed` are the settings that the script gave to optimizers and schedulers.
+    `fork` says of which run this is a fork, from which batch on, and whether what it changes was
+    applied. `command` is how the script was started, so that it can be started again.
     """
 
     run_id: str
@@ -84,6 +86,8 @@ class RunRecord:
     departures: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     constructed: dict[str, Any] | None = None
     seal: dict[str, Any] | None = None
+    fork: dict[str, Any] | None = None
+    command: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what another program may have put into `run.json`."""
@@ -109,6 +113,8 @@ _RUN_TYPES: dict[str, tuple[type, ...]] = {
     "departures": (list,),
     "constructed": (dict, type(None)),
     "seal": (dict, type(None)),
+    "fork": (dict, type(None)),
+    "command": (dict, type(None)),
 }
 
 

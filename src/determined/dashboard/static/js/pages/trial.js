@@ -4,6 +4,7 @@ import { get, path } from "../api.js";
 import { h, hold } from "../dom.js";
 import { count, duration, number } from "../format.js";
 import { killTrial } from "../verbs.js";
+import { forkTrial } from "../widgets/fork.js";
 import { button, isOver, problem, progressBar, skeleton, stateBadge } from "../widgets/parts.js";
 import { TabbedPage, tabBar } from "../widgets/tabs.js";
 import { tensorboardButton } from "../widgets/tensorboard.js";
@@ -85,6 +86,7 @@ export class TrialPage extends TabbedPage {
       h(
         "div.bar",
         tensorboardButton({ trials: [trial.id] }),
+        trial.steps ? button("Fork", () => forkTrial(trial)) : null,
         isOver(trial.state) || experiment.unmanaged
           ? null
           : button("Kill", () => killTrial(trial, () => this.load()), { kind: "danger" }),

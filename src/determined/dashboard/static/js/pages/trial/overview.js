@@ -3,6 +3,7 @@
 import { h } from "../../dom.js";
 import { duration, measuredFirst, moment, number, real, value } from "../../format.js";
 import { Page } from "../../page.js";
+import { lineageCard } from "../../widgets/fork.js";
 import { card, copyable, csvButton, empty, facts, isOver, stateBadge } from "../../widgets/parts.js";
 
 /**
@@ -67,6 +68,7 @@ class Overview extends Page {
                 : null,
             ),
           ),
+          lineageCard(trial),
           card(
             "Hyperparameters",
             null,

@@ -1,0 +1,30 @@
+"""Processes that need each other: when one fails, the others are ended."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Sequence
+
+_LOOK_SECONDS = 0.02
+_GRACE_SECONDS = 10.0
+
+
+def wait_together(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """Wait for all; return their exit codes. None is left, whatever ends the wait."""
+    try:
+        while any(process.poll() is None for process in processes):
+            if any(process.returncode for process in processes):
+                break
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in processes:
+            try:
+                process.wait(_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+    return [process.returncode for process in processes]

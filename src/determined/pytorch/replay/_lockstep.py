@@ -1,0 +1,182 @@
+"""Two runs in step: one shows each stage to the other, which says where they part.
+
+They are processes of their own, each with its own code, and meet at a socket. The leader sends a
+stage and waits for an answer; the follower compares it with its own, asks for the values that
+differ, and writes down the verdict.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pathlib
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
+
+import torch
+
+from determined._contracts.replay_span import ReplaySpan
+from determined.pytorch.replay._parting import Parting, size_of, stage_of
+from determined.pytorch.replay._stages import Partner
+from determined.pytorch.verify_resume._messages import first_unequal
+from determined.pytorch.verify_resume._trace import Event
+
+_SECONDS = 120.0  # until the other process has come to its first batch
+_GO, _STOP = "go", "stop"
+
+
+def meet(span: ReplaySpan) -> Partner:
+    """Wait for the other run."""
+    assert span.socket is not None
+    if span.is_leader:
+        with Listener(span.socket, "AF_UNIX") as listener:
+            return _Leader(listener.accept())
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            connection = Client(span.socket, "AF_UNIX")
+            break
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+    assert span.verdict is not None
+    return _Follower(connection, pathlib.Path(span.verdict))
+
+
+class _Leader:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def compare(self, event: Event, values: Mapping[str, Any]) -> bool:
+        """Show a stage, and the values that are asked for; False when told to stop."""
+        try:
+            _send(self._connection, event)
+            while (answer := _receive(self._connection)) not in (_GO, _STOP):
+                kept = {name: values[name] for name in answer if name in values}
+                self._connection.send_bytes(_packed(kept))
+        except (EOFError, OSError):  # the other has ended
+            return False
+        return bool(answer == _GO)
+
+
+class _Follower:
+    def __init__(self, connection: Connection, verdict: pathlib.Path) -> None:
+        self._connection = connection
+        self._verdict = verdict
+        self._aside: dict[str, str] = {}  # settings that differ from the start
+        self._place: tuple[int, str] | None = None  # of these
+        self._is_first = True
+
+    def compare(self, event: Event, values: Mapping[str, Any]) -> bool:
+        """Compare a stage with the leader's; False if they differ, or the leader has ended."""
+        try:
+            other = _receive(self._connection)
+        except EOFError:
+            self._write(Parting(event["batch"], "end", "the first run has ended", "", []))
+            return False
+        if self._is_first:
+            self._set_aside(other, event, values)
+        one, two = self._without_aside(other), self._without_aside(event)
+        text = first_unequal([one], [two])
+        if text is None:
+            _send(self._connection, _GO)
+            if event["stage"] == "end":
+                self._write(self._settings(event["batch"]))
+            return True
+        self._write(self._parting(one, two, text, values))
+        _send(self._connection, _STOP)
+        return False
+
+    def _set_aside(self, other: Event, event: Event, values: Mapping[str, Any]) -> None:
+        """Note which settings differ already where both start; what follows from them counts."""
+        self._is_first = False
+        names = _differing(other, event)
+        theirs = self._ask(names)
+        for name in names:
+            mine, their = values.get(name), theirs.get(name)
+            has_tensor = isinstance(mine, torch.Tensor) or isinstance(their, torch.Tensor)
+            if not has_tensor and not name.startswith("the random state"):
+                missing = "nothing"
+                was = repr(their) if name in theirs else missing
+                self._aside[name] = f"{was} and {repr(mine) if name in values else missing}"
+        self._place = (event["batch"], next(iter(self._aside), ""))
+
+    def _without_aside(self, event: Event) -> Event:
+        kept = {n: v for n, v in event["digests"].items() if n not in self._aside}
+        return {**event, "digests": kept}
+
+    def _settings(self, batch: int) -> Parting | None:
+        """What is left to say of runs that train the same with different settings."""
+        if not self._aside or self._place is None:
+            return None
+        start, name = self._place
+        return Parting(start, stage_of("before", name), "from the start", name, [])
+
+    def _parting(self, one: Event, two: Event, text: str, values: Mapping[str, Any]) -> Parting:
+        if (one["stage"], one["batch"]) != (two["stage"], two["batch"]):
+            later = two if one["stage"] in ("train_batch", "end") else one
+            return Parting(one["batch"], stage_of(later["stage"], ""), text, "", [])
+        names = _differing(one, two)
+        if one["samples"] != two["samples"]:
+            shapes = [name for name in names if name.startswith("batch")]
+            return self._measured(one, "data", text, shapes, values)
+        return self._measured(one, stage_of(one["stage"], names[0]), text, names, values)
+
+    def _measured(
+        self, event: Event, stage: str, text: str, names: list[str], values: Mapping[str, Any]
+    ) -> Parting:
+        name = names[0] if names else ""
+        theirs = self._ask([name]) if name else {}
+        size = size_of(theirs.get(name), values.get(name)) if name else ""
+        return Parting(event["batch"], stage, text, name, names[1:], size)
+
+    def _ask(self, names: list[str]) -> dict[str, Any]:
+        if not names:
+            return {}
+        _send(self._connection, names)
+        found: dict[str, Any] = torch.load(
+            io.BytesIO(self._connection.recv_bytes()), weights_only=True
+        )
+        return found
+
+    def _write(self, parting: Parting | None) -> None:
+        found = None if parting is None else parting.as_json()
+        verdict = {"parting": found, "settings": self._aside}
+        draft = self._verdict.with_suffix(".draft")
+        draft.write_text(json.dumps(verdict))
+        draft.replace(self._verdict)
+
+
+def _differing(one: Event, two: Event) -> list[str]:
+    mine, other = two["digests"], one["digests"]
+    names = [*other, *(name for name in mine if name not in other)]
+    return [name for name in names if mine.get(name) != other.get(name)]
+
+
+def _packed(values: Mapping[str, Any]) -> bytes:
+    """Tensors as they are, numbers and texts too; of all else what it looks like."""
+    plain = (torch.Tensor, bool, int, float, str, type(None))
+    file = io.BytesIO()
+    torch.save(
+        {
+            name: value.detach().cpu().as_subclass(torch.Tensor)
+            if isinstance(value, torch.Tensor)
+            else value
+            if isinstance(value, plain)
+            else repr(value)
+            for name, value in values.items()
+        },
+        file,
+    )
+    return file.getvalue()
+
+
+def _send(connection: Connection, value: Any) -> None:
+    connection.send_bytes(json.dumps(value).encode())
+
+
+def _receive(connection: Connection) -> Any:
+    return json.loads(connection.recv_bytes())

@@ -1,0 +1,35 @@
+"""Fork a trial on its page: the dialog says what it costs, and both pages link each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.dashboard.browser.conftest import opened, served, until_address
+from tests.support.forked import create, finished
+from tests.support.lab import Lab, lab
+
+__all__ = ["lab"]
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
+
+
+def test_a_trial_is_forked_on_its_page(browser: Any, lab: Lab) -> None:
+    finished(lab, create(lab))
+    with served(lab.home.path) as dashboard, opened(browser, dashboard) as page:
+        page.goto("/trials/1")
+        page.get_by_role("button", name="Fork").click()
+        page.get_by_label("At batch").fill("12")
+        page.get_by_label("lr").fill("0.02")
+        page.get_by_text("2 batches are trained again").wait_for()
+        page.get_by_label("Name of the new experiment").fill("by the page")
+        page.locator("dialog").get_by_role("button", name="Fork").click()
+        until_address(page, "/experiments/2")
+        finished(lab, 2)
+        assert lab.experiment(2).name == "by the page"
+        assert lab.trials(2)[0].hparams["lr"] == 0.02
+        page.goto("/trials/2")
+        page.get_by_role("link", name="fork of trial 1").click()
+        until_address(page, "/trials/1")
+        page.get_by_role("link", name="forked as trial 2").wait_for()
