@@ -1,4 +1,4 @@
-"""Where two trials part: on paper, by the hashes of their checkpoints, and by training both again."""
+"""Where two trials part: on paper, by hashes of checkpoints, and by training both again."""
 
 from __future__ import annotations
 

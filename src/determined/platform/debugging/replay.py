@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 import time
 import uuid as uuids
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,7 +156,8 @@ class Replays:
             place.mkdir()
             told = {"callbacks": tuple(callbacks), "paths": tuple(paths), "pdb": pdb}
             ready, span = self.prepare(interval, place, **told)
-            code = ready.run() if len(intervals) == 1 else _quietly(ready, place / "log")
+            has_terminal = threading.current_thread() is threading.main_thread()
+            code = ready.run() if has_terminal else _quietly(ready, place / "log")
             if code:
                 log = place / "log"
                 said = log.read_text(errors="replace")[-_SHOWN:] if log.exists() else ""
@@ -163,8 +165,11 @@ class Replays:
             shutil.rmtree(place / "checkpoints", ignore_errors=True)
             return span
 
-        with ThreadPoolExecutor(max(1, processes)) as pool:
-            spans = list(pool.map(train, enumerate(intervals)))
+        if len(intervals) == 1:
+            spans = [train((0, intervals[0]))]
+        else:
+            with ThreadPoolExecutor(processes) as pool:
+                spans = list(pool.map(train, enumerate(intervals)))
         return self._compare(intervals, spans)
 
     def publish(self, replayed: Replayed, intervals: Sequence[Interval]) -> str:
