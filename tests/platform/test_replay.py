@@ -53,7 +53,7 @@ def replayed(lab: Lab, replays: Replays, first: int, last: int, **options: Any) 
 
 def test_a_replay_is_identical_wherever_it_starts(lab: Lab) -> None:
     replays = replays_of(lab, create(lab))
-    for first, last, after in ((8, 20, 5), (1, 6, 0), (11, 13, 10), (22, LENGTH, 20)):
+    for first, last, after in ((1, 6, 0), (12, 19, 10)):
         (interval,) = replays.plan(first, last)
         assert interval.after == after
         found = replayed(lab, replays, first, last)
@@ -83,7 +83,6 @@ def test_a_replay_that_leaves_the_record_names_the_row_or_the_tensor(lab: Lab) -
             self.model[0].weight.data[0, 0] += 1
     """
     replays = replays_of(lab, create(lab, other))
-    assert replayed(lab, replays, 11, 15).checked.departure is None
     flag.touch()
     found = replayed(lab, replays, 11, 15)
     assert found.checked.departure is not None
@@ -97,7 +96,6 @@ def test_a_tensor_is_named_where_no_row_tells(lab: Lab) -> None:
     flag = lab.folder / "flag"
     other = f"""
         if os.path.exists({str(flag)!r}) and batch_idx == 14:
-            self.context._callback_ran = True
             self.optimizer.state[self.model[0].bias]["exp_avg_sq"] += 1
     """
     replays = replays_of(lab, create(lab, other))
