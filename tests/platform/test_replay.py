@@ -47,8 +47,8 @@ def replays_of(lab: Lab, experiment_id: int) -> Replays:
 def replayed(lab: Lab, replays: Replays, first: int, last: int, **options: Any) -> Replayed:
     folder = lab.folder / f"replay-{len(list(lab.folder.glob('replay-*')))}"
     folder.mkdir()
-    cut = options.get("processes", 1) > 1
-    return replays.run(replays.plan(first, last, cut=cut), folder, **options)
+    intervals = replays.plan(first, last, options.get("processes", 1))
+    return replays.run(intervals, folder, **options)
 
 
 def test_a_replay_is_identical_wherever_it_starts(lab: Lab) -> None:
@@ -60,6 +60,7 @@ def test_a_replay_is_identical_wherever_it_starts(lab: Lab) -> None:
         assert found.checked.departure is None, str(found)
         assert found.checked.rows > 0
         assert str(found).startswith(f"identical through batch {last} (")
+    assert [interval.after for interval in replays.plan(1, LENGTH, 2)] in ([0, 10], [0, 15])
     whole = replayed(lab, replays, 1, LENGTH, processes=2)
     assert (whole.checked.departure, whole.checked.through) == (None, LENGTH)
     assert whole.checked.checkpoints >= 4

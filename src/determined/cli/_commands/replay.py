@@ -46,7 +46,7 @@ class _Batches(click.ParamType):
     "--processes",
     type=click.IntRange(1),
     default=1,
-    help="Train the intervals between checkpoints at once, so many at a time.",
+    help="Cut the span at checkpoints, and train so many parts at once.",
 )
 def replay_command(
     trial_id: int,
@@ -70,7 +70,7 @@ def replay_command(
         record = service.trial(trial_id)
         experiment = service.experiment(record.experiment_id)
         replays = Replays(service.reader, service.home, record, experiment)
-        intervals = replays.plan(*batches, cut=processes > 1)
+        intervals = replays.plan(*batches, processes)
         for interval in intervals:
             click.echo(printable(f"Replaying {interval} of trial {trial_id}."), err=True)
         replayed = replays.run(

@@ -28,7 +28,7 @@ def replay_trial(
     record = service.trial(trial_id)
     experiment = service.experiment(record.experiment_id)
     replays = Replays(service.reader, service.home, record, experiment)
-    intervals = replays.plan(*batches, cut=processes > 1)
+    intervals = replays.plan(*batches, processes)
     named = [_named(callback) for callback in callbacks]
     with tempfile.TemporaryDirectory(prefix="det-replay-") as folder:
         replayed = replays.run(

@@ -163,7 +163,7 @@ class Trial(StoredObject):
             callbacks: Classes of callbacks that see the batches, which can be imported from a file,
                 or their names, `module:Class`.
             report: Keep what is reported, for `replays()`.
-            processes: Train the intervals between checkpoints at once, so many at a time.
+            processes: Cut the span at checkpoints, and train so many parts at once.
         """
         return replay_trial(
             self._session.service, self.id, batches, callbacks, report=report, processes=processes

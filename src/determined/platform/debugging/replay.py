@@ -1,13 +1,12 @@
 """Train batches of a trial again, and compare them with its record; the experiment stays as it is.
 
-A span may be cut at the trial's checkpoints into intervals, each of which a process of its own
-trains. What a replay reports is published at its end, as a whole, in the experiment's folder.
+A span may be cut at checkpoints into intervals, each of which a process of its own trains. What a
+replay reports is published at its end, as a whole, in the experiment's folder.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import threading
@@ -87,8 +86,12 @@ class Replays:
         self.points = points_of(reader, trial)
         refuse_what_cannot_be_replayed(trial, experiment)
 
-    def plan(self, first: int, last: int, *, cut: bool = False) -> list[Interval]:
-        """Return what to train for some batches; with `cut`, an interval for each checkpoint."""
+    def plan(self, first: int, last: int, processes: int = 1) -> list[Interval]:
+        """Return what to train for some batches: at most as many intervals as processes.
+
+        They are cut at the checkpoints that make them most alike in length: starting a process
+        takes some seconds, so more of them would gain nothing.
+        """
         fork = self._reader.fork(self._trial.id)
         trained = max([self._trial.total_batches, *(point.batch for point in self.points)])
         if not 1 <= first <= last <= trained:
@@ -104,7 +107,11 @@ class Replays:
                 f"{fork.at}, and has no checkpoint before batch {first}: replay the batches up to "
                 f"{fork.at} of trial {fork.parent_trial_id}."
             )
-        inside = [point for point in usable if first <= point.batch < last] if cut else []
+        after = 0 if start is None else start.batch
+        among = [point for point in usable if first <= point.batch < last]
+        wanted = [after + i * (last - after) / processes for i in range(1, processes)]
+        cuts = {min(among, key=lambda p: abs(p.batch - at)).batch for at in wanted if among}
+        inside = [point for point in among if point.batch in cuts]
         starts = [start, *inside]
         firsts = [first, *(point.batch + 1 for point in inside)]
         lasts = [*(point.batch for point in inside), last]
@@ -252,11 +259,6 @@ def published(home: Home, experiment: Experiment, trial_id: int) -> Iterator[dic
         json.loads(path.read_text()) for path in replays_folder(home, experiment).glob("*.json")
     ]
     yield from sorted((r for r in found if r["trial_id"] == trial_id), key=lambda r: r["time"])
-
-
-def default_processes() -> int:
-    """How many intervals to train at a time."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _quietly(ready: Debug, log: Path) -> int:
