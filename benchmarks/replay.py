@@ -1,6 +1,6 @@
 """What a second core gains a replay: a gradient-norm curve, in one process and in two, in turns.
 
-    python -m benchmarks.replay [--batches 3000] [--rounds 3]
+    python -m benchmarks.replay [--batches 8000] [--rounds 3]
 
 Trains one trial with one thread that keeps ten checkpoints, then replays all of it with
 `callbacks.GradientNorm`, from the beginning in one process and cut at a checkpoint in two. Prints
@@ -61,7 +61,7 @@ if __name__ == "__main__":
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batches", type=int, default=3000)
+    parser.add_argument("--batches", type=int, default=8000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="determined-benchmark-") as name:

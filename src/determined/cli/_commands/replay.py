@@ -18,7 +18,7 @@ from determined.cli._present.tables import printable, show_json
 _FAILED = 1
 
 
-class _Batches(click.ParamType):
+class _Batches(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
     name = "A:B"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:

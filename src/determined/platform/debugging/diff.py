@@ -74,7 +74,7 @@ def _in_step(both: list[Replays], found: ByHashes, last: int, folder: Path) -> d
     verdict = folder / "verdict.json"
     if not verdict.exists():
         failed = next((number for number, code in enumerate(codes) if code > 0), 1)
-        log = (folder / str(failed) / "log").read_text(errors="replace")[-_SHOWN:]
-        raise RefusedError(f"The trials could not be trained again.\n{log}")
+        said = (folder / str(failed) / "log").read_text(errors="replace")[-_SHOWN:]
+        raise RefusedError(f"The trials could not be trained again.\n{said}")
     content: dict[str, Any] = json.loads(verdict.read_text())
     return content

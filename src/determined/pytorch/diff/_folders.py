@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import tempfile
+from typing import Any
 
 from determined._contracts.run_diff import ByHashes, RunDiff, by_hashes, on_paper
 from determined.pytorch.replay._folder import (
@@ -54,7 +55,7 @@ def diff(
 
 def _in_step(
     runs: tuple[FolderRun, FolderRun], found: ByHashes, last: int, launch: Launch
-) -> dict[str, object]:
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="determined-diff-") as name:
         folder, commands = pathlib.Path(name), []
         for number, run in enumerate(runs):

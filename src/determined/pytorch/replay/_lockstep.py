@@ -32,7 +32,7 @@ def meet(span: ReplaySpan) -> Partner:
     assert span.socket is not None
     if span.is_leader:
         with Listener(span.socket, "AF_UNIX") as listener:
-            return _Leader(listener.accept())  # type: ignore[arg-type]  # of this family
+            return _Leader(listener.accept())
     deadline = time.monotonic() + _SECONDS
     while True:
         try:
@@ -43,7 +43,7 @@ def meet(span: ReplaySpan) -> Partner:
                 raise
             time.sleep(0.02)
     assert span.verdict is not None
-    return _Follower(connection, pathlib.Path(span.verdict))  # type: ignore[arg-type]
+    return _Follower(connection, pathlib.Path(span.verdict))
 
 
 class _Leader:
