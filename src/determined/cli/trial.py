@@ -13,6 +13,7 @@ from determined.cli._commands.fork import fork_command
 from determined.cli._commands.group import Group
 from determined.cli._commands.options import TRIAL_ID, UUIDS, page_of, paging_options, utc_option
 from determined.cli._commands.platform import platform
+from determined.cli._commands.replay import diff_command, replay_command
 from determined.cli._present.logs import LogRequest, log_options, show_logs
 from determined.cli._present.records import checkpoint_json
 from determined.cli._present.results import json_option, report
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def trial() -> None:
-    """Inspect, fork, kill and debug trials."""
+    """Inspect, fork, replay, compare, kill and debug trials."""
 
 
 @trial.verb("describe")
@@ -67,6 +68,8 @@ def describe(
 
 
 trial.add_command(fork_command)
+trial.add_command(replay_command)
+trial.add_command(diff_command)
 
 
 @trial.verb("logs")

@@ -30,6 +30,7 @@ from determined.experimental._client.metrics import (
     ValidationMetrics,
     iter_reports,
 )
+from determined.experimental._client.replays import kept_replays, replay_trial
 from determined.experimental._client.session import Session
 from determined.experimental._client.stored import StoredObject, as_datetime
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from determined.experimental._client.experiment import Experiment
+    from determined.platform.debugging.replay import Replayed
     from determined.platform.queries.logs import LogEntry, LogFilter
     from determined.store import Trial as Record
 
@@ -156,6 +158,34 @@ class Trial(StoredObject):
             self.id, at, hparams, name=name, max_length=max_length, seed=seed
         )
         return type(self)._experiment_class(number, self._session)
+
+    def replay(
+        self,
+        batches: tuple[int, int],
+        callbacks: Sequence[type | str] = (),
+        *,
+        report: bool = False,
+        processes: int = 1,
+    ) -> Replayed:
+        """Train batches again, exactly, and compare them with the record; nothing changes.
+
+        `str()` of the result says "identical through batch N", or where it leaves the record;
+        `rows` has what was reported.
+
+        Args:
+            batches: The first and the last one, counted from 1.
+            callbacks: Classes of callbacks that see the batches, which can be imported from a file,
+                or their names, `module:Class`.
+            report: Keep what is reported, for `replays()`.
+            processes: Cut the span at checkpoints, and train so many parts at once.
+        """
+        return replay_trial(
+            self._session.service, self.id, batches, callbacks, report=report, processes=processes
+        )
+
+    def replays(self) -> list[dict[str, Any]]:
+        """Return the replays that were kept, oldest first: `batches`, `verdict`, `rows`."""
+        return kept_replays(self._session.service, self.id)
 
     def kill(self) -> None:
         """Kill it: it ends at once, and its search continues without it."""

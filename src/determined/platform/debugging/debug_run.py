@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from determined._contracts.home import checkpoint_key
 from determined._legacy.entrypoint import is_trial_class
 from determined._os.json_file import write_json
 from determined.platform.homes.home import Home
@@ -42,20 +43,25 @@ def prepare(
     path: Path,
     *,
     from_beginning: bool = False,
+    start: Checkpoint | None = None,
 ) -> Debug:
-    """Prepare a trial in the empty folder `path`, the only place that it writes to."""
+    """Prepare a trial in the empty folder `path`, the only place that it writes to.
+
+    It starts from its latest checkpoint, from `start`, or from the beginning.
+    """
     folder = RunFolder(path)
     folder.info.mkdir(mode=0o700)
     if experiment.snapshot_id is None:
         folder.workdir.mkdir(mode=0o700)
     else:
         working_copy(load_snapshot(home.snapshots, experiment.snapshot_id), folder.workdir)
-    checkpoint = None if from_beginning else latest_checkpoint(reader, trial)
+    checkpoint = None if from_beginning else start or latest_checkpoint(reader, trial)
     checkpoints = path / "checkpoints"
     if checkpoint is not None:
         source = storage_of(checkpoint, experiment)
         download(checkpoint, source, checkpoints / checkpoint.uuid)
     info = _info(trial, experiment, checkpoint, checkpoints)
+    info["cluster"]["checkpoint_key"] = _checkpoint_key(home)
     for name, content in info.items():
         write_json(folder.info / f"{name}.json", content)
     recorded = load_environment(_recorded(home, experiment))
@@ -107,6 +113,14 @@ def latest_checkpoint(reader: Reader, trial: Trial) -> Checkpoint | None:
         return exact[0]
     warm = trial.warm_start_checkpoint
     return None if warm is None else reader.checkpoint(warm)
+
+
+def _checkpoint_key(home: Home) -> str | None:
+    """What its own checkpoints are sealed with: classes of the trial's code are trusted in them."""
+    try:
+        return checkpoint_key(home.path).decode()
+    except OSError:
+        return None
 
 
 def _command(experiment: Experiment, recorded: RecordedEnvironment) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m determined.pytorch.diff",
-        description="Find where two runs part: on paper, by the hashes of their checkpoints, and "
-        "by training both again. Exit status 0: identical; 1: they differ.",
+        description="Find where two runs part: on paper, by hashes of their checkpoints, and by "
+        "training both again. Exit status 0: identical, 1: not.",
     )
     for name in ("first", "second"):
         parser.add_argument(

@@ -2,9 +2,9 @@
 
     python -m determined.pytorch.replay CHECKPOINTS --batches A:B [--with module:Callback]...
 
-`_folder.py` replays from a folder of checkpoints; on the platform, `det trial replay` does the
-same. `_replaying.py` is what happens inside the training process, `_stages.py` and `_lockstep.py`
-what two runs do that are compared.
+`_running.py` replays from a folder of checkpoints; on the platform, `det trial replay` does it.
+`_replaying.py` is what happens inside the training process, `_stages.py` and `_lockstep.py` what
+two runs do that are compared.
 """
 
 from determined.pytorch.replay._running import replay

@@ -97,11 +97,10 @@ class _Follower:
         theirs = self._ask(names)
         for name in names:
             mine, their = values.get(name), theirs.get(name)
-            has_tensor = isinstance(mine, torch.Tensor) or isinstance(their, torch.Tensor)
-            if not has_tensor and not name.startswith("the random state"):
-                missing = "nothing"
-                was = repr(their) if name in theirs else missing
-                self._aside[name] = f"{was} and {repr(mine) if name in values else missing}"
+            is_tensor = isinstance(mine, torch.Tensor) or isinstance(their, torch.Tensor)
+            if not is_tensor and not name.startswith("the random state"):
+                was = repr(their) if name in theirs else "nothing"
+                self._aside[name] = f"{was} and {repr(mine) if name in values else 'nothing'}"
         self._place = (event["batch"], next(iter(self._aside), ""))
 
     def _without_aside(self, event: Event) -> Event:

@@ -46,7 +46,7 @@ class Replaying(Overrides):
         return dataclasses.replace(
             plan,
             latest_checkpoint=self._span.checkpoint,
-            fork=Fork(None, ends_at=self._span.last),
+            fork=dataclasses.replace(plan.fork or Fork(None), ends_at=self._span.last),
             progress=False,
             export=None,
             profile=ProfileOptions(),

@@ -103,7 +103,8 @@ class StageTrace(Trace):
     def _differentiating(self, call: Callable[P, R]) -> Callable[P, R]:
         def differentiate(*args: P.args, **kwargs: P.kwargs) -> R:
             loss = next((a for a in args if isinstance(a, torch.Tensor)), None)
-            self.add(FORWARD, self._weights() | {"loss": loss})
+            # Random states first: a draw too many is the cause, the loss after it the effect.
+            self.add(FORWARD, self._weights() | random_states() | {"loss": loss})
             result = call(*args, **kwargs)
             self.add(BACKWARD, self._gradients())
             return result

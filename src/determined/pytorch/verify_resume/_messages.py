@@ -64,6 +64,11 @@ def _where(event: Event) -> str:
         "before validation": f"just before the validation after batch {batch}",
         "fetching": f"in fetching batch {batch}",
         "train_batch": f"in train_batch of batch {batch}",
+        "forward": f"in the forward pass of batch {batch}",
+        "backward": f"in the backward pass of batch {batch}",
+        "before step": f"just before the optimizer's step in batch {batch}",
+        "step": f"in the optimizer's step in batch {batch}",
+        "scheduler": f"in a step of the schedulers after batch {batch}",
         "validation": f"in the validation after batch {batch}",
         "end": "at the end of training",
     }

@@ -9,6 +9,7 @@ import { Page } from "../../page.js";
 import { setQuery } from "../../router.js";
 import { ChartGrid } from "../../widgets/chart_grid.js";
 import { button, empty } from "../../widgets/parts.js";
+import { showReplay } from "../../widgets/replay.js";
 
 /**
  * @import { TrialPage } from "../trial.js"
@@ -77,6 +78,11 @@ class Metrics extends Page {
           ? button("Counters", () => setQuery({ counters: this.query.counters !== "1" }), {
               pressed: this.query.counters === "1",
               title: "Batches and epochs, as they were reported",
+            })
+          : null,
+        trial.steps && !trial.experiment.unmanaged
+          ? button("Replay this span", () => showReplay(trial, this.query), {
+              title: "The command that trains the batches in view again",
             })
           : null,
         h(
