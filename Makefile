@@ -20,7 +20,7 @@ PEERS := lightning accelerate pytorch-ignite matplotlib
 # Tests and benchmarks start many interpreters; where this is set, each would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dashboard test test-faults test-versions check check-js format bench bench-platform bench-quick docs clean
+.PHONY: demo dashboard test test-slow test-all test-faults test-versions check check-js format bench bench-platform bench-quick docs clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Creating $(VENV) and installing torch and determined (once, a minute or two) ..."
@@ -47,8 +47,16 @@ dashboard: $(INSTALLED)
 
 # More than there are cores, as tests often wait for processes that they started.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) '*' 3 / 2)
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 test: $(TOOLS)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(PYTEST) -m 'not slow'
+
+# Browsers, clusters, many processes, kills one after another.
+test-slow: $(TOOLS)
+	$(PYTEST) -m slow
+
+test-all: $(TOOLS)
+	$(PYTEST)
 
 # The long form of the fault tests: FAULTS times as many random cases as in `make test`.
 FAULTS ?= 12

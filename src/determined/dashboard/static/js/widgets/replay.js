@@ -7,19 +7,19 @@ import { copyable } from "./parts.js";
 /**
  * -> the command for the part of a chart that is in view, all batches if none was chosen
  * @param {{ id: number, steps: number }} trial
- * @param {Record<string, string>} query of the address, with the zoom
+ * @param {Record<string, string | undefined>} query of the address, with the zoom
  */
 export function replayCommand({ id, steps }, { from, to, x }) {
   const isInBatches = (x || "steps") === "steps" && (from || to);
   const first = isInBatches ? Math.ceil(Number(from)) : 1;
   const last = isInBatches ? Math.floor(Number(to)) : steps;
-  const within = (it) => Math.min(Math.max(it, 1), Math.max(steps, 1));
+  const within = (/** @type {number} */ it) => Math.min(Math.max(it, 1), Math.max(steps, 1));
   return `det trial replay ${id} --batches ${within(first)}:${Math.max(within(first), within(last))}`;
 }
 
 /**
  * @param {{ id: number, steps: number }} trial
- * @param {Record<string, string>} query
+ * @param {Record<string, string | undefined>} query
  */
 export const showReplay = (trial, query) =>
   dialog(
