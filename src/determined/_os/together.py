@@ -20,10 +20,10 @@ def wait_together(
     """
     deadline = None
     try:
-        while any(process.poll() is None for process in processes):
-            if any(process.returncode for process in processes):
+        while None in (codes := [process.poll() for process in processes]):
+            if any(codes):
                 break
-            if deadline is None and any(process.returncode == 0 for process in processes):
+            if deadline is None and 0 in codes:
                 deadline = time.monotonic() + alone_seconds
             if deadline is not None and time.monotonic() > deadline:
                 break
