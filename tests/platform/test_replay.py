@@ -194,10 +194,11 @@ def test_a_killed_replay_leaves_nothing(lab: Lab) -> None:
         start_new_session=True,
     )
     assert process.stderr is not None
-    assert b"Replaying" in process.stderr.readline()
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with process.stderr:
+        assert b"Replaying" in process.stderr.readline()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     assert list(published(lab.home, lab.experiment(experiment), 1)) == []
 
 
