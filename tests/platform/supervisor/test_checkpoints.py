@@ -26,11 +26,11 @@ info = det.get_cluster_info()
 with core.init() as ctx:
     if info.trial._trial_run_id == 1:
         report, saves = ctx.checkpoint._report, []
-        def die_the_second_time(saved):
+        def die_the_second_time(*saved):
             saves.append(saved)
             if len(saves) == 2:
                 os.kill(os.getpid(), signal.SIGKILL)
-            report(saved)
+            report(*saved)
         ctx.checkpoint._report = die_the_second_time
     start = 0
     if info.latest_checkpoint:
