@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,8 @@ TRIAL = """
 import hashlib, time
 import torch
 import determined as det
+from determined.errors import RefusedError
+from determined.errors import RefusedError
 from determined import pytorch
 
 class Data(torch.utils.data.Dataset):
@@ -118,7 +121,8 @@ def has_moved(lab: Lab, experiment_id: int, steps: int) -> bool:
 
 
 def pause(lab: Lab, experiment_id: int) -> None:
-    lab.service.pause(experiment_id)
+    with contextlib.suppress(RefusedError):  # it may have ended since
+        lab.service.pause(experiment_id)
     lab.until(lambda: not lab.service.reader.unfinished_runs())
     if lab.experiment(experiment_id).state == "PAUSED":  # else it was at its end already
         lab.service.activate(experiment_id)
