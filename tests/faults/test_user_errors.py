@@ -148,7 +148,8 @@ class Witness(PyTorchCallback):
 HOOKS = sorted(
     name
     for name in vars(PyTorchCallback)
-    if name.startswith("on_") or name in ("state_dict", "load_state_dict")
+    if (name.startswith("on_") and name != "on_fork")  # only forks call that one
+    or name in ("state_dict", "load_state_dict")
 )
 
 

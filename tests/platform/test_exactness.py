@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from determined.errors import RefusedError
 from tests.support.lab import Lab, lab
 
 __all__ = ["lab"]
@@ -22,8 +23,6 @@ TRIAL = """
 import hashlib, time
 import torch
 import determined as det
-from determined.errors import RefusedError
-from determined.errors import RefusedError
 from determined import pytorch
 
 class Data(torch.utils.data.Dataset):

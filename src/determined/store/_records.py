@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from determined.errors import ConfigurationError, StoreError
 from determined.store._rows import Table
 
 if TYPE_CHECKING:
@@ -85,7 +86,11 @@ class Experiment:
         """`config` as a typed value, made when it is first asked for."""
         from determined.config import stored
 
-        return stored(self.config)
+        try:
+            return stored(self.config)
+        except ConfigurationError as error:
+            line = str(error).partition("\n")[0]
+            raise StoreError(f"Experiment {self.id} has a damaged configuration: {line}") from error
 
     @property
     def checkpoint_storage(self) -> dict[str, Any]:

@@ -89,10 +89,15 @@ def test_the_platform_itself_listens_nowhere(lab: Lab) -> None:
 
 # Between ranks, objects of the user's code are exchanged: authenticated before they are unpickled.
 # From a checkpoint, numbers only, by a reader that names no class.
-_MAY_UNPICKLE = {"core/ranks/group.py", "pytorch/_checkpoint/files/reading.py"}
+_MAY_UNPICKLE = {
+    "core/ranks/group.py",  # from ranks that were authenticated
+    "core/ranks/joint_saves.py",  # the same
+    "pytorch/_checkpoint/files/reading.py",  # tensors and numbers
+    "pytorch/replay/_lockstep.py",  # the same, from another process of the same user
+}
 
 
-def test_pickles_are_read_in_two_places_only() -> None:
+def test_pickles_are_read_in_few_places_only() -> None:
     found = set()
     for path in _SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

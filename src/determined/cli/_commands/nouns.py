@@ -18,7 +18,12 @@ _NOUNS = (
         "determined.cli.preview_search",
         "Show what a search will do, and its maximum cost.",
     ),
-    Lazy("trial", "determined.cli.trial", "Inspect, kill and debug trials.", ("t",)),
+    Lazy(
+        "trial",
+        "determined.cli.trial",
+        "Inspect, fork, replay, compare, kill and debug trials.",
+        ("t",),
+    ),
     Lazy(
         "checkpoint",
         "determined.cli.checkpoint",

@@ -25,9 +25,9 @@ def no_policy(experiment: Experiment) -> str:
 
 def policy_of(experiment: Experiment) -> Retention:
     """What the configuration of an experiment says."""
-    section = experiment.configuration.checkpoint_storage
+    section = experiment.checkpoint_storage
     return Retention(
-        section.save_experiment_best, section.save_trial_best, section.save_trial_latest
+        section["save_experiment_best"], section["save_trial_best"], section["save_trial_latest"]
     )
 
 

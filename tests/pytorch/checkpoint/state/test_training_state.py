@@ -55,6 +55,7 @@ def test_directory_has_the_files_of_the_original_and_ours_beside_them(saved: Pat
         "load_data.json",
         "metadata.json",
         "code/model_def.py",
+        "hashes.json",
         "run.json",
         "ranks/rank_0.pth",
         "manifest.json",
