@@ -169,6 +169,7 @@ def _varint(number: int) -> bytes:
 def _varints(numbers: NDArray[np.uint64], width: int) -> NDArray[np.uint8]:
     """Return protobuf varints, padded to `width` bytes each, which every reader accepts."""
     shifts = np.arange(0, 7 * width, 7, dtype=np.uint64)
-    digits = ((numbers[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
+    septets: NDArray[np.uint64] = (numbers[:, None] >> shifts) & np.uint64(0x7F)
+    digits = septets.astype(np.uint8)
     digits[:, :-1] |= 0x80
     return digits

@@ -67,8 +67,8 @@ def test_a_store_opens_whole_after_a_power_cut_at_any_write(tmp_path: Path) -> N
             try:
                 _look(tmp_path / "cut", created)
             except BaseException as error:
-                error.add_note(f"seed {seed}, after entry {number} of {len(entries)}: {entry.kind}")
-                raise
+                moment = f"seed {seed}, after entry {number} of {len(entries)}: {entry.kind}"
+                raise AssertionError(moment) from error
             seen += 1
     kinds = {entry.file for entry in entries if entry.kind == "write"}
     assert kinds >= {"store.db", "store.db-wal"}, "there were checkpoints, too"

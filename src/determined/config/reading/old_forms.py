@@ -151,7 +151,7 @@ def _environment_variables(new: Modern) -> None:
         by_device = {key: value for key, value in variables.items() if key != "gpu"}
         if by_device.get("cuda") is None:
             by_device["cuda"] = variables["gpu"]
-            new.moved[(*here, "cuda")] = (*here, "gpu")
+            new.moved.update({(*here, "cuda"): (*here, "gpu")})
         new.notes.append(_note("old name; write `cuda`", (*here, "gpu")))
     else:
         return
@@ -186,13 +186,13 @@ def _log_policy(new: Modern, policy: Any, index: int) -> Any:
     action = policy.get("action")
     if isinstance(action, dict) and list(action) == ["type"]:
         policy = {**policy, "action": action["type"]}
-        new.moved[(*here, "action")] = (*here, "action", "type")
+        new.moved.update({(*here, "action"): (*here, "action", "type")})
         text = f"old form; write `action: {action['type']}`"
         new.notes.append(_note(text, (*here, "action")))
     pattern = policy.get("pattern")
     if policy.get("name") is None and isinstance(pattern, str) and pattern:
         policy = {**policy, "name": pattern}
-        new.moved[(*here, "name")] = (*here, "pattern")
+        new.moved.update({(*here, "name"): (*here, "pattern")})
         text = f"old form; give the policy a name, such as `name: {shown(pattern)}`"
         new.notes.append(_note(text, here))
     return policy
