@@ -224,7 +224,10 @@ with DummyPreemptContext() as context, context.catch_signals():
 
 def test_forked_children_can_be_ended_and_survive_ctrl_c() -> None:
     answer = subprocess.run(
-        [sys.executable, "-c", _CHILD], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _CHILD],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert answer.stdout.split() == [str(int(signal.SIGTERM)), "None"]
     assert answer.stderr == ""

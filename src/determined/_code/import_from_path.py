@@ -56,7 +56,7 @@ def _imports_first(paths: list[Path]) -> Iterator[None]:
     finally:
         sys.path[:] = old_path
         sys.dont_write_bytecode = old_bytecode
-        for name, module in list(sys.modules.items()):
+        for name, module in sys.modules.copy().items():
             if before.get(name) is not module and _lies_below(module, paths):
                 sys.modules.pop(name, None)
         # A hidden package may have been imported a second time from its old location.

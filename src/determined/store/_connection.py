@@ -169,7 +169,11 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512
     )
-    connection.executescript(_PRAGMAS)
+    try:
+        connection.executescript(_PRAGMAS)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -136,6 +136,8 @@ def test_outputs_keep_their_types(context: PyTorchTrialContext) -> None:
         """As model libraries have them: a dictionary with attributes."""
 
         def __getattr__(self, name: str) -> Any:
+            if name not in self:
+                raise AttributeError(name)
             return self[name]
 
     class Pair(NamedTuple):

@@ -129,12 +129,19 @@ def test_a_trials_own_stop_is_its_end_and_reports() -> None:
     assert [row["batches"] for row, _ in rows] == [100]  # it is looked for every 100 batches
 
 
+class Handle:
+    """Something of this process alone."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a handle cannot be pickled")
+
+
 class Opaque(Largest):
     """Holds what cannot be saved."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.function = lambda: None
+        self.handle = Handle()
 
 
 def test_a_reducer_that_cannot_be_saved_is_said(caplog: pytest.LogCaptureFixture) -> None:
