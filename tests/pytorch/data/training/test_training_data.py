@@ -27,10 +27,11 @@ from torch.utils.data import (
 from determined.pytorch._data.batches import DataLoader
 from determined.pytorch._data.seed import seed_everything
 from tests.support.cut import Build, opened, trained
+from tests.support.faults import at_least
 from tests.support.orders import KINDS, Noisy, NumpySampler, arguments_of, generator
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=at_least(50, 150), deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     n=st.integers(1, 17),
@@ -126,7 +127,7 @@ def test_ranks_share_one_global_order(kind: str) -> None:
     assert dealt == alone
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=at_least(30, 60), deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     sizes=st.lists(st.integers(1, 4), min_size=2, max_size=4),
@@ -153,7 +154,7 @@ def test_a_changed_world_size_continues_the_global_order(
 WITHOUT_RECORDS = "drop last", "batches", "infinite batches"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=at_least(40, 100), deadline=None)
 @given(
     kind=st.sampled_from(
         [k for k in KINDS if k not in ("drop last", "batches", "infinite batches")]
@@ -463,7 +464,7 @@ class Infinite:
 
 
 class TestOtherLoaders:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=at_least(15, 40), deadline=None)
     @given(
         kind=st.sampled_from(["list", "torch", "generator", "resumable"]),
         cuts=st.lists(st.integers(0, 20), max_size=3),
