@@ -53,6 +53,7 @@ Processes, disks and networks that fail:
     forks            children of this process that may be killed
     kill_points      kills at named events, for processes that a test starts
     faults           how much of the fault tests to run, and where
+    loader_waits     loader workers that know which batch the main process waits for
     leftovers        what a run may leave behind in its process: nothing
     power_cut        what a power cut may leave of the files that a process wrote
     store_log        what a power cut may leave of a store

@@ -28,6 +28,7 @@ from determined.pytorch._data.batches import DataLoader
 from determined.pytorch._data.seed import seed_everything
 from tests.support.cut import Build, opened, trained
 from tests.support.faults import at_least
+from tests.support.loader_waits import loader_waits, until_waited_for  # noqa: F401  # a fixture
 from tests.support.orders import KINDS, Noisy, NumpySampler, arguments_of, generator
 
 
@@ -372,6 +373,7 @@ class TestWorkers:
         _, alive = psutil.wait_procs(workers, timeout=4)  # torch alone would take ten seconds
         assert not alive
 
+    @pytest.mark.usefixtures("loader_waits")
     def test_a_killed_worker_is_an_error_that_names_the_batch(self) -> None:
         data = opened(DataLoader(Killing(), 1, num_workers=1))
         with pytest.raises(RuntimeError, match="at batch 2, lost a worker") as raised:
@@ -435,7 +437,7 @@ class Killing(Noisy):
 
     def __getitem__(self, index: int) -> Any:
         if index == 2:
-            time.sleep(0.5)  # the batches before are on their way
+            until_waited_for(2)
             os.kill(os.getpid(), signal.SIGKILL)
         return index
 
