@@ -356,7 +356,7 @@ class TestUnwell:
     @pytest.mark.timeout(300)
     @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
     def test_so_it_is_at_any_call(self, tmp_path: Path, after: bool) -> None:
-        cases, stride = 0, 4 if factor() == 1 else 1
+        cases, stride = 0, 8 if factor() == 1 else 1
         for operation in (*OPERATIONS, "scandir", "stat"):
             for at in itertools.count(1, stride):
                 if not _check_moved_away(tmp_path / f"{operation}-{at}", operation, at, after):
