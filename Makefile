@@ -20,7 +20,7 @@ PEERS := lightning accelerate pytorch-ignite matplotlib
 # Tests and benchmarks start many interpreters; where this is set, each would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dashboard test test-slow test-all test-faults test-versions check check-js format bench bench-platform bench-quick docs clean
+.PHONY: demo dashboard test test-slow test-all test-faults test-versions coverage check check-js format bench bench-platform bench-quick docs clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Creating $(VENV) and installing torch and determined (once, a minute or two) ..."
@@ -63,23 +63,39 @@ FAULTS ?= 12
 test-faults: $(TOOLS)
 	DET_TEST_FAULTS=$(FAULTS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -rP \
 		--timeout 7200 tests/faults tests/config/test_laws.py tests/dashboard/endpoints \
-		tests/platform/runs/launchers/ray tests/exactness
+		tests/platform/runs/launchers/ray tests/exactness tests/pytorch/test_exact_resume.py \
+		tests/pytorch/test_resume.py tests/pytorch/test_watching.py tests/pytorch/data \
+		tests/pytorch/checkpoint/saving tests/platform/service/test_forking.py \
+		tests/platform/runs/launchers/test_local.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.soak --kills 1000 --minutes 5
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.platform.soak --kills 1000
 
-# The fast tests on the oldest torch that is supported and on the newest; by hand, as each brings gigabytes along.
+# The lines that no test reaches, in this process and in those that tests start: read them in htmlcov/index.html.
+COVERED ?= not slow
+coverage: $(TOOLS)
+	$(BIN)/python -m coverage erase
+	-OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) --dist worksteal -m '$(COVERED)'
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage html --quiet --skip-covered
+	$(BIN)/python -m coverage report --skip-covered --sort=miss | tail -40
+
+# The fast tests with other interpreters, and on the oldest torch that is supported and on the newest; by hand, as each
+# brings gigabytes along. An interpreter that is not found is left out.
 TORCHES ?= 2.10.0 newest
+PYTHONS ?= python3.10 python3.12 python3.13
 test-versions:
-	@for version in $(TORCHES); do \
-		venv=.venv-torch-$$version; \
+	@for pair in $(foreach torch,$(TORCHES),$(PYTHON)/$(torch)) $(addsuffix /newest,$(PYTHONS)); do \
+		python=$${pair%/*}; version=$${pair##*/}; \
+		command -v $$python >/dev/null || { echo "Leaving out $$python: it is not installed."; continue; }; \
+		venv=.venv-$$(basename $$python)-torch-$$version; \
 		wanted=torch; [ $$version = newest ] || wanted=torch==$$version; \
-		$(PYTHON) -m venv $$venv && \
+		$$python -m venv $$venv && \
 		grep -v -i -E '^(torch|setuptools)==' constraints.txt > $$venv/constraints.txt && \
 		$$venv/bin/python -m pip install --quiet --disable-pip-version-check -U pip setuptools wheel && \
 		$$venv/bin/python -m pip install --quiet --disable-pip-version-check $$wanted && \
 		$$venv/bin/python -m pip install --quiet --disable-pip-version-check -c $$venv/constraints.txt \
 			--no-build-isolation -e '.[test]' && \
-		$$venv/bin/python -c 'import torch; print("torch", torch.__version__)' && \
+		$$venv/bin/python -c 'import torch; import sys; print("Python", sys.version.split()[0], "torch", torch.__version__)' && \
 		OMP_NUM_THREADS=1 $$venv/bin/python -m pytest -q -n $(WORKERS) --dist worksteal \
 			-m 'not slow and not multiprocess' || exit 1; \
 	done

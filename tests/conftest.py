@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -15,9 +16,12 @@ import pytest
 import torch
 import torch.distributed
 
-# A busy machine makes any example slow; what must be quick is measured in benchmarks/.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
+from tests.support.faults import factor
+
+# A busy machine makes any example slow; what must be quick is measured in benchmarks/. The short
+# form takes the same examples each time; the long form (`make test-faults`) draws others.
+hypothesis.settings.register_profile("short", deadline=None, derandomize=factor() == 1)
+hypothesis.settings.load_profile("short")
 
 # Under nohup and in the background of a shell signals are ignored, and so they would be in all
 # processes that tests start.
@@ -33,6 +37,12 @@ for _number, _usual in (
 os.environ["DET_TRACKING"] = "off"
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Garbage collections look at what tests make, not at a million objects of modules."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

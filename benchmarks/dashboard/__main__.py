@@ -29,9 +29,9 @@ from benchmarks.dashboard.peers.compare import measure_peers
 from benchmarks.dashboard.report import show
 from benchmarks.dashboard.served import Dashboard
 from benchmarks.dashboard.ticks import measure_ticks
-from benchmarks.dashboard.training import measure_siege, measure_training
+from benchmarks.dashboard.training import measure_flood, measure_training
 
-PARTS = ("answers", "pages", "zoom", "ticks", "memory", "training", "siege", "peers")
+PARTS = ("answers", "pages", "zoom", "ticks", "memory", "training", "flood", "peers")
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def measure(folder: Path, parts: Collection[str], size: Size, peers: str) -> dic
                 found["memory"] = measure_memory(dashboard, large, size.requests)
         if "training" in parts:
             found["training"] = measure_training(size.turns, size.turn_seconds)
-        if "siege" in parts:
-            found["siege"] = measure_siege(size.turns, size.turn_seconds)
+        if "flood" in parts:
+            found["flood"] = measure_flood(size.turns, size.turn_seconds)
         if browser is not None and "peers" in parts:
             found["peers"] = measure_peers(browser, folder / "peers", peers, size.peer_views)
     return found

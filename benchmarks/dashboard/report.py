@@ -55,7 +55,7 @@ _TITLES = {
     "ticks": "A live tick of 100 new points",
     "memory": "Memory of the server",
     "training": "Time per batch while every stream is followed",
-    "siege": "Time per batch while unauthorized clients flood the dashboard",
+    "flood": "Time per batch while unauthorized clients flood the dashboard",
     "peers": "The same 200,000 points and 2,000 trials elsewhere",
 }
 _PARTS: dict[str, Any] = {
@@ -65,7 +65,7 @@ _PARTS: dict[str, Any] = {
     "ticks": _ticks,
     "memory": _facts,
     "training": _facts,
-    "siege": _facts,
+    "flood": _facts,
     "peers": _peers,
 }
 

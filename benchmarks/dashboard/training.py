@@ -2,7 +2,7 @@
 
 One trial trains all the while on one core. In turns no dashboard runs, and one that is followed (a
 client without a screen reads every live stream: the changes, the curves of single batches, the log)
-or besieged by strangers.
+or flooded by unauthorized clients.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def measure_training(rounds: int, seconds: float) -> dict[str, Any]:
     return _measure(rounds, seconds, _followed_turn, "followed")
 
 
-def measure_siege(rounds: int, seconds: float) -> dict[str, Any]:
-    """What a dashboard costs that strangers besiege; their answers count as messages."""
-    return _measure(rounds, seconds, _besieged_turn, "besieged")
+def measure_flood(rounds: int, seconds: float) -> dict[str, Any]:
+    """What a dashboard costs that unauthorized clients flood; their answers count as messages."""
+    return _measure(rounds, seconds, _flooded_turn, "flooded")
 
 
 def _measure(
@@ -118,14 +118,19 @@ def _followed_turn(home: Home, trial_id: int, seconds: float) -> Turn:
     return turn._replace(messages=messages)
 
 
-def _besieged_turn(home: Home, trial_id: int, seconds: float) -> Turn:
+def _flooded_turn(home: Home, trial_id: int, seconds: float) -> Turn:
     with contextlib.closing(Dashboard(home.path)) as dashboard:
-        words = [sys.executable, "-m", "benchmarks.dashboard.strangers", str(dashboard.port)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as strangers:
+        words = [
+            sys.executable,
+            "-m",
+            "benchmarks.dashboard.unauthorized_clients",
+            str(dashboard.port),
+        ]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as clients:
             time.sleep(1.0)  # until all of them are there
             turn = _turn(seconds)
-            strangers.terminate()
-            said, _ = strangers.communicate(timeout=60)
+            clients.terminate()
+            said, _ = clients.communicate(timeout=60)
     return turn._replace(messages=int(said))
 
 

@@ -168,7 +168,7 @@ def _lag(seconds: float) -> list[Figure]:
         variables = {"PAUSE": "0.02", "REPORTS": str(10**6)}
         experiment_id = site.create("reports", variables=variables)
         reader = site.service.reader
-        site.until(reader.last_report_id)
+        site.until(reader.metrics.last_report_id)
         (run,) = site.runs(experiment_id)
         last, over = reader.metrics.last_report_id(), time.monotonic() + seconds
         while time.monotonic() < over:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import shutil
 import stat
@@ -255,3 +256,25 @@ def test_copies_of_one_archive_share_files_that_nobody_changed(
     assert not (second / "added.py").exists()
     shutil.rmtree(first)
     assert (second / "pkg" / "b.py").read_text() == "x"
+
+
+def test_a_storage_that_is_moved_away_while_code_is_copied_is_not_made_again(
+    tmp_path: Path,
+) -> None:
+    source, checkpoint = tmp_path / "source", tmp_path / "storage" / "checkpoint"
+    write(source, "train.py", "package/module.py")
+    checkpoint.mkdir(parents=True)
+
+    class Archive(io.BytesIO):
+        """Moves the storage away as soon as it is read."""
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            if checkpoint.exists():
+                checkpoint.parent.rename(tmp_path / "away")
+            return super().read(size)
+
+    archive = Archive()
+    archive_user_code(source, archive)
+    with pytest.raises(FileNotFoundError):
+        unpack_user_code(archive, checkpoint / "code")
+    assert not checkpoint.parent.exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 
 import hypothesis
@@ -12,7 +11,7 @@ import torch
 from tests.exactness.defects import DEFECTS
 from tests.exactness.generator import QUIET, Case, cases
 from tests.exactness.running import problems
-from tests.support.faults import factor
+from tests.support.faults import draw_seed, factor
 from tests.support.victims import preload
 from tests.support.workers import run_workers
 
@@ -59,7 +58,7 @@ def _cases_until_found(name: str, count: int, seed: int, among_all: bool) -> int
 def test_a_defect_that_is_put_back_is_found(name: str) -> None:
     among_all = factor() > 1
     count = CASES_AMONG_ALL if among_all else CASES
-    seed = random.SystemRandom().randrange(2**31) if among_all else 1
+    seed = draw_seed(short=1)
     began = time.monotonic()
     (found,) = run_workers(
         1,

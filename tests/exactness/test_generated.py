@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import hypothesis
@@ -11,7 +10,7 @@ import torch
 
 from tests.exactness.generator import QUIET, Case, cases
 from tests.exactness.running import problems
-from tests.support.faults import at_least, factor
+from tests.support.faults import at_least, draw_seed
 from tests.support.victims import preload
 from tests.support.workers import run_workers
 
@@ -41,8 +40,8 @@ def _search(ranks: int, count: int, seed: int) -> None:
 @pytest.mark.parametrize("ranks", list(COUNTS))
 def test_what_was_interrupted_ends_like_what_was_not_or_says_so(ranks: int) -> None:
     count = at_least(*COUNTS[ranks])
-    seed = ranks if factor() == 1 else random.SystemRandom().randrange(2**31)
-    print(f"{count} cases on {ranks} rank(s), seed {seed}")  # noqa: T201  # shown by the long form
+    seed = draw_seed(short=ranks)
+    print(f"{count} cases on {ranks} rank(s)")  # noqa: T201  # shown by the long form
     run_workers(
         1,
         _search,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +10,8 @@ from tests.support.victims import preload
 
 
 @pytest.fixture(scope="package", autouse=True)
-def _imported_once() -> Iterator[None]:
-    """Collections look at what tests make, not at the half a million objects of torch."""
+def _imported_once() -> None:
     preload()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import random
 import resource
@@ -19,10 +20,11 @@ from torch import nn
 from determined import core, pytorch
 from determined.errors import CheckpointError
 from determined.storage import Manifest, SharedFSStorageManager
-from tests.support.faults import factor, mounted
+from tests.support.faults import draw_seed, factor, mounted
 from tests.support.forks import Child
 from tests.support.resumable import ResumableTrial, Trained, fingerprint, steps, train
 from tests.support.victims import Setup, Tell, check_storage, leftovers, preload, run
+from tests.support.waiting import eventually
 from tests.support.workers import run_workers
 
 DEADLINE_SECONDS = 100.0
@@ -230,6 +232,78 @@ def meddling(act: Callable[[], None]) -> type[ResumableTrial]:
     return Meddling
 
 
+class Moved:
+    """Moves a storage away before or after the n-th call of an `os` function, once it is armed."""
+
+    def __init__(self, storage: Path, operation: str, at: int, after: bool) -> None:
+        self.is_armed = self.is_done = False
+        calls, real, rename = itertools.count(1), getattr(os, operation), os.rename
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            is_now = self.is_armed and next(calls) == at
+            if is_now and not after:
+                self.is_done, self.is_armed = True, False
+                rename(storage, storage.with_name("away"))
+            try:
+                return real(*args, **kwargs)
+            finally:
+                if is_now and after:
+                    self.is_done, self.is_armed = True, False
+                    rename(storage, storage.with_name("away"))
+
+        self.call = call
+
+
+def _check_moved_away(folder: Path, operation: str, at: int, after: bool) -> bool:
+    """Move a storage away at a call of the save after batch 4; False if there is no such call."""
+    storage = folder / "storage"
+    moved = Moved(storage, operation, at, after)
+
+    class Saving(ResumableTrial):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+            moved.is_armed = batch_idx == 3
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    period: dict[str, Any] = {"checkpoint_period": pytorch.Batch(2), "async_checkpoint": False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, operation, moved.call)
+        message = _failure_of(lambda: train(storage, 8, trial_class=Saving, **period))
+    if moved.is_done:
+        assert "still mounted" in message, (operation, at)
+        _check_brought_back(folder)
+    return moved.is_done
+
+
+def _failure_of(save: Callable[[], object]) -> str:
+    try:
+        save()
+    except CheckpointError as error:
+        return str(error)
+    return "no error"
+
+
+def _check_brought_back(folder: Path) -> None:
+    storage = folder / "storage"
+    assert not storage.exists()
+    (folder / "away").rename(storage)
+    assert set(steps(storage)) <= {2, 4}
+    resumed = train(storage, 8, latest_checkpoint="latest")
+    assert resumed.ends_like(train(folder / "unbroken", 8))
+    assert hidden(storage) == []
+
+
+# Where a message once said less, or the storage was made again; and one of each other kind.
+MOVES = [
+    ("mkdir", 1, True),
+    ("mkdir", 5, True),
+    ("open", 14, False),
+    ("rename", 1, False),
+    ("rename", 1, True),
+    ("fsync", 5, False),
+    ("write", 2, False),
+]
+
+
 class TestUnwell:
     def test_storage_that_becomes_read_only_is_named(self, tmp_path: Path) -> None:
         with mounted("-t", "tmpfs", "tmpfs", at=tmp_path / "disk"):
@@ -272,35 +346,38 @@ class TestUnwell:
         expected = train(tmp_path / "other", 4, latest_checkpoint="latest")
         assert train(storage, 4, latest_checkpoint="latest") == expected
 
-    @pytest.mark.parametrize("background", [True] * 8 + [False])
+    @pytest.mark.parametrize(("operation", "at", "after"), MOVES)
     def test_storage_that_is_moved_away_is_not_started_anew(
-        self, tmp_path: Path, background: bool
+        self, tmp_path: Path, operation: str, at: int, after: bool
     ) -> None:
-        """In the background: at any moment of a save, after one or before."""
+        assert _check_moved_away(tmp_path, operation, at, after)
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(300)
+    @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+    def test_so_it_is_at_any_call(self, tmp_path: Path, after: bool) -> None:
+        cases, stride = 0, 8 if factor() == 1 else 1
+        for operation in (*OPERATIONS, "scandir", "stat"):
+            for at in itertools.count(1, stride):
+                if not _check_moved_away(tmp_path / f"{operation}-{at}", operation, at, after):
+                    break
+                cases += 1
+        assert cases >= 80 / stride
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("number", range(4 * factor()))
+    def test_so_it_is_at_any_moment_in_the_background(self, tmp_path: Path, number: int) -> None:
         storage, away = tmp_path / "storage", tmp_path / "away"
+        pause = random.Random(draw_seed()).uniform(0, 0.02)
 
         def move() -> None:
-            deadline = time.monotonic() + DEADLINE_SECONDS
-            while not list(storage.glob("*-*")) and not list(storage.glob(".*.tmp-*")):
-                assert time.monotonic() < deadline, "the first save has not begun"
-                time.sleep(0.001)
-            time.sleep(random.uniform(0, 0.02))
+            eventually(lambda: [*storage.glob("*-*"), *storage.glob(".*.tmp-*")], "a save")
+            time.sleep(pause)
             storage.rename(away)
 
         with pytest.raises(CheckpointError, match="still mounted"):
-            train(
-                storage,
-                8,
-                trial_class=meddling(move),
-                checkpoint_period=pytorch.Batch(2),
-                async_checkpoint=background,
-            )
-        assert not storage.exists()
-        away.rename(storage)
-        assert set(steps(storage)) <= {2, 4}
-        resumed = train(storage, 8, latest_checkpoint="latest")
-        assert resumed.ends_like(train(tmp_path / "unbroken", 8))
-        assert hidden(storage) == []
+            train(storage, 8, trial_class=meddling(move), checkpoint_period=pytorch.Batch(2))
+        _check_brought_back(tmp_path)
 
     def test_storage_that_comes_back_is_used_again(self, tmp_path: Path) -> None:
         storage, away = tmp_path / "storage", tmp_path / "away"

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from torch.utils.data._utils import worker as torch_worker
 
-from tests.support.faults import at_least, factor
+from tests.support.faults import at_least, draw_seed, factor
 from tests.support.victims import (
     KINDS,
     Group,
@@ -169,11 +169,12 @@ def _kill_at_random(root: Path, kills: int, seed: int) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(DEADLINE_SECONDS + 2 * KILLS + 60)
 def test_runs_killed_up_to_five_times_end_like_unbroken_ones(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(2**31)
+    seed = draw_seed()
     counts = in_worker(_kill_at_random, tmp_path, KILLS, seed, seconds=DEADLINE_SECONDS + 2 * KILLS)
-    print(f"seed {seed}: {counts}")  # noqa: T201  # which the long form is run for
+    print(counts)  # noqa: T201  # which the long form is run for
     assert counts["in a save"] >= SHARE_IN_SAVES * counts["kills"], f"seed {seed}: {counts}"
 
 
@@ -234,12 +235,14 @@ def test_a_kill_at_any_named_place_does_no_harm(tmp_path: Path) -> None:
     assert cases == len(kinds) * len(POINTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_so_it_is_with_other_trials(kind: str, tmp_path: Path) -> None:
     places = [POINTS[KINDS.index(kind)], POINTS[-1 - KINDS.index(kind)]]
     in_worker(_crash_everywhere, tmp_path, [kind], places, False)
 
 
+@pytest.mark.slow
 def test_so_it_is_with_temporary_files_on_another_file_system(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
         if Path(elsewhere).stat().st_dev == tmp_path.stat().st_dev:

@@ -51,7 +51,13 @@ def python(folder: bytes, environment: dict[str, str], *arguments: bytes | str) 
 
 
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("environment", [ASCII_ONLY, UTF8], ids=["ascii", "utf8"])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param(ASCII_ONLY, id="ascii"),
+        pytest.param(UTF8, id="utf8", marks=pytest.mark.slow),  # the rarer trouble
+    ],
+)
 def test_training_works_where_names_are_no_text(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -21,7 +21,7 @@ from determined.common.check import CheckFailedError
 from determined.errors import DeterminedError
 from determined.pytorch import Batch, DataLoader, PyTorchCallback
 from determined.pytorch.callbacks import LossGuard
-from tests.support.faults import in_memory  # noqa: F401  # a fixture
+from tests.support.faults import in_memory, in_turns  # noqa: F401  # a fixture
 from tests.support.trials import LineTrial, checkpoints, line, train
 
 CLEAR = (TypeError, ValueError, CheckFailedError, DeterminedError, AssertionError)
@@ -275,8 +275,7 @@ def assert_finite(value: Any, where: Any) -> None:
             assert_finite(entry, where)
 
 
-@pytest.mark.parametrize("at", [0, 3, 7])
-@pytest.mark.parametrize("value", [math.nan, math.inf], ids=str)
+@pytest.mark.parametrize(("at", "value"), in_turns([0, 3, 7], [math.nan, math.inf]))
 @pytest.mark.parametrize("fault", ["loss", "gradient", "input"])
 @pytest.mark.parametrize("action", ["stop", "skip", "rollback"])
 def test_no_bad_batch_reaches_a_checkpoint(action: str, fault: str, value: float, at: int) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from determined.storage import SharedFSStorageManager
-from tests.support.faults import factor
+from tests.support.faults import draw_seed, factor
 from tests.support.forks import Child
-from tests.support.liar import Disk, Entry, Recorder, State, fingerprint, write_state
+from tests.support.power_cut import Disk, Entry, Recorder, State, fingerprint, write_state
 from tests.support.victims import Setup, Tell, preload, run
 from tests.support.workers import run_workers
 
@@ -111,7 +111,7 @@ def _cut_power_everywhere(root: Path, setup: Setup, draws: int, seed: int) -> di
 def test_a_whole_checkpoint_is_found_after_any_power_cut(
     tmp_path: Path, keep_latest: int | None
 ) -> None:
-    seed = random.SystemRandom().randrange(2**31)
+    seed = draw_seed(short=1)
     setup = Setup("mlp", batches=6, interval=2, keep_latest=keep_latest, storage=STORAGE)
     (seen,) = run_workers(
         1,
@@ -123,6 +123,6 @@ def test_a_whole_checkpoint_is_found_after_any_power_cut(
         process_group=False,
         deadline_seconds=DEADLINE_SECONDS,
     )
-    print(f"seed {seed}: {seen}")  # noqa: T201  # which the long form is run for
+    print(seen)  # noqa: T201  # which the long form is run for
     assert seen["saves"] == 3
     assert seen["states"] > 200

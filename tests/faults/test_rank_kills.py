@@ -22,7 +22,7 @@ from determined import pytorch
 from determined.pytorch._ranks.ddp import validating
 from determined.storage import SharedFSStorageManager, _crash_points
 from tests.support import sharded
-from tests.support.faults import factor
+from tests.support.faults import draw_seed, factor
 from tests.support.resumable import digest
 from tests.support.workers import Outcome, collect_workers
 
@@ -161,9 +161,7 @@ def test_ranks_that_are_killed_at_random_end_like_those_of_an_unbroken_run(
     tmp_path: Path, parallel: str, unbroken: Ending
 ) -> None:
     for case in range(factor()):
-        seed = int(os.environ.get("DET_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-        print(f"DET_TEST_SEED={seed}")  # noqa: T201  # to repeat a failure
-        draw = random.Random(seed)
+        draw = random.Random(draw_seed())
         deaths = []
         for batch in sorted(draw.sample(range(1, LENGTH), draw.randint(1, 4))):
             ranks = draw.choice([(0,), (1,), (0, 1)])

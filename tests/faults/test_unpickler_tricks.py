@@ -17,8 +17,8 @@ from determined import pytorch
 from determined.errors import CheckpointNotFound, InvalidCheckpointException
 from determined.pytorch._checkpoint.files.encoding import TAG
 from tests.support.hostile import SENTINEL, forge, torch_archive
+from tests.support.pickle_attacks import FILES, PICKLES, TAGS
 from tests.support.resumable import ResumableTrial, checkpoints, train
-from tests.support.tricks import FILES, PICKLES, TAGS
 
 REFUSED = (InvalidCheckpointException, CheckpointNotFound)
 

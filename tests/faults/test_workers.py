@@ -23,7 +23,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from determined import pytorch
 from determined.pytorch import Batch, DataLoader
 from tests.support.exact import Case, train, train_in_parts
-from tests.support.faults import factor, in_memory  # noqa: F401  # a fixture
+from tests.support.faults import factor, in_memory, in_turns  # noqa: F401  # a fixture
 from tests.support.leftovers import Holdings, assert_nothing_more_than, holdings
 from tests.support.trials import LineTrial, line
 from tests.support.workers import run_workers
@@ -52,6 +52,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_MultiProcessingDataLoaderIter, "_try_get_data", get_soon)
     ARRIVED.clear()
     WAITED_FOR.clear()
+
+
+LOADERS = ["training", "validation"]
 
 
 class OwnError(Exception):
@@ -208,8 +211,7 @@ def failure(tmp_path: Path, before: Holdings, trial_class: type[LineTrial]) -> s
 
 @pytest.mark.multiprocess
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("how", EXPECTED)
-@pytest.mark.parametrize("which", ["training", "validation"])
+@pytest.mark.parametrize(("how", "which"), in_turns(EXPECTED, LOADERS))
 def test_the_error_names_the_loader_and_the_way_on(tmp_path: Path, which: str, how: str) -> None:
     text = fails(tmp_path, which=which, how=how)
     assert f"build_{which}_data_loader), at batch 2," in text
@@ -218,8 +220,7 @@ def test_the_error_names_the_loader_and_the_way_on(tmp_path: Path, which: str, h
 
 @pytest.mark.multiprocess
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("how", ["kill", "hang", "raise"])
-@pytest.mark.parametrize("which", ["training", "validation"])
+@pytest.mark.parametrize(("how", "which"), in_turns(["kill", "hang", "raise"], LOADERS))
 def test_so_it_is_with_streams(tmp_path: Path, which: str, how: str) -> None:
     text = fails(tmp_path, which=which, how=how, kind=Stream)
     assert f"build_{which}_data_loader), at batch 2," in text
@@ -300,18 +301,17 @@ def test_no_worker_is_started_while_a_thread_looks_for_temporary_files(tmp_path:
 
 EPOCH = 4  # 11 records by 3
 CUTS = [1, EPOCH, EPOCH + 1]
-WORKERS = [(0, False), (2, False), (2, True), (4, False), (4, True)]
+WORKERS = [(0, False), (2, False), (2, True), (4, False), (4, True)][:: 1 if factor() > 1 else 2]
+KINDS_OF_STREAMS = ["stateful stream", "stream"]
 
 
 @pytest.mark.multiprocess
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    ("num_workers", "persistent"), WORKERS if factor() > 1 else [WORKERS[0], WORKERS[1], WORKERS[4]]
-)
-@pytest.mark.parametrize("kind", ["stream", "stateful stream"])
+@pytest.mark.parametrize(("workers", "kind"), in_turns(WORKERS, KINDS_OF_STREAMS))
 def test_a_stream_cut_three_times_is_read_as_if_it_were_whole(
-    tmp_path: Path, kind: str, num_workers: int, persistent: bool
+    tmp_path: Path, kind: str, workers: tuple[int, bool]
 ) -> None:
+    num_workers, persistent = workers
     case = Case(kind, num_workers=num_workers, persistent_workers=persistent, validate_every=5)
     whole = train(case, tmp_path / "whole", 2 * EPOCH + 2)
     assert train_in_parts(case, tmp_path / "parts", 2 * EPOCH + 2, CUTS) == whole

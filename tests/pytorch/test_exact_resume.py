@@ -7,7 +7,6 @@ metrics, and a hash of the last weights, optimizer and random states. Equal mean
 from __future__ import annotations
 
 import itertools
-import os
 import tempfile
 from functools import reduce
 from operator import add
@@ -25,13 +24,14 @@ from tests.support.exact import (
     train_in_new_process,
     train_in_parts,
 )
+from tests.support.faults import at_least
 from tests.support.orders import KINDS
 from tests.support.workers import run_workers
 
 TOTAL = 13
 
 
-@settings(max_examples=int(os.environ.get("DET_TEST_EXAMPLES", "40")), deadline=None)
+@settings(max_examples=at_least(14, 40), deadline=None)
 @given(
     case=st.builds(
         Case,

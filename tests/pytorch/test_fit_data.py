@@ -20,6 +20,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 from determined import pytorch
 from determined.pytorch import DataLoader
 from tests.support.exact import Case, ExactTrial, train, train_in_new_process
+from tests.support.loader_waits import loader_waits, until_waited_for  # noqa: F401  # a fixture
 from tests.support.orders import Noisy, Stream
 from tests.support.resumable import checkpoints
 from tests.support.trials import LineTrial
@@ -209,16 +210,20 @@ def test_epochs_of_unknown_length_are_refused(tmp_path: Path) -> None:
 
 
 class Fatal(Noisy):
-    """Kills the process that reads sample 6, after the batches before are on their way."""
+    """Kills the process that reads sample 6, when its batch is waited for."""
 
     def __getitem__(self, index: int) -> Any:
         if index == 6:
-            time.sleep(0.3)
+            self.wait()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(index)
 
+    def wait(self) -> None:
+        until_waited_for(3)
+
 
 @pytest.mark.multiprocess
+@pytest.mark.usefixtures("loader_waits")
 @pytest.mark.parametrize("is_training", [True, False])
 def test_a_dead_worker_is_an_error_that_names_loader_and_batch(
     is_training: bool, tmp_path: Path
@@ -231,9 +236,16 @@ def test_a_dead_worker_is_an_error_that_names_loader_and_batch(
     assert "lost a worker process" in str(raised.value)
 
 
+class FatalSoon(Fatal):
+    """The same in processes that nobody watches: the batches before are on their way."""
+
+    def wait(self) -> None:
+        time.sleep(0.3)
+
+
 class FatalOnOneRank(ExactTrial):
     def build_training_data_loader(self) -> Any:
-        dataset = Fatal(40) if self.context.distributed.rank == 1 else Noisy(40)
+        dataset = FatalSoon(40) if self.context.distributed.rank == 1 else Noisy(40)
         return pytorch.DataLoader(dataset, 2, num_workers=1)
 
 

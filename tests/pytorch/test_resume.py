@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from determined import core, pytorch
 from determined.storage import FsspecStorageManager
+from tests.support.faults import at_least
 from tests.support.resumable import (
     EPOCH_LENGTH,
     ResumableTrial,
@@ -81,7 +82,11 @@ def test_every_batch_is_a_place_to_continue_from(tmp_path: Path, aggregation: in
         assert len(resumed.losses) == LENGTH - checkpoint.metadata["steps_completed"]
 
 
-@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(
+    max_examples=at_least(4, 12),
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
 @given(
     cuts=st.sets(st.integers(1, LENGTH - 1), min_size=1, max_size=4),
     aggregation=st.integers(1, 4),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import random
 import tempfile
 from pathlib import Path
@@ -25,6 +24,7 @@ from determined import pytorch
 from determined.pytorch import Batch, Epoch, callbacks
 from determined.pytorch._data.seed import seed_everything
 from tests.support.exact import Case, ExactTrial, Part
+from tests.support.faults import at_least
 from tests.support.resumable import digest
 from tests.support.workers import run_workers
 
@@ -156,7 +156,7 @@ _ALL = Watch(
 )
 
 
-@settings(max_examples=int(os.environ.get("DET_TEST_EXAMPLES", "40")), deadline=None)
+@settings(max_examples=at_least(12, 40), deadline=None)
 @given(watch=_watches, kind=st.sampled_from(["shuffle", "numpy", "stream"]))
 @example(watch=_ALL, kind="shuffle")
 @example(watch=dataclasses.replace(_ALL, same_trainer=True), kind="stream")

@@ -16,7 +16,7 @@ import pytest
 from determined._contracts.home import make_home
 from determined.storage import build
 from determined.storage.local.storage import SharedFSStorageManager
-from tests.support.strangers import NOBODY, as_stranger, refusal_of
+from tests.support.other_user import NOBODY, as_other_user, refusal_of
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def test_the_home_of_a_script_is_closed_to_others(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", script], check=True, env=environment, timeout=100)
     home = tmp_path / "data" / "determined"
     assert _mode(home) == 0o700
-    assert as_stranger(lambda: refusal_of(lambda: list(home.iterdir()))) == "PermissionError"
+    assert as_other_user(lambda: refusal_of(lambda: list(home.iterdir()))) == "PermissionError"
 
 
 def test_a_home_that_was_open_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ Data and states:
     quantized        a tensor subclass that knows hardly any operation
     old_checkpoints  checkpoints in the layouts of old releases
     hostile          checkpoints by people who mean harm
-    tricks           pickles that fooled restricted readers somewhere
+    pickle_attacks   pickles that fooled restricted readers somewhere
     memory_storage   an object store in memory
     retention_table  the example of the retention rules
 
@@ -51,14 +51,15 @@ Homes, runs and clusters of the platform:
 Processes, disks and networks that fail:
     workers          run a function on several ranks: real processes, or threads of this one
     forks            children of this process that may be killed
-    deaths           deaths at named points, for processes that a test starts
+    kill_points      kills at named events, for processes that a test starts
     faults           how much of the fault tests to run, and where
+    loader_waits     loader workers that know which batch the main process waits for
     leftovers        what a run may leave behind in its process: nothing
-    liar             what a power cut may leave of the files that a process wrote
+    power_cut        what a power cut may leave of the files that a process wrote
     store_log        what a power cut may leave of a store
     flaky_proxy      an HTTP server that fails on demand
     forwarder        a port that leads to another one for as long as a test wants
-    strangers        another user of this machine
+    other_user       another user of this machine
 
 Commands and terminals:
     terminal         run a script with pipes or a real terminal as its standard streams

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,10 @@ def ending(trial: Any) -> dict[str, str]:
 def ends_alike(
     folder: Path, trial_class: Callable[..., Any], stops: Iterable[int] = (4, 9), **options: Any
 ) -> None:
-    """Assert that a run that was stopped ends as one that was not, saved in both ways."""
+    """Assert that a run that was stopped ends as one that was not, saved in both ways in turns."""
     unbroken = train_to(folder / "unbroken", BATCHES, trial_class, **options)
-    for is_background in (True, False):
-        storage = folder / f"background {is_background}"
-        for length in (*stops, BATCHES):
-            end = train_to(storage, length, trial_class, async_checkpoint=is_background, **options)
-        assert end == unbroken, [name for name in end if end[name] != unbroken[name]]
+    for length, background in zip((*stops, BATCHES), itertools.cycle((True, False))):  # endless
+        end = train_to(
+            folder / "stopped", length, trial_class, async_checkpoint=background, **options
+        )
+    assert end == unbroken, [name for name in end if end[name] != unbroken[name]]

@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 20.0
 _PHASES = {0: "first step", LENGTH - 1: "last batch"}
 
 
-class Moment:
+class SignalPoint:
     """The first time that the phase is reached in this process."""
 
     def __init__(self, folder: Path, phase: str, context: pytorch.PyTorchTrialContext) -> None:
@@ -83,13 +83,13 @@ class _Teller(PyTorchCallback):
         self.validations.append((batches_trained, float(metrics["error"])))
 
     def on_trial_shutdown(self) -> None:
-        say(self._trial.moment.folder, "shut down")
+        say(self._trial.point.folder, "shut down")
 
 
 class SignalledTrial(ResumableTrial):
     """Draws random numbers in validations too."""
 
-    moment: Moment
+    point: SignalPoint
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         super().__init__(context)
@@ -99,16 +99,16 @@ class SignalledTrial(ResumableTrial):
         return {**super().build_callbacks(), "teller": self.teller}
 
     def build_training_data_loader(self) -> DataLoader:
-        self.moment.reach("loader start")
+        self.point.reach("loader start")
         return super().build_training_data_loader()
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
-        self.moment.reach(_PHASES.get(batch_idx, f"batch {batch_idx}"))
+        self.point.reach(_PHASES.get(batch_idx, f"batch {batch_idx}"))
         return super().train_batch(batch, epoch_idx, batch_idx)
 
     def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         if self.context.current_train_batch() > 0:
-            self.moment.reach("validation")
+            self.point.reach("validation")
         metrics = super().evaluate_batch(batch, batch_idx)
         return {"error": metrics["error"] + torch.rand(())}
 
@@ -116,10 +116,10 @@ class SignalledTrial(ResumableTrial):
 class SignalledStorage(SharedFSStorageManager):
     """Has the moment `save` when all files of a checkpoint are written but not yet visible."""
 
-    moment: Moment
+    point: SignalPoint
 
     def post_store_path(self, *args: Any, **kwargs: Any) -> Manifest:
-        self.moment.reach("save")
+        self.point.reach("save")
         return super().post_store_path(*args, **kwargs)
 
 
@@ -141,7 +141,7 @@ def main(folder: str, phase: str = "none", rank: int = 0) -> Ending:
         context._core.checkpoint = CheckpointContext(context.distributed, storage)
         trial = SignalledTrial(context)
         is_chosen = context.distributed.rank == rank
-        trial.moment = storage.moment = Moment(root, phase if is_chosen else "none", context)
+        trial.point = storage.point = SignalPoint(root, phase if is_chosen else "none", context)
         pytorch.Trainer(trial, context).fit(
             max_length=Batch(LENGTH),
             checkpoint_period=Batch(3),

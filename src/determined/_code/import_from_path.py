@@ -56,7 +56,7 @@ def _imports_first(paths: list[Path]) -> Iterator[None]:
     finally:
         sys.path[:] = old_path
         sys.dont_write_bytecode = old_bytecode
-        for name, module in sys.modules.copy().items():
+        for name, module in sys.modules.copy().items():  # in one step: other threads import
             if before.get(name) is not module and _lies_below(module, paths):
                 sys.modules.pop(name, None)
         # A hidden package may have been imported a second time from its old location.
@@ -67,7 +67,7 @@ def _imports_first(paths: list[Path]) -> Iterator[None]:
 
 
 def _top_level_names() -> set[str]:
-    return {name.partition(".")[0] for name in sys.modules} - _NEVER_HIDDEN
+    return {name.partition(".")[0] for name in list(sys.modules)} - _NEVER_HIDDEN
 
 
 def _must_hide(name: str, paths: list[Path]) -> bool:
@@ -83,7 +83,7 @@ def _must_hide(name: str, paths: list[Path]) -> bool:
 
 
 def _pop_modules(names: set[str]) -> dict[str, ModuleType]:
-    found = [name for name in sys.modules if name.partition(".")[0] in names]
+    found = [name for name in list(sys.modules) if name.partition(".")[0] in names]
     return {name: sys.modules.pop(name) for name in found}
 
 

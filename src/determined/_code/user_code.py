@@ -52,7 +52,9 @@ def copy_user_code(source: Path, destination: Path, exclude: Iterable[Path] = ()
         if reader is not None:
             with reader:
                 mode = stat.S_IMODE(os.fstat(reader.fileno()).st_mode)
-                _write(reader, destination / file.target, mode)
+                target = destination / file.target
+                _make_directory(target.parent, destination)
+                _write(reader, target, mode)
 
 
 def archive_user_code(source: Path, archive: IO[bytes], exclude: Iterable[Path] = ()) -> None:
@@ -82,7 +84,7 @@ def unpack_user_code(archive: IO[bytes], destination: Path, twin: Path | None = 
     with tarfile.open(fileobj=archive, mode="r") as tar:
         for entry in tar:
             target = destination / entry.name
-            _make_directory(target.parent)
+            _make_directory(target.parent, destination)
             if twin is not None and _link(twin / entry.name, target, entry):
                 continue
             content = tar.extractfile(entry)
@@ -140,7 +142,6 @@ def _open(path: Path) -> IO[bytes] | None:
 
 
 def _write(reader: IO[bytes], target: Path, mode: int) -> None:
-    _make_directory(target.parent)
     with target.open("wb") as writer:
         shutil.copyfileobj(reader, writer, 2**20)
         chmod(writer.fileno(), mode, target)
@@ -221,10 +222,14 @@ def _warn_size(source: Path, total: int, limit: int, count: int, largest: str) -
     )
 
 
-def _make_directory(directory: Path) -> None:
-    if not directory.is_dir():
-        directory.mkdir(parents=True)
-        chmod(directory, 0o755, directory)
+def _make_directory(directory: Path, root: Path | None = None) -> None:
+    """Make a directory and those above it; `root`, if given, and what is above it must be there."""
+    if directory == root or directory.is_dir():
+        return
+    if root is not None:
+        _make_directory(directory.parent, root)
+    directory.mkdir(parents=root is None)
+    chmod(directory, 0o755, directory)
 
 
 def _is_never_code(directory: Path) -> bool:

@@ -32,10 +32,6 @@ class Stamper:
         self._at_line_start = True
         self._latest = 0
 
-    @property
-    def lines_begun(self) -> int:
-        return self._line
-
     def stamp(self, piece: bytes, microseconds: int) -> Stamp | None:
         """Take the next piece; return its record, None when no line begins in it."""
         begin = 0 if self._at_line_start else piece.find(b"\n") + 1

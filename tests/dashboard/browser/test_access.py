@@ -10,6 +10,8 @@ import pytest
 
 from tests.dashboard.browser.conftest import Page, Served, opened
 
+pytestmark = pytest.mark.slow
+
 # Where to go, and what is there once the page has its data.
 PAGES = {
     "/": "tr[data-id]",
@@ -72,7 +74,6 @@ def test_no_page_is_wider_than_a_phone(browser: Any, made: Served) -> None:
         assert wide == []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("theme", "options"),

@@ -11,6 +11,8 @@ import pytest
 from tests.dashboard.browser.conftest import Page, until_address
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 def middle(page: Page, selector: str = ".plot") -> tuple[float, float, float, float]:
     box = page.locator(selector).first.bounding_box()

@@ -7,6 +7,8 @@ import pytest
 from tests.dashboard.browser.conftest import Page, until_address
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def page(page: Page) -> Page:

@@ -14,6 +14,8 @@ from tests.dashboard.browser.conftest import Page, Served, opened, served
 from tests.faults.platform.hostile_home import make_hostile
 from tests.support.faults import at_least
 
+pytestmark = pytest.mark.slow
+
 # Each would set a mark in the window, ask a question or call for a file if a page took it for more
 # than text.
 PAYLOADS = (

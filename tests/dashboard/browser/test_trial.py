@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.dashboard.browser.conftest import Page, until_address
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_failed_trial_shows_its_first_traceback_as_text(page: Page) -> None:

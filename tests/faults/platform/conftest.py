@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deaths import Deaths
+from tests.support.kill_points import KillPoints
 from tests.support.lab import lab
 
 __all__ = ["lab"]
@@ -18,5 +18,5 @@ def _imported_once() -> None:
 
 
 @pytest.fixture
-def deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deaths:
-    return Deaths(tmp_path / "deaths", monkeypatch)
+def kill_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KillPoints:
+    return KillPoints(tmp_path / "kill_points", monkeypatch)

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.faults.platform.fire import Fire
+from tests.faults.platform.random_kills import RandomKills
 from tests.faults.platform.steady import check_only_the_supervisor_lives
 from tests.support.lab import Lab
 from tests.support.searches import check_replay
@@ -91,26 +91,28 @@ def check_table(lab: Lab, experiment_id: int) -> None:
     assert ended.best_validation == min(trial.best_validation or 9.0 for trial in trials)
 
 
-def burn(lab: Lab, experiment_id: int, fire: Fire, kills: int, pauses: tuple[float, float]) -> None:
+def kill_at_random(
+    lab: Lab, experiment_id: int, killer: RandomKills, kills: int, pauses: tuple[float, float]
+) -> None:
     """Kill until it has been done so often, in step with the search, or that is over."""
-    generator, told = random.Random(fire.count), time.monotonic()
-    while fire.count < kills and (now := lab.experiment(experiment_id)).state == "ACTIVE":
+    generator, told = random.Random(killer.count), time.monotonic()
+    while killer.count < kills and (now := lab.experiment(experiment_id)).state == "ACTIVE":
         lab.service.wake_if_needed()
         time.sleep(generator.uniform(*pauses))
-        if fire.count < kills * now.progress + _AHEAD:
-            fire.strike()
+        if killer.count < kills * now.progress + _AHEAD:
+            killer.kill_some()
         if time.monotonic() - told > 30:
             told = time.monotonic()
             over = sum(trial.state == "COMPLETED" for trial in lab.trials(experiment_id))
-            say(f"{fire.count} kills, {over} trials are over")
+            say(f"{killer.count} kills, {over} trials are over")
 
 
 def soak(folder: Path, kills: int, seed: int) -> None:
     lab, began = Lab(folder), time.monotonic()
-    fire = Fire(lab, random.Random(seed))
+    killer = RandomKills(lab, random.Random(seed))
     try:
         experiment_id = lab.create(**settings(seconds=0.3))
-        burn(lab, experiment_id, fire, kills, (0.05, 0.5))
+        kill_at_random(lab, experiment_id, killer, kills, (0.05, 0.5))
         while lab.experiment(experiment_id).state == "ACTIVE":
             lab.service.wake_if_needed()
             time.sleep(0.2)
@@ -119,9 +121,9 @@ def soak(folder: Path, kills: int, seed: int) -> None:
         runs = len(lab.runs(experiment_id))
     finally:
         lab.close()
-    by_kind = ", ".join(f"{number} of a {kind}" for kind, number in sorted(fire.killed.items()))
+    by_kind = ", ".join(f"{number} of a {kind}" for kind, number in sorted(killer.killed.items()))
     say(
-        f"{fire.count} kills ({by_kind}) in {time.monotonic() - began:.0f} s: {TRIALS} trials in "
+        f"{killer.count} kills ({by_kind}) in {time.monotonic() - began:.0f} s: {TRIALS} trials in "
         f"{runs} runs; the table is that of the replay"
     )
 

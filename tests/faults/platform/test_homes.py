@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from determined.platform.supervisor import presence
-from tests.faults.platform.fire import kind_of
+from tests.faults.platform.random_kills import kind_of
 from tests.faults.platform.steady import check_as_unbroken, script
 from tests.support import faults
 from tests.support.lab import Lab

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from determined.store import Reader, Writer, check
-from tests.faults.platform.fire import kind_of
+from tests.faults.platform.random_kills import kind_of
 from tests.faults.platform.recorded_store import ROUNDS
 from tests.faults.platform.steady import check_as_unbroken, script
 from tests.support import faults
@@ -55,7 +55,7 @@ def test_a_store_opens_whole_after_a_power_cut_at_any_write(tmp_path: Path) -> N
     words = [sys.executable, "-m", module, str(tmp_path / "home"), str(log)]
     subprocess.run(words, check=True, cwd=Path(__file__).parents[3])
     entries: list[Entry] = pickle.loads(log.read_bytes())
-    seed = random.SystemRandom().randrange(2**31)
+    seed = faults.draw_seed()
     draw, disk, created, seen = random.Random(seed), Disk(), -1, 0
     for number, entry in enumerate(entries):
         disk.do(entry)
@@ -93,8 +93,7 @@ def _has_saved(lab: Lab, experiment_id: int, times: int) -> bool:
 
 @pytest.mark.parametrize("number", range(faults.at_least(1, 2)))
 def test_runs_go_on_after_their_machine_died(lab: Lab, number: int) -> None:
-    seed = random.SystemRandom().randrange(2**31)
-    print(f"seed {seed}")  # noqa: T201
+    seed = faults.draw_seed()
     draw = random.Random(seed)
     experiment_id = lab.create(script(0.05))
     for most in (1, 2, 3):

@@ -18,7 +18,7 @@ from determined.dashboard.server.token import load_token
 from determined.platform.supervisor import presence
 from tests.cli.scripts import ENDLESS, STEPS
 from tests.support.lab import Lab
-from tests.support.strangers import as_stranger, refusal_of
+from tests.support.other_user import as_other_user, refusal_of
 
 _SOURCE = Path(determined.__file__).parent
 
@@ -63,7 +63,7 @@ def test_nothing_of_a_home_can_be_read(lab: Lab) -> None:
     names = {path.name for path in lab.home.path.iterdir()}
     assert {"store.db", "checkpoints", "snapshots", "dashboard.token", "wake"} <= names
     assert any(lab.home.checkpoints.iterdir())
-    assert as_stranger(lambda: _reachable(lab.home.path)) == []
+    assert as_other_user(lambda: _reachable(lab.home.path)) == []
 
 
 @pytest.mark.multiprocess
@@ -73,9 +73,9 @@ def test_nobody_else_can_signal_or_wake_anything(lab: Lab) -> None:
     assert len(processes) >= 3  # a supervisor, a keeper, a trial
     for process in processes:
         kill = partial(os.kill, process.pid, signal.SIGTERM)
-        assert as_stranger(partial(refusal_of, kill)) == "PermissionError"
-    assert as_stranger(lambda: refusal_of(lambda: presence.wake(lab.home))) == "PermissionError"
-    assert as_stranger(lambda: refusal_of(lambda: presence.find(lab.home))) == "PermissionError"
+        assert as_other_user(partial(refusal_of, kill)) == "PermissionError"
+    assert as_other_user(lambda: refusal_of(lambda: presence.wake(lab.home))) == "PermissionError"
+    assert as_other_user(lambda: refusal_of(lambda: presence.find(lab.home))) == "PermissionError"
 
 
 @pytest.mark.multiprocess

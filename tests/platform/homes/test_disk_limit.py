@@ -93,6 +93,7 @@ def _kept(lab: Lab) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_a_run_that_saves_beyond_the_limit_says_so_once(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

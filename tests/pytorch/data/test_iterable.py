@@ -20,6 +20,7 @@ from determined.pytorch._data.seed import seed_everything
 from determined.pytorch._data.training.opening import open_training_data
 from determined.pytorch._data.training.training_data import TrainingData
 from tests.support.cut import as_lists
+from tests.support.faults import at_least
 
 # Four workers on a machine with fewer cores are what these tests ask for.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -109,7 +110,7 @@ def trained(build: Callable[[], Any], total: int, cuts: list[int], **ranks: int)
     return seen
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=at_least(20, 60), deadline=None)
 @given(
     kind=st.sampled_from([Shuffled, Counted, Sharded, Hopping]),
     length=st.integers(1, 12),
@@ -252,7 +253,7 @@ def test_a_dataset_with_state_reads_one_batch_again_at_most() -> None:
     assert dataset.reads == 6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=at_least(20, 60), deadline=None)
 @given(
     kind=st.sampled_from([Shuffled, Counted]),
     length=st.integers(1, 12),

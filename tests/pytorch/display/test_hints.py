@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch.utils.data import Dataset
 
 from determined import pytorch
 from determined.pytorch import DataLoader
+from tests.support.loader_waits import loader_waits, until_waited_for  # noqa: F401  # a fixture
 from tests.support.trials import LineTrial, train
 
 pytestmark = pytest.mark.skipif(
@@ -109,12 +109,13 @@ class _Deadly(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         if index == 2:
-            time.sleep(0.2)  # let the batch before arrive
+            until_waited_for(2)
             os.kill(os.getpid(), self._number)
         return torch.ones(1), torch.ones(1)
 
 
 @pytest.mark.multiprocess
+@pytest.mark.usefixtures("loader_waits")
 @pytest.mark.parametrize(
     ("number", "hint"),
     [(signal.SIGBUS, "--shm-size"), (signal.SIGKILL, "ran out of memory")],

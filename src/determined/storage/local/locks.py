@@ -30,7 +30,8 @@ class FolderLock:
 
     @classmethod
     def _acquire(cls, path: Path, kind: int) -> FolderLock | None:
-        path.parent.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # `exist_ok` raises it if it vanishes just then
+            path.parent.mkdir()
         if path.parent.is_symlink():  # it would make us create files elsewhere
             raise OSError(errno.ELOOP, "The folder of locks is a symbolic link", str(path.parent))
         access = os.O_RDONLY  # a file that is open for writing keeps a disk from being remounted

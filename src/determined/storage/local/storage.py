@@ -178,7 +178,8 @@ class SharedFSStorageManager(StorageManager):
         try:
             sync_path(self._base)
         except BaseException:  # its name may be lost: the save fails, and nothing is left of it
-            target.rename(source)
+            with contextlib.suppress(FileNotFoundError):  # the storage itself is gone
+                target.rename(source)
             raise
         if (run_id := run_id_in(metadata or {})) is not None:
             self._note_run(dst, run_id)

@@ -44,7 +44,6 @@ from determined.store.write.importing import Import, Imported, OtherStore
 from determined.store.write.ingest import (
     AcceptedRecord,
     Ingest,
-    count_checkpoint,
     set_checkpoint_files,
 )
 from determined.store.write.registry import Registry
@@ -501,16 +500,6 @@ class Transaction:
         """Replace the metadata of a checkpoint."""
         self._decide()
         CHECKPOINTS.update(self._connection, "uuid=?", [uuid], {"metadata": metadata})
-
-    def forget_checkpoint(self, uuid: str) -> None:
-        """Drop the record of a checkpoint that was never completed."""
-        self._decide()
-        found = CHECKPOINTS.find(self._connection, "uuid=?", uuid)
-        if found is not None:
-            self._connection.execute("DELETE FROM checkpoint WHERE uuid=?", (uuid,))
-            owners = (found.trial_id, found.experiment_id)
-            count = -int(found.state != "DELETED")
-            count_checkpoint(self._connection, *owners, count, -found.size)
 
     def _decide(self) -> None:
         assert self._is_durable, "a decision needs transaction(durable=True)"

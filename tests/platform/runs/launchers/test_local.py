@@ -28,7 +28,7 @@ from tests.platform.runs.launchers.contract import (
     until_it_prints,
     wait,
 )
-from tests.support.faults import mounted
+from tests.support.faults import at_least, mounted
 from tests.support.runs import assert_nothing_left, eventually, make_run
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
@@ -269,7 +269,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(at_least(3, 8)))
 def test_a_launcher_killed_at_any_instant_starts_nothing_twice(seed: int, tmp_path: Path) -> None:
     """The next one finds each run live, ended, lost or never started, and gets all to their end."""
     random = Random(seed)

@@ -96,10 +96,10 @@ def test_another_environment_has_a_fork_server_of_its_own(bench: Bench) -> None:
 
 
 def test_a_fork_server_ends_with_who_started_it_and_its_runs_go_on(tmp_path: Path) -> None:
-    run = Bench(tmp_path).lay_out(
-        "program.py",
-        files={"program.py": "import time; print('here'); time.sleep(3); print('done')"},
-    )
+    gate = tmp_path / "gate"
+    waits = f"print('here')\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)"
+    program = f"import os, time\n{waits}\nprint('done')"
+    run = Bench(tmp_path).lay_out("program.py", files={"program.py": program})
     starter = f"""
 import asyncio, os, sys
 sys.path.insert(0, {str(Path(__file__).parents[4])!r})
@@ -114,6 +114,7 @@ os._exit(0)
     done = subprocess.run([sys.executable, "-c", starter], capture_output=True, check=True)
     server = int(done.stdout)
     eventually(lambda: not psutil.pid_exists(server))
+    gate.touch()
     end = asyncio.run(Bench(tmp_path / "other").launcher.wait(run))
     assert end is not None
     assert end.exit_code == 0
@@ -123,7 +124,7 @@ os._exit(0)
 def test_an_idle_fork_server_ends_and_the_next_run_has_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DET_WARM_IDLE_SECONDS", "10")
+    monkeypatch.setenv("DET_WARM_IDLE_SECONDS", "2")
     bench = Bench(tmp_path)
     first, second = (bench.lay_out("program.py", files={"program.py": _TELL}) for _ in range(2))
     bench.run(first)

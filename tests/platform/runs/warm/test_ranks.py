@@ -13,7 +13,7 @@ import pytest
 from determined._os import processes
 from determined.platform.runs.folder import RUN_VARIABLE, RunFolder
 from tests.platform.runs.warm.conftest import Bench
-from tests.support.strangers import as_stranger
+from tests.support.other_user import as_other_user
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(600)]
@@ -41,7 +41,7 @@ def members(run: RunFolder) -> list[processes.Process]:
     return processes.with_variable(RUN_VARIABLE, str(run.path))
 
 
-def assert_closed_to_strangers(fork_server: psutil.Process | None) -> None:
+def assert_closed_to_other_users(fork_server: psutil.Process | None) -> None:
     """The name of its socket is a secret; whoever finds it out is nobody to talk to, yet."""
     assert fork_server is not None
     (name,) = {str(c.laddr) for c in fork_server.net_connections("unix") if c.laddr}
@@ -53,14 +53,14 @@ def assert_closed_to_strangers(fork_server: psutil.Process | None) -> None:
             return connection.recv(1).hex() or "hung up"
 
     if os.getuid() == 0:
-        assert as_stranger(call) == "hung up"
+        assert as_other_user(call) == "hung up"
 
 
 def test_a_launch_that_is_told_to_stop_ends_as_a_whole(bench: Bench) -> None:
     run, workers = start(bench, _WAIT)
     assert run.entrypoint is not None  # the keeper watches it
     assert {process.pid for process in members(run)} >= set(workers)
-    assert_closed_to_strangers(psutil.Process(workers[0]).parent())
+    assert_closed_to_other_users(psutil.Process(workers[0]).parent())
     asyncio.run(bench.launcher.terminate(run))
     end = asyncio.run(bench.launcher.wait(run))
     assert end is not None

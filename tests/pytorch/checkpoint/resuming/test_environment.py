@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -298,3 +299,22 @@ def test_another_number_of_processes_is_said_by_the_chief(tmp_path: Path) -> Non
     assert run_workers(2, _train_ranks, str(tmp_path), 4) == [[], []]
     ((said,),) = run_workers(1, _train_ranks, str(tmp_path), 6)
     assert "1 process instead of 2" in said
+
+
+def test_imports_meanwhile_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A garbage collection may let another thread go on, which may import."""
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    modules = sys.modules
+
+    def begin_to_import(phase: str, info: dict[str, int]) -> None:
+        modules[f"imported_{len(modules)}"] = sys
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(begin_to_import)
+    gc.set_threshold(1)
+    try:
+        found = environment._packages()
+    finally:
+        gc.callbacks.remove(begin_to_import)
+        gc.set_threshold(*thresholds)
+    assert found["torch"] == torch.__version__

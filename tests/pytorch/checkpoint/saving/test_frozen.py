@@ -7,8 +7,6 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,8 +20,9 @@ from determined.errors import InvalidCheckpointException
 from determined.pytorch._checkpoint.files.reading import read_state
 from determined.pytorch._checkpoint.joining import join_files
 from determined.pytorch._checkpoint.state.hashing import hash_states
-from determined.storage import SharedFSStorageManager, build
+from determined.storage import SharedFSStorageManager, _crash_points, build
 from tests.support.adapters import Adapted, AdapterTrial, bytes_on_disk, train
+from tests.support.forks import Child
 from tests.support.forwarder import forward
 from tests.support.messages import documented
 from tests.support.trials import checkpoints
@@ -337,37 +336,37 @@ def test_an_object_store_copies_by_itself(tmp_path: Path, s3_endpoint: str, s3_c
         torch.testing.assert_close(found[MODELS], expected[MODELS], rtol=0, atol=0)
 
 
-_SCRIPT = """
-import sys
-from pathlib import Path
-from tests.support.adapters import train
-train(Path(sys.argv[1]), int(sys.argv[2]), checkpoint="latest", keep_last=2)
-"""
+POINTS = [
+    *("before_tmp:3", "mid_write:12", "after_link:1", "after_link:4", "before_fsync:20"),
+    *("before_manifest:3", "before_rename:3", "after_rename:3", "mid_gc:1"),
+]
 
 
-def _run(storage: Path, batches: int, point: str = "") -> int:
-    variables = {**os.environ, "DET_TEST_CRASH_POINT": point, "OMP_NUM_THREADS": "1"}
-    variables["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, "-c", _SCRIPT, str(storage), str(batches)]
-    return subprocess.run(command, env=variables, stdout=subprocess.DEVNULL).returncode
+def _run(storage: Path, point: str, tell: Any) -> None:
+    name, _, hits = point.partition(":")
+    _crash_points._armed, _crash_points._hits_left = name, int(hits or 1)
+    train(storage, 10, checkpoint="latest", keep_last=2)
+
+
+def _kill_everywhere(root: Path) -> int:
+    """In a process that has one thread, so that it can fork."""
+    os.chdir(root)
+    train(root / "unbroken", 10, keep_last=2)
+    for point in POINTS:
+        storage = root / point
+        assert Child(_run, storage, point).join() == -signal.SIGKILL, point
+        manager = SharedFSStorageManager(storage)
+        assert all(manager.verify(c.storage_id) for c in manager.list()), point
+        Child(_run, storage, "").result()
+        for one, other in zip(saved(storage)[-2:], saved(root / "unbroken"), strict=True):
+            assert manager.verify(one.name), point
+            assert_equal_state(one, other)
+    return len(POINTS)
 
 
 @pytest.mark.slow
+@pytest.mark.multiprocess
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "point",
-    [
-        *("before_tmp:3", "mid_write:12", "after_link:1", "after_link:4", "before_fsync:20"),
-        *("before_manifest:3", "before_rename:3", "after_rename:3", "mid_gc:1"),
-    ],
-)
-def test_a_kill_at_any_point_leaves_whole_checkpoints(tmp_path: Path, point: str) -> None:
-    storage = tmp_path / "killed"
-    assert _run(storage, 10, point) == -signal.SIGKILL
-    manager = SharedFSStorageManager(storage)
-    assert all(manager.verify(c.storage_id) for c in manager.list())
-    assert _run(storage, 10) == 0
-    train(tmp_path / "unbroken", 10, keep_last=2)
-    for one, other in zip(saved(storage)[-2:], saved(tmp_path / "unbroken"), strict=True):
-        assert manager.verify(one.name)
-        assert_equal_state(one, other)
+def test_a_kill_at_any_point_leaves_whole_checkpoints(tmp_path: Path) -> None:
+    arguments: Any = {"process_group": False, "deadline_seconds": 500}
+    assert run_workers(1, _kill_everywhere, tmp_path, **arguments) == [len(POINTS)]

@@ -21,6 +21,7 @@ from torch.utils.data import Dataset
 from determined import InvalidHP, pytorch
 from determined.pytorch import Batch, DataLoader, LRScheduler, MetricReducer, PyTorchCallback
 from determined.pytorch.callbacks import ExponentialMovingAverage
+from tests.support.faults import in_turns
 from tests.support.messages import documented
 from tests.support.trials import checkpoints
 
@@ -228,8 +229,10 @@ AFTER_BATCHES = ["batch_end", "epoch_end", "workload_end", "reducer"]
 IN_VALIDATIONS = ["validation_start", "evaluate_batch", "validation_end"]
 
 
-@pytest.mark.parametrize("where", [*IN_BATCHES, *AFTER_BATCHES, *IN_VALIDATIONS])
-@pytest.mark.parametrize("period", [None, Batch(4)])
+@pytest.mark.parametrize(
+    ("where", "period"),
+    in_turns([*IN_BATCHES, *AFTER_BATCHES, *IN_VALIDATIONS], [None, Batch(4)]),
+)
 def test_a_run_that_failed_continues_as_if_it_had_not(
     where: str, period: Batch | None, tmp_path: Path
 ) -> None:

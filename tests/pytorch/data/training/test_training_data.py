@@ -27,10 +27,12 @@ from torch.utils.data import (
 from determined.pytorch._data.batches import DataLoader
 from determined.pytorch._data.seed import seed_everything
 from tests.support.cut import Build, opened, trained
+from tests.support.faults import at_least
+from tests.support.loader_waits import loader_waits, until_waited_for  # noqa: F401  # a fixture
 from tests.support.orders import KINDS, Noisy, NumpySampler, arguments_of, generator
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=at_least(50, 150), deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     n=st.integers(1, 17),
@@ -126,7 +128,7 @@ def test_ranks_share_one_global_order(kind: str) -> None:
     assert dealt == alone
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=at_least(30, 60), deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     sizes=st.lists(st.integers(1, 4), min_size=2, max_size=4),
@@ -153,7 +155,7 @@ def test_a_changed_world_size_continues_the_global_order(
 WITHOUT_RECORDS = "drop last", "batches", "infinite batches"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=at_least(40, 100), deadline=None)
 @given(
     kind=st.sampled_from(
         [k for k in KINDS if k not in ("drop last", "batches", "infinite batches")]
@@ -371,6 +373,7 @@ class TestWorkers:
         _, alive = psutil.wait_procs(workers, timeout=4)  # torch alone would take ten seconds
         assert not alive
 
+    @pytest.mark.usefixtures("loader_waits")
     def test_a_killed_worker_is_an_error_that_names_the_batch(self) -> None:
         data = opened(DataLoader(Killing(), 1, num_workers=1))
         with pytest.raises(RuntimeError, match="at batch 2, lost a worker") as raised:
@@ -434,7 +437,7 @@ class Killing(Noisy):
 
     def __getitem__(self, index: int) -> Any:
         if index == 2:
-            time.sleep(0.5)  # the batches before are on their way
+            until_waited_for(2)
             os.kill(os.getpid(), signal.SIGKILL)
         return index
 
@@ -463,7 +466,7 @@ class Infinite:
 
 
 class TestOtherLoaders:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=at_least(15, 40), deadline=None)
     @given(
         kind=st.sampled_from(["list", "torch", "generator", "resumable"]),
         cuts=st.lists(st.integers(0, 20), max_size=3),

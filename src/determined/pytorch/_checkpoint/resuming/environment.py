@@ -205,7 +205,7 @@ def _processor() -> tuple[str, str]:
 def _packages() -> dict[str, str]:
     """Return the versions of what this process has imported, by the names of modules."""
     found = {}
-    for name, module in sys.modules.copy().items():
+    for name, module in sys.modules.copy().items():  # in one step: other threads import
         # Not `getattr`, which may import more.
         version = getattr(module, "__dict__", {}).get("__version__") if "." not in name else None
         if isinstance(version, str):

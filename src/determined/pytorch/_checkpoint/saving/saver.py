@@ -449,7 +449,8 @@ def _write_tensors(
     path: pathlib.Path, name: str, tensors: Any, known: dict[str, FileDigest]
 ) -> None:
     with checkpoint_errors("write", path / name):
-        (path / name).parent.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # `exist_ok` raises it if it vanishes just then
+            (path / name).parent.mkdir()
         with HashingFile(path / name) as file:
             torch.save(tensors, file)
     known[name] = file.digest

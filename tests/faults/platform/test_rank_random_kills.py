@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.cli.det import run_det
-from tests.faults.platform.fire import kind_of
+from tests.faults.platform.random_kills import kind_of
 from tests.faults.platform.steady import check_only_the_supervisor_lives
 from tests.support import faults
 from tests.support.lab import Lab

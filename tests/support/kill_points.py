@@ -1,4 +1,4 @@
-"""Deaths at named moments, for processes that a test starts from now on."""
+"""Kills at named events, for processes that a test starts from now on."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from pathlib import Path
 
 import pytest
 
-_HOOK = Path(__file__).with_name("sudden_death")
+_HOOK = Path(__file__).with_name("kill_point_hook")
 
 
 @dataclasses.dataclass(frozen=True)
-class Moment:
+class KillPoint:
     """When a process dies: at the `count`-th event of its own that matches, or at the next one."""
 
     name: str
     process: str
-    moment: str
+    event: str
     count: int = 1
     after: bool = False
 
 
-class Deaths:
-    """A folder of deaths to come; `pending` names those that did not happen."""
+class KillPoints:
+    """A folder of kills to come; `pending` names those that did not happen."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder = folder
         folder.mkdir()
         path = os.pathsep.join(filter(None, [str(_HOOK), os.environ.get("PYTHONPATH")]))
         monkeypatch.setenv("PYTHONPATH", path)
-        monkeypatch.setenv("DET_TEST_DEATHS", str(folder))
+        monkeypatch.setenv("DET_TEST_KILL_POINTS", str(folder))
 
-    def arm(self, *moments: Moment) -> None:
-        for moment in moments:
-            draft = self._folder.with_name("moment")
-            draft.write_text(json.dumps(dataclasses.asdict(moment)))
-            draft.rename(self._folder / moment.name.replace(" ", "-"))
+    def arm(self, *points: KillPoint) -> None:
+        for point in points:
+            draft = self._folder.with_name("draft")
+            draft.write_text(json.dumps(dataclasses.asdict(point)))
+            draft.rename(self._folder / point.name.replace(" ", "-"))
 
     @property
     def pending(self) -> list[str]:

@@ -25,7 +25,7 @@ KINDS = {
 _ONE, _TWO, _ALL = 0.8, 0.15, 0.05
 
 
-class Fire:
+class RandomKills:
     """Kills and counts."""
 
     def __init__(self, lab: Lab, generator: random.Random) -> None:
@@ -37,7 +37,7 @@ class Fire:
     def count(self) -> int:
         return sum(self.killed.values())
 
-    def strike(self) -> None:
+    def kill_some(self) -> None:
         """Kill a process of a random kind, two of any kind, or everything."""
         (how_many,) = self._generator.choices([1, 2, 1000], [_ONE, _TWO, _ALL])
         by_kind: dict[str, list[psutil.Process]] = {}

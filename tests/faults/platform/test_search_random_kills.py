@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tests.faults.platform.fire import Fire
-from tests.faults.platform.soak import burn, check_table, settings
+from tests.faults.platform.random_kills import RandomKills
+from tests.faults.platform.soak import check_table, kill_at_random, settings
 from tests.faults.platform.steady import check_only_the_supervisor_lives
 from tests.support import faults
 from tests.support.lab import Lab
@@ -19,11 +19,10 @@ SECONDS = 0.1 if faults.factor() == 1 else 0.5  # of an epoch: there must be tim
 
 
 def test_a_search_that_is_killed_at_random_ends_as_recorded(lab: Lab) -> None:
-    seed = random.SystemRandom().randrange(2**31)
-    fire = Fire(lab, random.Random(seed))
+    killer = RandomKills(lab, random.Random(faults.draw_seed()))
     experiment_id = lab.create(**settings(TRIALS, epochs=9, seconds=SECONDS))
-    burn(lab, experiment_id, fire, KILLS, (0.1, 0.6))
-    print(f"seed {seed}: {fire.killed}")  # noqa: T201  # which the long form is run for
-    assert fire.count >= 0.9 * KILLS  # it may end before the last
+    kill_at_random(lab, experiment_id, killer, KILLS, (0.1, 0.6))
+    print(killer.killed)  # noqa: T201  # which the long form is run for
+    assert killer.count >= 0.9 * KILLS  # it may end before the last
     check_table(lab, experiment_id)
     check_only_the_supervisor_lives(lab)

@@ -1,8 +1,8 @@
-"""Ends this process at a named moment. Only processes under test have this folder on their path.
+"""Ends this process at a named event. Only processes under test have this folder on their path.
 
-`DET_TEST_DEATHS` is a folder with a file for each death to come: JSON of `process`, a word of the
-command line; `moment`, a pattern of events; `count`, which of them; `after`, whether to wait for
-the next event of any kind. Whoever removes the file dies, so that each death happens once.
+`DET_TEST_KILL_POINTS` is a folder with a file for each kill to come: JSON of `process`, a word of
+the command line; `event`, a pattern of events; `count`, which of them; `after`, whether to wait for
+the next event of any kind. Whoever removes the file dies, so that each kill happens once.
 
 Events are SQL statements (`sql COMMIT`), writes to journals (`write .../journal-1`), and audit
 events with their arguments (`os.rename .../a .../b`). A write is cut in half.
@@ -23,19 +23,19 @@ _AUDITED = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link",
 _real_write = os.write
 
 
-class Death:
-    """One that waits for its moment."""
+class KillPoint:
+    """One that waits for its event."""
 
-    def __init__(self, file: Path, moment: str, count: int, after: bool) -> None:
+    def __init__(self, file: Path, event: str, count: int, after: bool) -> None:
         self._file = file
-        self._moment = re.compile(moment)
+        self._event = re.compile(event)
         self._left = count
         self._after = after
 
     def is_due(self, event: str) -> bool:
         if self._left == 0:
             return True
-        if self._moment.search(event):
+        if self._event.search(event):
             self._left -= 1
             return self._left == 0 and not self._after
         return False
@@ -52,8 +52,8 @@ class Death:
 class Watch:
     """Sees the events of this process."""
 
-    def __init__(self, deaths: list[Death]) -> None:
-        self._deaths = deaths
+    def __init__(self, kill_points: list[KillPoint]) -> None:
+        self._kill_points = kill_points
         self._is_busy = False
 
     def see(self, event: str, descriptor: int | None = None, data: bytes = b"") -> None:
@@ -61,9 +61,9 @@ class Watch:
             return
         self._is_busy = True
         try:
-            for death in [death for death in self._deaths if death.is_due(event)]:
-                self._deaths.remove(death)
-                if death.claim():
+            for point in [point for point in self._kill_points if point.is_due(event)]:
+                self._kill_points.remove(point)
+                if point.claim():
                     if descriptor is not None:
                         _real_write(descriptor, data[: len(data) // 2])
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -103,15 +103,17 @@ class Watch:
         sys.addaudithook(self.audit)
 
 
-def _armed(folder: Path) -> list[Death]:
+def _armed(folder: Path) -> list[KillPoint]:
     found = []
     for file in sorted(folder.iterdir()):
         with contextlib.suppress(FileNotFoundError):
             wanted = json.loads(file.read_bytes())
             if any(wanted["process"] in word for word in sys.orig_argv):
-                found.append(Death(file, wanted["moment"], wanted["count"], wanted["after"]))
+                found.append(KillPoint(file, wanted["event"], wanted["count"], wanted["after"]))
     return found
 
 
-if "DET_TEST_DEATHS" in os.environ and (deaths := _armed(Path(os.environ["DET_TEST_DEATHS"]))):
-    Watch(deaths).begin()
+if "DET_TEST_KILL_POINTS" in os.environ and (
+    kill_points := _armed(Path(os.environ["DET_TEST_KILL_POINTS"]))
+):
+    Watch(kill_points).begin()

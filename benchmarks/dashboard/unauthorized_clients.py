@@ -1,4 +1,4 @@
-"""Strangers at a dashboard: `python -m benchmarks.dashboard.strangers PORT` until it is ended.
+"""Clients without a token: `python -m benchmarks.dashboard.unauthorized_clients PORT`, until ended.
 
 Requests with wrong tokens, foreign hosts, paths that lead out and heads that are none, as fast as
 they are answered, over as many connections as a browser never has, and three hundred connections
@@ -45,7 +45,7 @@ async def _be_slow(port: int) -> None:
                 await reader.read()
 
 
-async def _besiege(port: int) -> None:
+async def _flood(port: int) -> None:
     answered, ended = [0], asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     eager = [asyncio.create_task(_be_eager(port, n, answered)) for n in range(_EAGER)]
@@ -58,4 +58,4 @@ async def _besiege(port: int) -> None:
 
 if __name__ == "__main__":
     os.nice(19)
-    asyncio.run(_besiege(int(sys.argv[1])))
+    asyncio.run(_flood(int(sys.argv[1])))

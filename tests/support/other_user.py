@@ -13,7 +13,7 @@ import pytest
 NOBODY = 65534
 
 
-def as_stranger(deed: Callable[[], Any]) -> Any:
+def as_other_user(deed: Callable[[], Any]) -> Any:
     """Return what a deed comes to in a process of another user; its result must be JSON.
 
     Skips the test where we cannot become somebody else.
