@@ -779,7 +779,7 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {name: random, metric: loss, max_trials: 5, sampler: tpee}",
         [
-            "2:64: searcher.sampler: expected random, tpe, gp, cmaes or qmc, got 'tpee' (did you mean tpe?)"
+            "2:64: searcher.sampler: expected random, auto, tpe, gp, cmaes or qmc, got 'tpee' (did you mean tpe?)"
         ],
     ),
     (
