@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.search import report, tables
 from benchmarks.search.contenders import WORKERS, Run, contenders
 from benchmarks.search.race import BUDGET, one_round
-from benchmarks.search.tasks import all_tasks
+from benchmarks.search.tasks import Recorded, all_tasks, typical
 
 _RESULTS = tables.PATH.parent
 _GRID = [round(BUDGET * share / 40) for share in range(2, 41)]
@@ -32,6 +32,7 @@ def main() -> None:
         "--only", nargs="+", metavar="NAME", help="only contenders that have these words"
     )
     parser.add_argument("--synthetic", action="store_true", help="no trained curves")
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=pathlib.Path, default=_RESULTS / "search.json")
     options = parser.parse_args()
     if not options.synthetic and not tables.PATH.exists():
@@ -42,7 +43,7 @@ def main() -> None:
         for name, play in contenders().items()
         if not options.only or any(word in name for word in options.only)
     }
-    tasks = [t for t in all_tasks() if not options.synthetic or t.name.startswith("synthetic")]
+    tasks = [t for t in all_tasks() if not options.synthetic or not isinstance(t, Recorded)]
     results: dict[str, Any] = {
         "budget": BUDGET,
         "seeds": options.seeds,
@@ -52,7 +53,7 @@ def main() -> None:
         "thought": {},
     }
     thought: dict[str, list[Run]] = {name: [] for name in players}
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         for task in tasks:
             began = time.monotonic()
             jobs = [(task.name, seed, list(players)) for seed in range(options.seeds)]
@@ -62,6 +63,7 @@ def main() -> None:
                 thought[name] += found
             results["tasks"][task.name] = {
                 "best": task.best(),
+                "typical": typical(task),
                 "runs": {name: _summary(found) for name, found in runs.items()},
             }
             print(f"{task.name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
@@ -78,8 +80,9 @@ def main() -> None:
 
 def _summary(found: list[Run]) -> dict[str, Any]:
     return {
-        "25%": [run.at(BUDGET / 4) for run in found],
-        "100%": [run.at(BUDGET) for run in found],
+        **{
+            when: [run.at(BUDGET * share) for run in found] for when, share in report.SHARES.items()
+        },
         "path": [statistics.median(run.at(units) for run in found) for units in _GRID],
         "trials": [run.num_trials for run in found],
     }

@@ -6,8 +6,12 @@ All have 8 workers, rungs at 3, 9 and 27 epochs and the same budget of epochs.
 from __future__ import annotations
 
 import datetime
+import functools
 import importlib
 import importlib.util
+import logging
+import pathlib
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -83,9 +87,12 @@ def _ours(**settings: Any) -> Callable[[Any, int, int], Run]:
 
 
 class Peer(Protocol):
-    """A library's search: gives configurations, and says after each result whether to go on."""
+    """A library's search: gives configurations, and says after each result whether to go on.
 
-    def new(self) -> tuple[Any, dict[str, Any]]: ...
+    A new trial comes with its values and the epochs that an earlier one with these has trained.
+    """
+
+    def new(self) -> tuple[Any, dict[str, Any], int]: ...
     def go_on(self, trial: Any, epoch: int, loss: float) -> bool: ...
     def end(self, trial: Any, loss: float, finished: bool) -> None: ...
 
@@ -101,11 +108,12 @@ def _peer(build: Callable[[int], Peer]) -> Callable[[Any, int, int], Run]:
         def start(now: float) -> None:
             nonlocal order
             began = time.thread_time()
-            trial, hparams = peer.new()
+            trial, hparams, trained = peer.new()
             run.new_trial.append(time.thread_time() - began)
             run.num_trials += 1
             order += 1
-            heapq.heappush(heap, (now + task.seconds(hparams, 0), order, trial, hparams, 1))
+            when = now + task.seconds(hparams, 0)
+            heapq.heappush(heap, (when, order, trial, hparams, trained + 1))
 
         for _ in range(WORKERS):
             start(0.0)
@@ -146,16 +154,23 @@ class _Optuna:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             samplers = optuna.samplers
-            chosen = samplers.TPESampler if sampler == "tpe" else samplers.RandomSampler
+            samplers_by_name: dict[str, Any] = {
+                "random": samplers.RandomSampler,
+                "tpe": samplers.TPESampler,
+                "tpe multivariate": functools.partial(samplers.TPESampler, multivariate=True),
+            }
             # Hyperband chooses brackets by the name of the study.
             self._study = optuna.create_study(
-                sampler=chosen(seed=seed), pruner=built, study_name=f"race-{seed}"
+                sampler=samplers_by_name[sampler](seed=seed),
+                pruner=built,
+                study_name=f"race-{seed}",
             )
         self._optuna = optuna
 
-    def new(self) -> tuple[Any, dict[str, Any]]:
+    def new(self) -> tuple[Any, dict[str, Any], int]:
         trial = self._study.ask()
-        return trial, {name: self._suggest(trial, name, leaf) for name, leaf in SPACE.items()}
+        hparams = {name: self._suggest(trial, name, leaf) for name, leaf in SPACE.items()}
+        return trial, hparams, 0
 
     def _suggest(self, trial: Any, name: str, leaf: dict[str, Any]) -> Any:
         if leaf["type"] == "categorical":
@@ -194,11 +209,11 @@ class RayAsha:
             reduction_factor=DIVISOR,
         )
 
-    def new(self) -> tuple[Any, dict[str, Any]]:
+    def new(self) -> tuple[Any, dict[str, Any], int]:
         hparams = self._space.values(self._space.draw(self._stream))
         trial = self.add(self._stream.request_id())
         self._stream.trial_seed()
-        return trial, hparams
+        return trial, hparams, 0
 
     def add(self, trial_id: str) -> RayTrial:
         trial = RayTrial(trial_id)
@@ -220,15 +235,16 @@ class RayTrial:
         self.trial_id = trial_id
 
 
-class _SyneAsha:
-    """Syne Tune's asynchronous halving with its own random samples."""
+class _SyneTune:
+    """One of Syne Tune's asynchronous searches with rungs, by the name of its class."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, kind: str, seed: int) -> None:
+        logging.getLogger("syne_tune").setLevel(logging.ERROR)
         spaces = importlib.import_module("syne_tune.config_space")
-        asha = importlib.import_module("syne_tune.optimizer.schedulers.asha")
+        baselines = importlib.import_module("syne_tune.optimizer.baselines")
         self._trial = importlib.import_module("syne_tune.backend.trial_status").Trial
         self._count = 0
-        self._scheduler = asha.AsynchronousSuccessiveHalving(
+        self._scheduler = getattr(baselines, kind)(
             {name: self._domain(spaces, leaf) for name, leaf in SPACE.items()},
             metric="loss",
             time_attr="epochs",
@@ -249,12 +265,12 @@ class _SyneAsha:
             return spaces.loguniform(leaf["base"] ** low, leaf["base"] ** high)
         return spaces.uniform(low, high)
 
-    def new(self) -> tuple[Any, dict[str, Any]]:
+    def new(self) -> tuple[Any, dict[str, Any], int]:
         hparams = dict(self._scheduler.suggest().config)
         trial = self._trial(self._count, hparams, datetime.datetime.now())
         self._count += 1
         self._scheduler.on_trial_add(trial)
-        return trial, hparams
+        return trial, hparams, 0
 
     def go_on(self, trial: Any, epoch: int, loss: float) -> bool:
         result = {"epochs": epoch, "loss": loss}
@@ -265,6 +281,57 @@ class _SyneAsha:
             self._scheduler.on_trial_complete(trial, {"epochs": EPOCHS, "loss": loss})
 
 
+class _Smac:
+    """SMAC3's multi-fidelity search: random forests and Hyperband, asked and told by us."""
+
+    def __init__(self, seed: int) -> None:
+        smac, spaces = (importlib.import_module(name) for name in ("smac", "ConfigSpace"))
+        self._value = importlib.import_module("smac.runhistory.dataclasses").TrialValue
+        self._trained: dict[Any, int] = {}
+        space = spaces.ConfigurationSpace(seed=seed)
+        space.add([self._domain(spaces, name, leaf) for name, leaf in SPACE.items()])
+        self._folder = tempfile.TemporaryDirectory()
+        scenario = smac.Scenario(
+            space,
+            deterministic=True,
+            n_trials=100_000,
+            min_budget=FIRST_RUNG,
+            max_budget=EPOCHS,
+            seed=seed % 2**31,
+            output_directory=pathlib.Path(self._folder.name),
+        )
+        facade = smac.MultiFidelityFacade
+        self._smac = facade(
+            scenario,
+            lambda config, seed=0, budget=0: 0.0,
+            intensifier=facade.get_intensifier(scenario, eta=DIVISOR),
+            logging_level=False,
+            overwrite=True,
+        )
+
+    @staticmethod
+    def _domain(spaces: Any, name: str, leaf: dict[str, Any]) -> Any:
+        if leaf["type"] == "categorical":
+            return spaces.Categorical(name, leaf["vals"])
+        low, high = leaf["minval"], leaf["maxval"]
+        if leaf["type"] == "int":
+            return spaces.Integer(name, (low, high))
+        if leaf["type"] == "log":
+            return spaces.Float(name, (leaf["base"] ** low, leaf["base"] ** high), log=True)
+        return spaces.Float(name, (low, high))
+
+    def new(self) -> tuple[Any, dict[str, Any], int]:
+        trial = self._smac.ask()
+        return trial, dict(trial.config), self._trained.get(trial.config, 0)
+
+    def go_on(self, trial: Any, epoch: int, loss: float) -> bool:
+        self._trained[trial.config] = max(epoch, self._trained.get(trial.config, 0))
+        return bool(epoch < trial.budget)
+
+    def end(self, trial: Any, loss: float, finished: bool) -> None:
+        self._smac.tell(trial, self._value(cost=loss), save=False)
+
+
 def contenders() -> dict[str, Callable[[Any, int, int], Run]]:
     """Return everyone who is installed, by name; a play takes task, seed and budget."""
     found: dict[str, Callable[[Any, int, int], Run]] = {
@@ -272,6 +339,8 @@ def contenders() -> dict[str, Callable[[Any, int, int], Run]]:
         "ours, async_halving": _ours(name="async_halving"),
         "ours, promotion": _ours(name="async_halving", stop_once=False),
         "ours, adaptive_asha": _ours(name="adaptive_asha"),
+        "ours, auto": _ours(name="async_halving", sampler="auto"),
+        "ours, auto + promotion": _ours(name="async_halving", sampler="auto", stop_once=False),
     }
     if importlib.util.find_spec("optuna"):
         found["ours, tpe on rungs"] = _ours(name="async_halving", sampler="tpe")
@@ -280,12 +349,20 @@ def contenders() -> dict[str, Callable[[Any, int, int], Run]]:
             for pruner in ("halving", "hyperband", "none"):
                 if (sampler, pruner) != ("random", "none"):
                     found[f"optuna, {sampler} + {pruner}"] = _optuna(sampler, pruner)
+        found["optuna, tpe multivariate"] = _optuna("tpe multivariate", "none")
     if importlib.util.find_spec("ray"):
         found["ray, ASHA"] = _peer(RayAsha)
     if importlib.util.find_spec("syne_tune"):
-        found["syne-tune, ASHA"] = _peer(_SyneAsha)
+        for kind in ("ASHA", "BOHB"):
+            found[f"syne-tune, {kind}"] = _syne_tune(kind)
+    if importlib.util.find_spec("smac"):
+        found["smac, multi-fidelity"] = _peer(_Smac)
     return found
 
 
 def _optuna(sampler: str, pruner: str) -> Callable[[Any, int, int], Run]:
     return _peer(lambda seed: _Optuna(sampler, pruner, seed))
+
+
+def _syne_tune(kind: str) -> Callable[[Any, int, int], Run]:
+    return _peer(lambda seed: _SyneTune(kind, seed))

@@ -9,7 +9,9 @@ from typing import Any
 
 from benchmarks.report import Number
 
+SHARES = {"10%": 0.1, "25%": 0.25, "50%": 0.5, "100%": 1.0}  # of the budget
 _QUARTER, _FULL = "25%", "100%"
+_MODEL = "ours, auto"
 
 
 def text(results: Mapping[str, Any]) -> str:
@@ -22,16 +24,52 @@ def text(results: Mapping[str, Any]) -> str:
         for name, run in found["runs"].items():
             cells = [_loss(Number.of(run[when])) for when in (_QUARTER, _FULL)]
             lines.append(f"  {name:<26} {cells[0]}   {cells[1]}   {_trials(run)} trials")
-    lines += ["", "mean rank over tasks and seeds (1 is best), and processor time per decision"]
-    ranks = {when: mean_ranks(results, when) for when in (_QUARTER, _FULL)}
-    for name in sorted(ranks[_FULL], key=ranks[_FULL].__getitem__):
-        thought = results["thought"][name]
+    lines += ["", "mean regret in percent of a random configuration's, +- its 95% interval"]
+    lines += _rows(results, {when: regrets(results, when) for when in SHARES}, "{:5.1f} +- {:3.1f}")
+    lines += ["", "mean rank over tasks and seeds (1 is best)"]
+    ranks = {when: mean_ranks(results, when) for when in SHARES}
+    lines += _rows(
+        results,
+        {when: {name: (rank,) for name, rank in found.items()} for when, found in ranks.items()},
+        "{:5.2f}",
+    )
+    lines += ["", "processor time per decision"]
+    for name, thought in results["thought"].items():
         lines.append(
-            f"  {name:<26} {ranks[_QUARTER][name]:5.2f} {ranks[_FULL][name]:5.2f}   "
-            f"new trial {1e6 * thought['new_trial']:8.1f} us, "
+            f"  {name:<26} new trial {1e6 * thought['new_trial']:8.1f} us, "
             f"result {1e6 * thought['result']:7.1f} us"
         )
     return "\n".join(lines)
+
+
+def _rows(
+    results: Mapping[str, Any], cells: Mapping[str, Mapping[str, tuple[float, ...]]], form: str
+) -> list[str]:
+    width = len(form.format(0, 0))
+    lines = ["  " + " " * 26 + "".join(f" {when:>{width}}" for when in cells)]
+    for name in sorted(results["thought"], key=lambda name: cells[_FULL][name]):
+        row = "".join(" " + form.format(*cells[when][name]) for when in cells)
+        lines.append(f"  {name:<26}{row}")
+    return lines
+
+
+def regrets(results: Mapping[str, Any], when: str) -> dict[str, tuple[float, float]]:
+    """Return each contender's mean regret over the tasks, with half its 95% interval.
+
+    The regret of a run is its distance from the best loss of the task, in percent of the distance
+    of a typical random configuration. The interval is for other seeds on the same tasks.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    tasks = results["tasks"].values()
+    for name in results["thought"]:
+        means, variances = [], []
+        for task in tasks:
+            scale = 100 / (task["typical"] - task["best"])
+            losses = [scale * (loss - task["best"]) for loss in task["runs"][name][when]]
+            means.append(statistics.mean(losses))
+            variances.append(statistics.variance(losses) / len(losses) if len(losses) > 1 else 0.0)
+        found[name] = statistics.mean(means), 1.96 * sum(variances) ** 0.5 / len(means)
+    return found
 
 
 def _loss(number: Number) -> str:
@@ -69,13 +107,18 @@ def goals(results: Mapping[str, Any]) -> list[str]:
     """Return the goals, each as reached or missed."""
     lines = []
     names = list(results["thought"])
-    model = "ours, tpe on rungs"
-    if model in names:
-        for when in (_QUARTER, _FULL):
-            for peer in (name for name in names if not name.startswith("ours")):
-                won, equal, lost = paired(results, model, peer, when)
-                verdict = "ahead of" if won > lost else "level with" if won == lost else "BEHIND"
-                lines.append(f"{when}: {model} is {verdict} {peer}: {won} / {equal} / {lost}")
+    peers = [name for name in names if not name.startswith("ours")]
+    if _MODEL in names:
+        for when in SHARES:
+            found = regrets(results, when)
+            for peer in peers:
+                won, equal, lost = paired(results, _MODEL, peer, when)
+                is_ahead = found[_MODEL][0] < found[peer][0]
+                lines.append(
+                    f"{when}: {_MODEL} is {'ahead of' if is_ahead else 'BEHIND'} {peer}: regret "
+                    f"{found[_MODEL][0]:.1f} and {found[peer][0]:.1f}; won / equal / lost "
+                    f"{won} / {equal} / {lost}"
+                )
     won, equal, lost = paired(results, "ours, promotion", "ours, async_halving", _FULL)
     lines.append(
         f"{_FULL}: promotion against stopping, won / equal / lost: {won} / {equal} / {lost}"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from typing import Any
 
 import numpy as np
 
 from benchmarks.search import tables
-from benchmarks.search.space import as_numbers
+from benchmarks.search.space import SPACE, as_numbers
+from determined.platform.search.sampling.randomness import Stream
+from determined.platform.search.space import Space
 
 EPOCHS = tables.EPOCHS
 
@@ -67,6 +70,57 @@ class Synthetic:
         return 0.05
 
 
-def all_tasks() -> list[Recorded | Synthetic]:
+class Crossing:
+    """Curves that cross: what learns fast ends badly, so early rungs mislead."""
+
+    def __init__(self, name: str, slowness: float) -> None:
+        self.name, self._slowness = name, slowness
+
+    def value(self, hparams: dict[str, Any], seed: int, units: int) -> float:
+        lr, alpha = math.log10(hparams["lr"]), math.log10(hparams["alpha"])
+        batch = math.log2(hparams["batch_size"] / 8)
+        adam, tanh = hparams["solver"] == "adam", hparams["activation"] == "tanh"
+        miss = 0.25 * (lr + 3) ** 2 + 0.04 * (alpha + 2.5) ** 2 + 0.15 * adam + 0.05 * batch
+        miss += (hparams["hidden"] - 36) ** 2 / 1800 + 0.5 * (hparams["momentum"] - 0.3) ** 2
+        end = 0.08 + 0.8 * (1 - math.exp(-miss - 0.1 * (not tanh)))
+        slow = (-0.5 - lr) / 4 + 0.3 * (alpha + 6) / 6 + 0.4 * (not adam) + 0.1 * (3 - batch)
+        slow += 0.2 * hparams["hidden"] / 48 + 0.2 * tanh
+        left = math.exp(-units / (1 + self._slowness * slow))
+        noise = 0.005 * math.sin(1e4 * hparams["lr"] + 17 * units)
+        return float(end + (1 + 0.3 * slow - end) * left + noise)
+
+    def seconds(self, hparams: dict[str, Any], seed: int) -> float:
+        return 0.5 + float(hparams["hidden"]) / 48
+
+    def best(self) -> float:
+        return 0.08
+
+
+Task = Recorded | Synthetic | Crossing
+
+
+def typical(task: Task) -> float:
+    """Return the median loss of random configurations at the end."""
+    space, stream = Space(SPACE), Stream(7)
+    return statistics.median(
+        task.value(space.values(space.draw(stream)), 0, EPOCHS) for _ in range(500)
+    )
+
+
+def foresight(task: Task, epoch: int) -> float:
+    """Return the rank correlation of random configurations at an epoch with those at the end."""
+    space, stream = Space(SPACE), Stream(7)
+    drawn = [space.values(space.draw(stream)) for _ in range(500)]
+    early, late = ([task.value(hparams, 0, at) for hparams in drawn] for at in (epoch, EPOCHS))
+    return float(np.corrcoef(np.argsort(np.argsort(early)), np.argsort(np.argsort(late)))[0, 1])
+
+
+def all_tasks() -> list[Task]:
     recorded = [Recorded(name) for name in tables.TASKS] if tables.PATH.exists() else []
-    return [*recorded, Synthetic("synthetic", 0.0), Synthetic("synthetic, shifted", 0.9)]
+    return [
+        *recorded,
+        Synthetic("synthetic", 0.0),
+        Synthetic("synthetic, shifted", 0.9),
+        Crossing("crossing", 4.0),
+        Crossing("crossing, late", 12.0),
+    ]

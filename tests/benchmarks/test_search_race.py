@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.search.contenders import Run, contenders
-from benchmarks.search.report import goals, mean_ranks, paired
+from benchmarks.search.report import goals, mean_ranks, paired, regrets
 from benchmarks.search.space import SPACE, as_numbers
-from benchmarks.search.tasks import Synthetic
+from benchmarks.search.tasks import Crossing, Synthetic, foresight
 from determined.platform.search.sampling.randomness import Stream
 from determined.platform.search.space import Space
 
@@ -35,16 +35,17 @@ def test_a_race_writes_the_losses_of_every_seed(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     tasks = json.loads(output.read_text())["tasks"]
-    assert len(tasks) == 2
+    assert len(tasks) == 4
     for found in tasks.values():
         assert set(found["runs"]) == {"ours, async_halving", "optuna, random + halving"}
         for run in found["runs"].values():
             assert len(run["25%"]) == 2
-            assert all(late <= early for early, late in zip(run["25%"], run["100%"], strict=True))
+            columns = (run[when] for when in ("10%", "25%", "50%", "100%"))
+            assert all(list(row) == sorted(row, reverse=True) for row in zip(*columns, strict=True))
             assert run["path"] == sorted(run["path"], reverse=True)
 
 
-@pytest.mark.parametrize("name", ["ours, promotion", "optuna, random + hyperband"])
+@pytest.mark.parametrize("name", ["ours, promotion", "ours, auto", "optuna, random + hyperband"])
 def test_a_contender_uses_its_budget_and_repeats_with_its_seed(name: str) -> None:
     play, task = contenders()[name], Synthetic("synthetic", 0.0)
     first, second = play(task, 3, 100), play(task, 3, 100)
@@ -63,6 +64,21 @@ def test_points_of_the_table_are_their_own_nearest_neighbours() -> None:
     points = [as_numbers(space.values(space.draw(stream))) for _ in range(50)]
     assert all(0 <= number <= 1 for point in points for number in point)
     assert len({tuple(point) for point in points}) == 50
+
+
+def test_early_rungs_mislead_where_curves_cross() -> None:
+    assert foresight(Crossing("crossing", 4.0), 3) < 0 < foresight(Crossing("late", 12.0), 3) < 0.4
+    assert foresight(Synthetic("synthetic", 0.0), 3) > 0.9
+
+
+def test_regret_is_a_share_of_a_random_configurations() -> None:
+    tasks = {
+        "one": {"best": 1.0, "typical": 3.0, "runs": {"a": {"50%": [1.0, 2.0]}}},
+        "two": {"best": 0.0, "typical": 10.0, "runs": {"a": {"50%": [5.0, 5.0]}}},
+    }
+    mean, margin = regrets({"tasks": tasks, "thought": {"a": {}}}, "50%")["a"]
+    assert mean == pytest.approx((25 + 50) / 2)
+    assert margin == pytest.approx(1.96 * 25 / 2)  # the deviation of a mean of two, of two tasks
 
 
 def test_ranks_and_pairs_compare_equal_seeds() -> None:

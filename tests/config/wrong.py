@@ -106,6 +106,12 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
         ["4:49: hyperparameters.lr.base: expected a number > 0, got 0"],
     ),
     (
+        "hyperparameters:\n  lr: {type: log, minval: -4, maxval: -1, base: 1}",
+        [
+            "4:49: hyperparameters.lr.base: expected a number other than 1, whose powers are all 1, got 1"
+        ],
+    ),
+    (
         "hyperparameters:\n  lr: {type: log, minval: -4, maxval: 400, base: 10}",
         [
             "4:39: hyperparameters.lr.maxval: 10 to the power of 400 is out of range (minval and maxval are exponents)"
@@ -773,7 +779,7 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {name: random, metric: loss, max_trials: 5, sampler: tpee}",
         [
-            "2:64: searcher.sampler: expected random, tpe, gp, cmaes or qmc, got 'tpee' (did you mean tpe?)"
+            "2:64: searcher.sampler: expected random, auto, tpe, gp, cmaes or qmc, got 'tpee' (did you mean tpe?)"
         ],
     ),
     (

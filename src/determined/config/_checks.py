@@ -178,6 +178,10 @@ def _overflow(entry: dict[str, Any], path: Path) -> Iterator[Problem]:
     base = 10.0 if base is None else base
     if not _is_number(base) or base <= 0:
         return
+    if base == 1:
+        words = "expected a number other than 1, whose powers are all 1"
+        yield Problem(f"{words}, got {shown(base)}", (*path, "base"))
+        return
     try:
         values = [float(base) ** float(entry[key]) for key in ("minval", "maxval")]
     except OverflowError:
@@ -192,7 +196,6 @@ def _overflow(entry: dict[str, Any], path: Path) -> Iterator[Problem]:
 
 def _repeated(values: list[Any], path: Path) -> Iterator[Problem]:
     for index, value in enumerate(values):
-        same = (type(value), value)
-        if any((type(earlier), earlier) == same for earlier in values[:index]):
+        if any(repr(earlier) == repr(value) for earlier in values[:index]):  # True is not 1
             words = f"{shown(value)} is listed twice: the grid would have equal trials"
             yield Problem(words, (*path, index))

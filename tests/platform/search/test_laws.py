@@ -13,10 +13,20 @@ from hypothesis import strategies as st
 from determined.platform.search import events as e
 from determined.platform.search.canonical_json import dump, load
 from determined.platform.search.methods.halving import Halving
+from determined.platform.search.sampling.model import ProposalRequest
+from determined.platform.search.sampling.randomness import Stream
 from determined.platform.search.search_state import STOPPED
 from determined.platform.search.searcher import Searcher
+from determined.platform.search.space import Point, Space
 from tests.platform.search.driver import Driver
 from tests.platform.search.scripted import SPACE
+
+
+class Chance:
+    """A model that proposes any point: decisions of a search with `auto`, at no cost."""
+
+    def propose(self, request: ProposalRequest) -> Point:
+        return Space(SPACE).draw(Stream(request.seed))
 
 
 @st.composite
@@ -34,6 +44,7 @@ def searches(draw: st.DrawFn) -> dict[str, Any]:
             "time_metric": "epochs",
             "divisor": draw(st.sampled_from([1.5, 2, 3, 4])),
             "stop_once": draw(st.booleans()),
+            "sampler": draw(st.sampled_from(["random", "auto"])),
         }
     if name == "async_halving":
         search["num_rungs"] = draw(st.integers(1, 5))
@@ -48,7 +59,7 @@ def searches(draw: st.DrawFn) -> dict[str, Any]:
 def test_every_search_ends_within_its_budget(
     search: dict[str, Any], seed: int, failures: float
 ) -> None:
-    searcher = Searcher(search, SPACE, seed)
+    searcher = Searcher(search, SPACE, seed, model=Chance())
     driver = Driver(searcher, seed, failures)
     driver.play()
     assert len(driver.state) == search["max_trials"] + driver.num_invalid
@@ -65,8 +76,8 @@ def test_promotion_leaves_nobody_behind_who_is_among_the_best(
     search: dict[str, Any], seed: int
 ) -> None:
     search |= {"name": "async_halving", "stop_once": False, "num_rungs": 3, "divisor": 3}
-    search |= {"max_time": 64, "time_metric": "epochs"}
-    searcher = Searcher(search, SPACE, seed)
+    search |= {"max_time": 64, "time_metric": "epochs", "sampler": "random"}
+    searcher = Searcher(search, SPACE, seed, model=Chance())
     Driver(searcher, seed, failures=0.0).play()
     assert isinstance(searcher._method, Halving)
     (bracket,) = searcher._method.brackets
@@ -79,10 +90,10 @@ def test_promotion_leaves_nobody_behind_who_is_among_the_best(
 @settings(max_examples=60)
 @given(search=searches(), seed=st.integers(0, 10**6))
 def test_records_replayed_from_zero_give_the_same_bytes(search: dict[str, Any], seed: int) -> None:
-    driver = Driver(Searcher(search, SPACE, seed), seed)
+    driver = Driver(Searcher(search, SPACE, seed, model=Chance()), seed)
     driver.play()
     records = [load(dump(step.record)) for step in driver.steps]
-    again = Searcher(search, SPACE, seed)
+    again = Searcher(search, SPACE, seed, model=Chance())
     for step, record in zip(driver.steps, records, strict=True):
         repeated = again.replay(record)
         assert repeated.actions == step.actions
@@ -95,7 +106,7 @@ def test_records_replayed_from_zero_give_the_same_bytes(search: dict[str, Any], 
 def test_a_continued_search_ends_within_its_new_budget(
     search: dict[str, Any], seed: int, more: int
 ) -> None:
-    searcher = Searcher(search, SPACE, seed)
+    searcher = Searcher(search, SPACE, seed, model=Chance())
     driver = Driver(searcher, seed, failures=0.2, length=300)
     driver.play()
     total = search["max_trials"] + more

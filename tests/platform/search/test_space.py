@@ -70,6 +70,30 @@ def test_axes_of_a_grid() -> None:
     assert logs == pytest.approx([1e-4, 1e-3, 1e-2])
 
 
+def test_true_and_1_are_two_values_of_a_grid() -> None:
+    assert axis(type="categorical", vals=[True, 1, 1.0, [1], [True]]) == [True, 1, 1.0, [1], [True]]
+
+
+def test_the_whole_range_of_floats_has_finite_samples() -> None:
+    whole = {"type": "double", "minval": -1.7e308, "maxval": 1.7e308}
+    space, stream = Space({"a": whole}), Stream(1)
+    drawn = [space.draw(stream)[0] for _ in range(200)]
+    assert all(-1.7e308 <= number < 1.7e308 for number in drawn)
+    assert min(drawn) < -1.5e308
+    assert max(drawn) > 1.5e308
+    assert axis(**whole, count=3) == [-1.7e308, 0, 1.7e308]
+    assert axis(**whole, count=1) == [0]
+
+
+@pytest.mark.parametrize("bits", [32, 33, 64, 65, 100])
+def test_integers_are_drawn_from_the_whole_of_a_wide_range(bits: int) -> None:
+    stream = Stream(1)
+    drawn = [stream.integer(-5, 2**bits - 5) for _ in range(200)]
+    assert all(-5 <= number < 2**bits - 5 for number in drawn)
+    assert max(drawn) > 0.9 * 2**bits
+    assert len({number % 2**20 for number in drawn}) > 190
+
+
 def test_an_empty_group_is_one_value_of_a_grid() -> None:
     grid = Space({"group": {}, "b": {"type": "categorical", "vals": [1, 2]}}).grid()
     assert [grid[i] for i in range(len(grid))] == [{"b": 1, "group": {}}, {"b": 2, "group": {}}]
@@ -86,6 +110,7 @@ def test_an_empty_group_is_one_value_of_a_grid() -> None:
         ({"a": {"b": {"type": "categorical", "vals": [1, 1]}}}, "hyperparameters.a.b: the values"),
         ({"a": {"type": "categorical", "vals": []}}, "hyperparameters.a.vals"),
         ({"a": {"type": "int", "minval": 3, "maxval": 3, "count": 1}}, "minval < maxval"),
+        ({"a": {"type": "log", "minval": 1, "maxval": 3, "base": 1}}, "other than 1"),
         ({"a": {"type": "flaot"}}, "hyperparameters.a.type"),
         ({"a": {"type": "double", "minval": 0}}, "`maxval` is missing"),
     ],

@@ -12,6 +12,7 @@ from determined.config.model.types import (
     AtLeast1,
     Expected,
     Flag,
+    FreeMap,
     Items,
     MaxLength,
     Number,
@@ -21,7 +22,7 @@ from determined.config.model.types import (
     matching,
 )
 
-Sampler = Literal["random", "tpe", "gp", "cmaes", "qmc"]
+Sampler = Literal["random", "auto", "tpe", "gp", "cmaes", "qmc"]
 Name = Annotated[Text, Field(min_length=1)]
 Divisor = Annotated[Number, Field(gt=1)]
 
@@ -35,6 +36,10 @@ _MAX_TIME = "How long a trial that is never stopped early trains, in units of `t
 _TIME_METRIC = "The validation metric that measures a trial's progress: batches, epochs, ..."
 _STOP_ONCE = (
     "Whether a trial that is not promoted stops for good (true) or may be promoted later (false)."
+)
+_INITIAL = (
+    "Configurations to try first, in order: values of some or all searched hyperparameters, nested "
+    "as those are. The others are drawn."
 )
 _DIVISOR = "Promote one in this many trials at each rung."
 _MAX_TRIALS = "How many trials to run, not counting those with invalid hyperparameters."
@@ -73,6 +78,7 @@ class Random(Searcher):
     max_trials: AtLeast1 = Field(description=_MAX_TRIALS)
     max_concurrent_trials: AtLeast0 = Field(default=16, description=_CONCURRENT)
     sampler: Sampler = Field(default="random", description=_SAMPLER)
+    initial: Items[FreeMap] = Field(default=(), description=_INITIAL)
 
 
 class Grid(Searcher):
@@ -99,6 +105,7 @@ class Halving(Searcher):
     max_concurrent_trials: AtLeast0 = Field(default=16, description=_CONCURRENT_RUNGS)
     stop_once: Flag = Field(default=True, description=_STOP_ONCE)
     sampler: Sampler = Field(default="random", description=_SAMPLER)
+    initial: Items[FreeMap] = Field(default=(), description=_INITIAL)
 
 
 class AsyncHalving(Halving):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from determined.platform.search.events import (
@@ -92,10 +93,20 @@ def unfinished_to_rerun(limits: LimitsRaised) -> tuple[str, ...]:
 
 
 class SearchState:
-    """The trials of one search, its random stream, and the actions of the current event."""
+    """The trials of one search, its random stream, and the actions of the current event.
 
-    def __init__(self, space: Space, stream: Stream, proposals: Proposals) -> None:
+    `initial` are the values of the first trials, by position in the space; others are drawn.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        stream: Stream,
+        proposals: Proposals,
+        initial: Sequence[dict[int, Any]] = (),
+    ) -> None:
         self.space = space
+        self.initial = initial
         self.stream = stream
         self.proposals = proposals
         self.trials: list[Trial] = []
@@ -114,9 +125,15 @@ class SearchState:
         number, point = len(self.trials), None
         if hparams is None:
             point = self.space.draw(self.stream)
-            chosen = self.proposals.point(number, point, self.live)
-            point, reason = chosen.point, reason or chosen.reason
-            hparams = self.space.values(point)
+            if number < len(self.initial):
+                point = self.space.moved(point, self.initial[number])
+                hparams = self.space.values(point, self.initial[number])
+                reason = reason or f"configuration {number + 1} of `searcher.initial`"
+                self.proposals.note(number, point)
+            else:
+                chosen = self.proposals.point(number, point, self.live)
+                point, reason = chosen.point, reason or chosen.reason
+                hparams = self.space.values(point)
         trial = Trial(number, self.stream.request_id(), bracket)
         seed = self.stream.trial_seed()
         if self.proposals.needs_points:

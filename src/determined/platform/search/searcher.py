@@ -83,7 +83,16 @@ class Searcher:
         self.settings = Settings.from_dict(searcher)
         space = Space(hyperparameters)
         proposals = Proposals(self.settings.sampler, space, seed, self.settings.time_metric, model)
-        self.state = SearchState(space, Stream(seed), proposals)
+        initial = [
+            space.fixed(chosen, f"searcher.initial[{i}]")
+            for i, chosen in enumerate(self.settings.initial)
+        ]
+        if len(initial) > self.settings.max_trials:
+            raise ValueError(
+                f"searcher.initial: expected at most max_trials ({self.settings.max_trials}) "
+                f"configurations, got {len(initial)}."
+            )
+        self.state = SearchState(space, Stream(seed), proposals, initial)
         self.is_over = False
         self.num_events = 0
         self._streak = FailureStreak()

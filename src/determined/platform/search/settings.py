@@ -27,6 +27,7 @@ class Settings:
     bracket_rungs: tuple[int, ...] = ()
     stop_once: bool = True
     sampler: str = "random"
+    initial: tuple[dict[str, Any], ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)  # keys of a user's own method
 
     @classmethod
@@ -35,7 +36,8 @@ class Settings:
         given = {key: value for key, value in searcher.items() if value is not None}
         known = {item.name for item in fields(cls)} - {"extra"}
         values = {key: value for key, value in given.items() if key in known}
-        values["bracket_rungs"] = tuple(values.get("bracket_rungs", ()))
+        for name in ("bracket_rungs", "initial"):
+            values[name] = tuple(values.get(name, ()))
         extra = {key: value for key, value in given.items() if key not in known}
         return cls(**values, extra=extra)
 

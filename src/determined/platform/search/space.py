@@ -7,11 +7,13 @@ exponent of a `log`, or the index into `vals`). Models see points, and records s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from determined.platform.search.sampling.randomness import Stream
+from determined.platform.search.canonical_json import dump
+from determined.platform.search.sampling.randomness import Stream, between
 
 Point = list[float]
 _TYPES = ("const", "int", "double", "log", "categorical")
@@ -52,6 +54,24 @@ class Leaf:
             return self.base**number
         return self.values[int(number)] if self.values else float(number)
 
+    def number(self, value: Any) -> float:
+        """Return the number that stands for a value. Raises ValueError for one out of range."""
+        if self.kind == "categorical":
+            for index, option in enumerate(self.values):
+                if dump(option) == dump(value):
+                    return index
+            raise ValueError(f"expected one of {', '.join(map(repr, self.values))}, got {value!r}")
+        kinds = int if self.kind == "int" else (int, float)
+        low, high = self.low, self.high
+        if self.kind == "log":
+            low, high = sorted((self.base**low, self.base**high))
+        if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+            what = "an integer" if self.kind == "int" else "a number"
+            raise ValueError(f"expected {what} from {low!r} to {high!r}, got {value!r}")
+        if self.kind != "log":
+            return value
+        return min(max(math.log(value) / math.log(self.base), self.low), self.high)
+
     def axis(self) -> list[Any]:
         """Return the values of a grid, in order."""
         if self.values:
@@ -64,11 +84,13 @@ class Leaf:
         count, low, width = self.count, self.low, self.high - self.low
         if self.kind == "int":
             count = min(count, int(width) + 1)
-        steps = (
-            [low + width / 2]
-            if count == 1
-            else [low + i * width / (count - 1) for i in range(count)]
-        )
+        if math.isinf(width):
+            shares = [0.5] if count == 1 else [i / (count - 1) for i in range(count)]
+            steps = [between(low, self.high, share) for share in shares]
+        elif count == 1:
+            steps = [low + width / 2]
+        else:
+            steps = [low + i * width / (count - 1) for i in range(count)]
         if self.kind == "int":
             return [_round_half_away(step) for step in steps]
         return [self.value(step) for step in steps]
@@ -84,13 +106,42 @@ class Space:
     def draw(self, stream: Stream) -> Point:
         return [leaf.draw(stream) for leaf in self.searched]
 
-    def values(self, point: Sequence[float]) -> dict[str, Any]:
-        """Return the nested values of a point."""
-        numbers = iter(point)
+    def values(
+        self, point: Sequence[float], fixed: Mapping[int, Any] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Return the nested values of a point; fixed ones, by position, as they were given."""
+        numbers = enumerate(point)
         return _nest(
-            (leaf, leaf.value(next(numbers)) if leaf.is_searched else leaf.values[0])
+            (leaf, _value(leaf, *next(numbers), fixed) if leaf.is_searched else leaf.values[0])
             for leaf in self.leaves
         )
+
+    def fixed(self, chosen: dict[str, Any], path: str) -> dict[int, Any]:
+        """Return nested values by the position of their hyperparameter; `path` is for messages.
+
+        Raises:
+            ValueError: for a name that is not searched, and for a value out of its range.
+        """
+        positions = {leaf.path: i for i, leaf in enumerate(self.searched)}
+        groups = {leaf.path[:depth] for leaf in self.leaves for depth in range(len(leaf.path))}
+        given = dict(_entries(chosen, groups, ()))
+        for names, value in given.items():
+            where = f"{path}.{'.'.join(names)}"
+            if names not in positions:
+                known = ", ".join(leaf.name for leaf in self.searched) or "none"
+                raise ValueError(f"{where}: not a searched hyperparameter; these are: {known}.")
+            try:
+                self.searched[positions[names]].number(value)
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}.") from None
+        return {positions[names]: value for names, value in given.items()}
+
+    def moved(self, point: Point, fixed: dict[int, Any]) -> Point:
+        """Return a point with the numbers of fixed values."""
+        return [
+            self.searched[i].number(fixed[i]) if i in fixed else number
+            for i, number in enumerate(point)
+        ]
 
     def grid(self) -> Grid:
         return Grid(self.leaves)
@@ -104,7 +155,9 @@ class Grid:
             raise ValueError("hyperparameters: a grid search needs at least one hyperparameter.")
         self._axes = [(leaf, leaf.axis()) for leaf in leaves]
         for leaf, axis in self._axes:
-            if any(value in axis[:i] for i, value in enumerate(axis)):
+            if len({dump(value) for value in axis}) < len(
+                axis
+            ):  # True and 1 are equal, not the same
                 raise ValueError(
                     f"hyperparameters.{leaf.name}: the values of a grid must differ, got {axis!r}."
                 )
@@ -133,6 +186,22 @@ def _leaves(group: dict[str, Any], path: tuple[str, ...]) -> Iterator[Leaf]:
             yield Leaf(where, "const", values=({},))
 
 
+def _value(leaf: Leaf, position: int, number: float, fixed: Mapping[int, Any]) -> Any:
+    return fixed[position] if position in fixed else leaf.value(number)
+
+
+def _entries(
+    chosen: dict[str, Any], groups: set[tuple[str, ...]], path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Return values by path; a dictionary is a group only where the hyperparameters have one."""
+    for name, value in chosen.items():
+        where = (*path, str(name))
+        if where in groups and isinstance(value, dict):
+            yield from _entries(value, groups, where)
+        else:
+            yield where, value
+
+
 def _typed(entry: dict[str, Any], path: tuple[str, ...]) -> Leaf:
     where, kind = f"hyperparameters.{'.'.join(path)}", entry["type"]
     if kind not in _TYPES:
@@ -149,8 +218,8 @@ def _typed(entry: dict[str, Any], path: tuple[str, ...]) -> Leaf:
         raise ValueError(f"{where}: `{error.args[0]}` is missing in {entry!r}.") from None
     if not low < high:
         raise ValueError(f"{where}: expected minval < maxval, got {low!r} and {high!r}.")
-    if base <= 0:
-        raise ValueError(f"{where}.base: expected a number above 0, got {base!r}.")
+    if base <= 0 or base == 1:
+        raise ValueError(f"{where}.base: expected a number above 0 other than 1, got {base!r}.")
     return Leaf(path, kind, low=low, high=high, base=float(base), count=entry.get("count"))
 
 

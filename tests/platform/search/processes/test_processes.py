@@ -16,6 +16,8 @@ from determined.platform.search.methods.custom import CustomMethodError
 from determined.platform.search.processes.custom_process import CustomProcess, LazyOracle
 from determined.platform.search.processes.model_process import ModelProcess, missing_packages
 from determined.platform.search.sampling.model import ProposalRequest
+from determined.platform.search.sampling.samplers import build_model
+from determined.platform.search.space import Point, Space
 from tests.platform.search.climbing import METHOD, config
 from tests.platform.search.scripted import SPACE
 
@@ -94,16 +96,15 @@ def test_a_process_that_cannot_be_started_is_told(tmp_path: Path) -> None:
         LazyOracle(start).ask(START)
 
 
-def test_a_model_in_a_process_answers_as_one_in_this_process() -> None:
-    pytest.importorskip("optuna")
-    from determined.platform.search.sampling.optuna_model import OptunaModel
-    from determined.platform.search.space import Space
-
-    observed = [(n, [-4 + 0.2 * n, n % 8 + 1], 0.1 * n) for n in range(14)]
+@pytest.mark.parametrize("sampler", ["auto", "tpe"])
+def test_a_model_in_a_process_answers_as_one_in_this_process(sampler: str) -> None:
+    observed: list[tuple[int, Point, float, int]] = [
+        (n, [-4 + 0.2 * n, n % 8 + 1], 0.1 * n, 4) for n in range(14)
+    ]
     request = ProposalRequest(3, 14, observed, [(14, [-2.0, 3])])
-    model = ModelProcess("tpe", SPACE)
+    model = ModelProcess(sampler, SPACE)
     point = model.propose(request)
-    assert point == OptunaModel("tpe", Space(SPACE)).propose(request)
+    assert point == build_model(sampler, Space(SPACE)).propose(request)
     assert model.pid is not None
     os.kill(model.pid, signal.SIGKILL)  # or it left: the next request starts another
     assert model.propose(request) == point

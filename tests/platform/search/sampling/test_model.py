@@ -58,7 +58,7 @@ def created(steps: list[Any]) -> list[e.Create]:
     return [a for step in steps for a in step.actions if isinstance(a, e.Create)]
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "qmc"])
+@pytest.mark.parametrize("sampler", ["auto", "tpe", "cmaes", "qmc"])
 def test_all_types_of_hyperparameters_are_proposed_within_their_ranges(sampler: str) -> None:
     trials = created(play(Searcher(search(sampler), SPACE, 1)).steps)
     assert len(trials) == 60
@@ -105,7 +105,7 @@ def test_a_model_finds_what_chance_rarely_finds() -> None:
     assert found["tpe"][15] < 0.5 * found["random"][15]  # the median
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "qmc"])
+@pytest.mark.parametrize("sampler", ["auto", "tpe", "cmaes", "qmc"])
 @pytest.mark.parametrize("name", ["random", "adaptive_asha"])
 def test_a_search_with_a_model_is_repeated_without_asking_it(
     sampler: str, name: str, monkeypatch: pytest.MonkeyPatch
@@ -125,7 +125,7 @@ def test_a_search_with_a_model_is_repeated_without_asking_it(
     assert dump(again.snapshot()) == dump(searcher.snapshot())
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "qmc"])
+@pytest.mark.parametrize("sampler", ["auto", "tpe", "cmaes", "qmc"])
 def test_a_model_proposes_the_same_after_a_restart(sampler: str) -> None:
     config = search(sampler, stop_once=False)
     searcher = Searcher(config, SPACE, 1)

@@ -199,16 +199,16 @@ def test_canceling_ends_paused_trials_too(lab: Lab) -> None:
     assert len(actions(lab, experiment_id, "create")) == len(lab.trials(experiment_id))
 
 
-def test_a_model_proposes_and_is_asked_in_a_process_of_its_own(lab: Lab) -> None:
-    pytest.importorskip("optuna")
-    settings = searcher("random", max_trials=18, max_concurrent_trials=2, sampler="tpe")
+@pytest.mark.parametrize("sampler", ["auto", "tpe"])
+def test_a_model_proposes_and_is_asked_in_a_process_of_its_own(lab: Lab, sampler: str) -> None:
+    settings = searcher("random", max_trials=18, max_concurrent_trials=2, sampler=sampler)
     experiment_id = lab.create(curve(epochs=1), searcher=settings, hyperparameters=SPACE)
     lab.until(lambda: len(lab.trials(experiment_id)) >= 8)
     lab.kill_supervisor()
     ended = lab.wait(experiment_id)
     created = actions(lab, experiment_id, "create")
     assert (ended.state, len(created), len(lab.trials(experiment_id))) == ("COMPLETED", 18, 18)
-    assert any("proposed by tpe" in action["reason"] for action in created)
+    assert any(f"proposed by {sampler}" in action["reason"] for action in created)
     assert not any("failed" in action["reason"] for action in created)
     check_replay(lab, experiment_id)
     lab.until(lambda: not _models_of(lab))

@@ -3,12 +3,16 @@
 Stopping (`stop_once: true`): at a rung, a trial continues if it is among the best 1/divisor of the
 results there so far, otherwise it ends. Promotion (`stop_once: false`): otherwise it pauses, and
 resumes when later results make room for it; it ends when that can no longer happen.
+
+With `sampler: auto`, more than 1/divisor continue from a rung that turns out to predict the next
+one badly (`agreement.py`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from determined.platform.search.methods.agreement import Agreement
 from determined.platform.search.methods.bracket_plans import BracketPlan
 from determined.platform.search.methods.rung import Rung
 from determined.platform.search.sampling.results import WORST
@@ -23,18 +27,20 @@ from determined.platform.search.search_state import (
     SearchState,
     Trial,
 )
+from determined.platform.search.settings import Settings
 
 
 class Bracket:
     """The rungs of one bracket and the trials that it may still start."""
 
-    def __init__(
-        self, index: int, plan: BracketPlan, divisor: float, stop_once: bool, unit: str
-    ) -> None:
+    def __init__(self, index: int, plan: BracketPlan, settings: Settings) -> None:
         self.index = index
-        self.divisor = divisor
-        self.stop_once = stop_once
-        self.unit = unit
+        self.divisor = settings.divisor
+        self.stop_once = settings.stop_once
+        self.unit = settings.time_metric
+        self.agreements: list[Agreement] | None = None  # of each rung with the next one
+        if settings.sampler == "auto":
+            self.agreements = [Agreement() for _ in plan.units]
         self.rungs = [Rung(units) for units in plan.units]
         self.max_trials = plan.max_trials
         self.max_concurrent = plan.max_concurrent
@@ -77,11 +83,12 @@ class Bracket:
             rung.heading -= 1
             place = rung.enter(value)
             trial.values.append(value)
+            self._compare(trial, r)
             search.proposals.results.add(rung.units, value, trial.number)
             if r == len(self.rungs) - 1:
                 self._end_at_top(search, trial, time, place)
                 return
-            keep = self._keep(rung)
+            keep = self._keep(r)
             if place >= keep:
                 self._hold(search, trial, time, place, keep)
                 return
@@ -116,9 +123,24 @@ class Bracket:
             search.pause(trial, f"paused at {time} {self.unit}: {rank}")
         self.fill(search)
 
-    def _keep(self, rung: Rung) -> int:
+    def _compare(self, trial: Trial, r: int) -> None:
+        """Note how a trial's result at rung r compares with that at the rung before."""
+        if self.agreements is not None and r > 0 and trial.values[r] < WORST:
+            self.agreements[r - 1].add(trial.number, trial.values[r - 1], trial.values[r])
+
+    def compare_all(self, trial: Trial) -> None:
+        """Note the results of a trial of a restored search."""
+        for r in range(1, len(trial.values)):
+            self._compare(trial, r)
+
+    def _keep(self, r: int) -> int:
         """Return how many of the results at a rung may continue."""
-        keep = int(len(rung.values) / self.divisor)
+        values = self.rungs[r].values
+        keep = int(len(values) / self.divisor)
+        if self.agreements is not None:
+            keep = max(keep, int(len(values) * self.agreements[r].share(self.divisor, values)))
+            # The first trials need not wait: a model learns more from a long training.
+            return max(keep, 1)
         # As long as new trials come, a promotion can wait until there are `divisor` results.
         return keep if not self.stop_once and self.budget > 0 else max(keep, 1)
 
@@ -128,7 +150,7 @@ class Bracket:
             rung, above = self.rungs[r], self.rungs[r + 1]
             if not rung.waiting:
                 continue
-            keep = self._keep(rung)
+            keep = self._keep(r)
             if self.budget > 0 and len(above.values) + above.heading >= keep:
                 continue  # enough have continued, some by early luck; a new trial is worth more
             for value, number in rung.waiting:
@@ -171,6 +193,9 @@ class Bracket:
         for below in self.rungs[:r]:
             coming += below.heading + len(below.waiting)
         results = len(self.rungs[r].values) + coming + self.rungs[r].heading
+        if self.agreements is not None:
+            # Any later result may show that a rung misleads.
+            return results if self.live or self.again or self.budget > 0 else self._keep(r)
         return max(int(results / self.divisor), 1)
 
     def exited_early(self, search: SearchState, trial: Trial, status: str) -> None:
@@ -183,6 +208,8 @@ class Bracket:
                 rung.remove(value)
                 search.proposals.results.remove(rung.units, value, trial.number)
             trial.values.clear()
+            for agreement in self.agreements or ():
+                agreement.remove(trial.number)
         elif was in OCCUPIED and len(trial.values) == trial.rung:
             self.rungs[trial.rung].enter(WORST)
             trial.values.append(WORST)
@@ -233,6 +260,8 @@ class Bracket:
         while units < max_time:
             units = min(max(int(units * self.divisor), units + 1), max_time)
             self.rungs.append(Rung(units))
+            if self.agreements is not None:
+                self.agreements.append(Agreement())
 
     def reopen(self) -> None:
         for rung in self.rungs:
@@ -259,6 +288,8 @@ class Bracket:
 
     def load(self, data: dict[str, Any]) -> None:
         self.rungs = [Rung.from_json(row) for row in data["rungs"]]
+        if self.agreements is not None:
+            self.agreements = [Agreement() for _ in self.rungs]
         self.max_trials, self.max_concurrent = data["max_trials"], data["max_concurrent"]
         self.created, self.invalid = data["created"], data["invalid"]
         self.completed, self.live = data["completed"], data["live"]

@@ -24,8 +24,7 @@ class Halving:
     def __init__(self, settings: Settings) -> None:
         self._divisor = settings.divisor
         self.brackets = [
-            Bracket(i, plan, settings.divisor, settings.stop_once, settings.time_metric)
-            for i, plan in enumerate(plan_brackets(settings))
+            Bracket(i, plan, settings) for i, plan in enumerate(plan_brackets(settings))
         ]
 
     def initial(self, search: SearchState) -> None:
@@ -65,6 +64,7 @@ class Halving:
 
     def load_results(self, search: SearchState) -> None:
         for trial in search.trials:
+            self.brackets[trial.bracket].compare_all(trial)
             rungs = self.brackets[trial.bracket].rungs
             for rung, value in zip(rungs, trial.values, strict=False):
                 if value < WORST or trial.status != CANCELED:

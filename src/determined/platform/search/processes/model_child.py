@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from determined.platform.search.processes.child import end_with_parent
 from determined.platform.search.sampling.model import ProposalRequest
-from determined.platform.search.sampling.optuna_model import OptunaModel
+from determined.platform.search.sampling.samplers import build_model
 from determined.platform.search.space import Space
 
 _IDLE_SECONDS = 60.0  # a model does not hold its memory for long
@@ -22,7 +22,7 @@ _IDLE_SECONDS = 60.0  # a model does not hold its memory for long
 def _serve(lines: BinaryIO, answers: int) -> None:
     opening = json.loads(lines.readline())
     os.write(answers, b"{}\n")  # so that one line at a time is on its way, and `select` sees it
-    model = OptunaModel(opening["sampler"], Space(opening["hyperparameters"]))
+    model = build_model(opening["sampler"], Space(opening["hyperparameters"]))
     while True:
         ready, _, _ = select.select([lines], [], [], _IDLE_SECONDS)
         line = lines.readline() if ready else b""

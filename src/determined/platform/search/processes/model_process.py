@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import os
 import sys
 from typing import Any
 
@@ -13,6 +14,8 @@ from determined.platform.search.sampling.model import ProposalRequest
 from determined.platform.search.space import Point
 
 _NEEDED = {"tpe": "optuna", "qmc": "optuna", "cmaes": "optuna cmaes", "gp": "optuna torch"}
+# Its matrices are small: more threads would only take cores from the trials.
+_ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class ModelProcess:
@@ -21,6 +24,7 @@ class ModelProcess:
     def __init__(
         self, sampler: str, hyperparameters: dict[str, Any], timeout_seconds: float = 60.0
     ) -> None:
+        self._sampler = sampler
         self._opening = json.dumps({"sampler": sampler, "hyperparameters": hyperparameters})
         self._timeout = timeout_seconds
         self._child: Child | None = None
@@ -41,6 +45,7 @@ class ModelProcess:
             [sys.executable, "-m", "determined.platform.search.processes.model_child"],
             None,
             self._timeout,
+            variables={**os.environ, **_ONE_THREAD} if self._sampler == "auto" else None,
         )
         self._child.send(self._opening)
         self._child.receive()

@@ -10,11 +10,14 @@ from determined.platform.search.space import Point
 
 @dataclass(frozen=True, slots=True)
 class ProposalRequest:
-    """What a model may use: results (smaller is better) and running trials, with their points."""
+    """What a model may use: results (smaller is better) and running trials, with their points.
+
+    A result is (trial number, point, value, units trained).
+    """
 
     seed: int
     index: int
-    observed: list[tuple[int, Point, float]]
+    observed: list[tuple[int, Point, float, int]]
     pending: list[tuple[int, Point]]
 
 

@@ -41,10 +41,10 @@ class OptunaModel:
         self._study = optuna.create_study(storage=self._storage, study_name="search")
 
     def propose(self, request: ProposalRequest) -> Point:
-        worst = max((value for _, _, value in request.observed if value < WORST), default=0.0)
+        worst = max((value for _, _, value, _ in request.observed if value < WORST), default=0.0)
         completed = [
             self._trial(number, point, min(value, worst))
-            for number, point, value in request.observed
+            for number, point, value, _ in request.observed
         ]
         pending = [self._trial(number, point, None) for number, point in request.pending]
         self._storage.next_index = request.index

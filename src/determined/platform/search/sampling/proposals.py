@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from determined.platform.search.sampling.model import Model, ProposalRequest
-from determined.platform.search.sampling.results import Results
+from determined.platform.search.sampling.results import FEWEST_SCORED, MOST_SCORED, Results
+from determined.platform.search.sampling.samplers import build_model
 from determined.platform.search.space import Leaf, Point, Space
 
-_RANDOM_EVERY = 4  # a model alone may never leave a bad region
+_RANDOM_EVERY = {"auto": 8}  # a model alone may never leave a bad region
+_USUALLY_RANDOM_EVERY = 4
+_FIRST = 8  # trials that `auto` places itself before there are results
 _MOST_PENDING = 16
 _MOST_TRIED = 200  # the newest trials that a proposal must not repeat
 
@@ -53,6 +56,11 @@ class Proposals:
         """Start an event; `recorded` are the proposals made when it first happened."""
         self.made, self._recorded = [], None if recorded is None else list(recorded)
 
+    def note(self, number: int, point: Point) -> None:
+        """Take note of a trial that was given, so that a model can learn from it."""
+        if self.needs_points:
+            self.points[number] = point
+
     def point(self, number: int, drawn: Point, live: Iterable[int]) -> Choice:
         """Return the point of a new trial, given the next sample of the random stream.
 
@@ -77,41 +85,78 @@ class Proposals:
         if self.sampler == "qmc":
             request = ProposalRequest(self._seed % 2**32, number, [], [])
             return [self._propose(request), f"point {number + 1} of a qmc sequence"]
+        every = _RANDOM_EVERY.get(self.sampler, _USUALLY_RANDOM_EVERY)
+        is_random = number % every == every - 1
+        if self.sampler == "auto":
+            return self._ask_auto(number, seed, drawn, live, is_random)
         found = self.results.highest()
-        if number % _RANDOM_EVERY == _RANDOM_EVERY - 1 or found is None:
+        if is_random or found is None:
             return None
         units, level = found
-        observed = [(n, self.points[n], value) for n, value in level.chosen().items()]
-        newest = (n for n in sorted(live, reverse=True) if not level.has(n))
-        pending = [(n, self.points[n]) for n, _ in zip(newest, range(_MOST_PENDING), strict=False)]
+        observed = [(n, self.points[n], value, units) for n, value in level.chosen().items()]
+        pending = self._newest(n for n in live if not level.has(n))
         where = f" at {units} {self._unit}" if units else ""
         reason = f"proposed by {self.sampler} from {len(observed)} results{where}"
         proposed = self._propose(ProposalRequest(seed, number, observed, pending))
-        known = {*level.chosen(), *range(max(number - _MOST_TRIED, 0), number)}
+        known = {*level.chosen(), *self._recent(number)}
         tried = [self.points[n] for n in known]
         point = keep_apart(self._space.searched, proposed, drawn, tried, number)
         return [point, reason if point == proposed else f"{reason}, away from earlier trials"]
+
+    def _ask_auto(
+        self, number: int, seed: int, drawn: Point, live: Iterable[int], is_random: bool
+    ) -> list[Any] | None:
+        """Ask the model of `auto`, which learns from all lengths and also places first trials."""
+        scored = self.results.scored(MOST_SCORED)
+        pending = self._newest(live)
+        if len(scored) < FEWEST_SCORED:
+            if number >= _FIRST:
+                return None
+            where = "far from the other first trials" if number else "the middle of all ranges"
+            return [self._propose(ProposalRequest(seed, number, [], pending)), where]
+        if is_random:
+            return None
+        observed = [(n, self.points[n], score, units) for n, score, units in scored]
+        longest = max(units for _, _, units in scored)
+        upto = f" up to {longest} {self._unit}" if longest else ""
+        reason = f"proposed by auto from {len(observed)} results{upto}"
+        proposed = self._propose(ProposalRequest(seed, number, observed, pending))
+        tried = [self.points[n] for n in {*(n for n, _, _ in scored), *self._recent(number)}]
+        point = keep_apart(self._space.searched, proposed, drawn, tried, number, width=0.0)
+        return [point, reason if point == proposed else f"{reason}, away from earlier trials"]
+
+    def _newest(self, live: Iterable[int]) -> list[tuple[int, Point]]:
+        return [(n, self.points[n]) for n in sorted(live, reverse=True)[:_MOST_PENDING]]
+
+    @staticmethod
+    def _recent(number: int) -> range:
+        return range(max(number - _MOST_TRIED, 0), number)
 
     def _propose(self, request: ProposalRequest) -> Point:
         return self._built_model().propose(request)
 
     def _built_model(self) -> Model:
         if self._model is None:
-            from determined.platform.search.sampling.optuna_model import OptunaModel
-
-            self._model = OptunaModel(self.sampler, self._space)
+            self._model = build_model(self.sampler, self._space)
         return self._model
 
 
 def keep_apart(
-    leaves: Sequence[Leaf], proposed: Point, drawn: Point, tried: Collection[Point], number: int
+    leaves: Sequence[Leaf],
+    proposed: Point,
+    drawn: Point,
+    tried: Collection[Point],
+    number: int,
+    width: float | None = None,
 ) -> Point:
     """Return the proposal, with values of a random sample where it would repeat a trial.
 
-    Divide the space into as many cells as there are trials: a point within a quarter of a cell of
-    a trial, in all values, repeats it. Cells shrink with each trial, so models can still refine.
+    A point within a quarter of `width` of a trial, in all values, repeats it. By default, divide
+    the space into as many cells as there are trials, and take the width of a cell: it shrinks with
+    each trial, so models can still refine.
     """
-    width, result = _cell(leaves, number), list(proposed)
+    result = list(proposed)
+    width = _cell(leaves, number) if width is None else width
     for axis in _order(leaves, number):
         if not any(_is_near(leaves, result, point, width) for point in tried):
             break

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import base64
+import math
 import random
 import struct
 from typing import Any
 
 _WORDS = 624
+
+
+def between(low: float, high: float, share: float) -> float:
+    """Return the number at this share of the way, however far apart the ends are."""
+    return low * (1 - share) + high * share
 
 
 class Stream:
@@ -45,12 +51,16 @@ class Stream:
 
     def _wide(self, largest: int, mask: int) -> int:
         while True:
-            upper = self._bits(32)  # drawn first, unlike in Python
-            if (number := (upper << 32 | self._bits(32)) & mask) <= largest:
+            number = self._bits(32)  # the upper bits are drawn first, unlike in Python
+            for _ in range(max((mask.bit_length() - 1) // 32, 1)):
+                number = number << 32 | self._bits(32)
+            if (number := number & mask) <= largest:
                 return number
 
     def uniform(self, low: float, high: float) -> float:
-        return low + (high - low) * self._random.random()
+        share, width = self._random.random(), high - low
+        # The widest ranges are wider than any float.
+        return low + width * share if width < math.inf else between(low, high, share)
 
     def request_id(self) -> str:
         """Return a version 4 UUID made of the next 16 bytes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from determined.platform.search.methods.bracket_plans import BracketPlan, plan_brackets
-from determined.platform.search.sampling.results import ENOUGH
+from determined.platform.search.sampling.results import ENOUGH, FEWEST_SCORED
 from determined.platform.search.searcher import Searcher
 from determined.platform.search.settings import Settings
 from determined.platform.search.simulation.curves import SyntheticCurves
@@ -166,12 +166,14 @@ def _about_rungs(settings: Settings, brackets: list[BracketPlan]) -> list[str]:
 
 
 def _about_model(settings: Settings) -> list[str]:
-    if settings.sampler == "random" or settings.max_trials >= 2 * ENOUGH:
+    enough = FEWEST_SCORED if settings.sampler == "auto" else ENOUGH
+    if settings.sampler == "random" or settings.max_trials >= 2 * enough:
         return []
-    what = "all" if settings.max_trials <= ENOUGH else f"at least the first {ENOUGH}"
+    what = "all" if settings.max_trials <= enough else f"at least the first {enough}"
+    chosen = "chosen without a model" if settings.sampler == "auto" else "random"
     return [
-        f"`sampler: {settings.sampler}` learns from {ENOUGH} results on, so {what} of these "
-        f"{settings.max_trials} trials are random. A model needs {2 * ENOUGH} trials or more to "
+        f"`sampler: {settings.sampler}` learns from {enough} results on, so {what} of these "
+        f"{settings.max_trials} trials are {chosen}. A model needs {2 * enough} trials or more to "
         "help."
     ]
 
