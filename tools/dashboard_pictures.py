@@ -78,7 +78,7 @@ def _broken() -> tuple[str, ...]:
     return tuple(word for change in changes for word in ("--config", change))
 
 
-def save(page: Page, name: str) -> None:
+def _save(page: Page, name: str) -> None:
     """Save a picture in its 256 most frequent colours: true grounds, sharp text, small files."""
     from PIL import Image
 
@@ -104,7 +104,7 @@ def _take(browser: Any, dashboard: Served, name: str, theme: str) -> None:
         page.locator(drawn).first.wait_for()
         page.locator(".stream[data-stream=live]").wait_for()
         page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
-        save(page, name if theme == "light" else f"{name}-dark")
+        _save(page, name if theme == "light" else f"{name}-dark")
 
 
 def main(home: Path) -> None:
