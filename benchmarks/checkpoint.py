@@ -105,8 +105,10 @@ def measure(megabytes: int, rounds: int, folder: Path) -> dict[str, list[float]]
         times["stall"].append(time.perf_counter() - began)
         saver.wait()
         times["durable"].append(time.perf_counter() - began)
-        for checkpoint in storage.list():
-            storage.delete(checkpoint.storage_id, ["**/*"])
+        newest = max(storage.list(), key=lambda checkpoint: checkpoint.manifest.sequence).storage_id
+        for checkpoint in storage.list():  # as retention does: the one before stays until now
+            if checkpoint.storage_id != newest:
+                storage.delete(checkpoint.storage_id, ["**/*"])
     saver.close()
     return times
 

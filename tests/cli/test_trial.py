@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from tests.cli.det import det_on_a_terminal, run_det
 from tests.cli.scripts import ENDLESS, STEPS
@@ -130,6 +132,59 @@ def test_a_checkpoint_is_described_and_downloaded(lab: Lab, tmp_path: Path) -> N
         "checkpoint", "download", found.uuid, "-o", str(target)
     )
     documented("a checkpoint is not there", _det("c", "describe", "no-such-uuid", code=1))
+
+
+_FROZEN = """
+import torch
+from determined import pytorch
+
+class Trial(pytorch.PyTorchTrial):
+    def __init__(self, context):
+        self.context = context
+        layers = torch.nn.Linear(256, 256).requires_grad_(False), torch.nn.Linear(256, 1)
+        self.model = context.wrap_model(torch.nn.Sequential(*layers))
+        self.optimizer = context.wrap_optimizer(torch.optim.SGD(layers[1].parameters(), 0.1))
+
+    def build_training_data_loader(self):
+        return pytorch.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 256)), 2)
+
+    def build_validation_data_loader(self):
+        return None
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        loss = (self.model(batch[0]) ** 2).mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+with pytorch.init() as context:
+    pytorch.Trainer(Trial(context), context).fit(
+        max_length=pytorch.Batch(8), checkpoint_period=pytorch.Batch(2), latest_checkpoint="latest"
+    )
+"""
+
+
+def test_shared_weights_take_room_once_and_a_download_may_join_them(
+    lab: Lab, tmp_path: Path
+) -> None:
+    storage: dict[str, Any] = {"type": "shared_fs", "host_path": str(lab.home.checkpoints)}
+    storage |= {"save_frozen": "once", "save_trial_latest": 4}
+    assert lab.wait(lab.create(_FROZEN, checkpoint_storage=storage)).state == "COMPLETED"
+    *_, newest = sorted(lab.checkpoints(1), key=lambda c: c.steps_completed)
+    sizes = {part["what"]: part["bytes"] for part in json.loads(_det("store", "df", "--json"))}
+    assert newest.size > 256 * 256 * 4
+    for part in ("checkpoints", "experiment 1"):
+        assert newest.size < sizes[part] < 1.5 * newest.size + 100_000, sizes
+    plain, joined = tmp_path / "plain", tmp_path / "joined"
+    _det("checkpoint", "download", newest.uuid, "-q", "-o", str(plain))
+    _det("checkpoint", "download", newest.uuid, "-q", "--joined", "-o", str(joined))
+    assert (plain / "frozen").is_dir()
+    assert not (joined / "frozen").exists()
+    (weights,) = torch.load(joined / "state_dict.pth", weights_only=True)["models_state_dict"]
+    assert {name: tuple(w.shape) for name, w in weights.items()} == {
+        **{"0.weight": (256, 256), "0.bias": (256,)},
+        **{"1.weight": (1, 256), "1.bias": (1,)},
+    }
 
 
 def test_a_download_that_was_cut_short_is_completed(lab: Lab, tmp_path: Path) -> None:

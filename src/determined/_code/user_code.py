@@ -72,12 +72,14 @@ def archive_user_code(source: Path, archive: IO[bytes], exclude: Iterable[Path] 
                     tar.addfile(entry, io.BytesIO(content))
 
 
-def unpack_user_code(archive: IO[bytes], destination: Path, twin: Path | None = None) -> None:
+def unpack_user_code(archive: IO[bytes], destination: Path, twin: Path | None = None) -> set[str]:
     """Make the directory `destination` with the files of the archive.
 
     Those that `twin`, a directory made from the same archive, still has unchanged are not written
-    again: both names then stand for one file, which stays as long as either does.
+    again, and their names returned: both names of one then stand for one file, which stays as long
+    as either does.
     """
+    linked = set()
     destination.mkdir()  # not those above: a storage that was unmounted must not be created again
     chmod(destination, 0o755, destination)
     archive.seek(0)
@@ -86,11 +88,13 @@ def unpack_user_code(archive: IO[bytes], destination: Path, twin: Path | None = 
             target = destination / entry.name
             _make_directory(target.parent, destination)
             if twin is not None and _link(twin / entry.name, target, entry):
+                linked.add(entry.name)
                 continue
             content = tar.extractfile(entry)
             assert content is not None, "we archive files only"
             _write(content, target, entry.mode)
             os.utime(target, (entry.mtime, entry.mtime))
+    return linked
 
 
 def _link(twin: Path, target: Path, entry: tarfile.TarInfo) -> bool:

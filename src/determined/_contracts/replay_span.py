@@ -16,6 +16,8 @@ from typing import Any
 
 REPLAY_VARIABLE = "DET_REPLAY"
 RECORD = "record.jsonl"
+REPLAY = "replay"
+"""The group of rows of replays that are kept."""
 
 METRICS, CHECKPOINT, ENVIRONMENT, END = "metrics", "checkpoint", "environment", "end"
 
@@ -27,7 +29,7 @@ class ReplaySpan:
     `checkpoint` is a folder, None for the beginning; `storage` a folder for checkpoints that are
     made on the way. `callbacks` are classes, as `module:Class`, looked up in `paths` as well.
     `socket` is where two runs that are compared meet: the one with `is_leader` listens there, and
-    the other one writes to `verdict` where they part.
+    the other one writes to `verdict` where they part. Of several ranks each does so for itself.
     """
 
     first: int
@@ -63,6 +65,21 @@ def asked_span() -> ReplaySpan | None:
     """Return what this process is to train again; None if it trains something new."""
     path = os.environ.get(REPLAY_VARIABLE)
     return ReplaySpan.load(Path(path)) if path else None
+
+
+def verdict_path(verdict: str, rank: int) -> Path:
+    """Where a rank writes down where two runs part."""
+    return Path(f"{verdict}.{rank}")
+
+
+def read_verdict(verdict: Path) -> dict[str, Any] | None:
+    """Return the first difference that a rank has found; None if none came to a verdict."""
+    paths = verdict.parent.glob(f"{verdict.name}.*[0-9]")
+    found: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted(paths)]
+    parted = [one for one in found if one["parting"] is not None]
+    if not parted:
+        return found[0] if found else None
+    return min(parted, key=lambda one: (one["parting"]["batch"], one["stages"]))
 
 
 def read_record(path: Path) -> Iterator[dict[str, Any]]:

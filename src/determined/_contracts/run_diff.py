@@ -89,7 +89,8 @@ class RunDiff:
     @property
     def is_identical(self) -> bool:
         """Whether the runs trained the same, whatever is different on paper."""
-        return self.parting is None and self.checkpoints.different is None
+        is_known = self.through is not None
+        return is_known and self.parting is None and self.checkpoints.different is None
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs."""
@@ -120,7 +121,8 @@ class RunDiff:
         if parting is not None:
             size = f" ({parting['size']})" if parting.get("size") else ""
             what = f": {parting['name']}{size}" if parting.get("name") else ""
-            lines.append(f"They part in batch {parting['batch']}, {parting['stage']}{what}.")
+            where = f" on rank {parting['rank']}" if parting.get("rank") else ""
+            lines.append(f"They part in batch {parting['batch']}{where}, {parting['stage']}{what}.")
             lines.append(f"  {parting['text']}.")
         elif self.is_identical:
             lines.append(f"identical through batch {self.through}")

@@ -1,4 +1,4 @@
-"""Fork a trial on its page: the dialog says what it costs, and both pages link each other."""
+"""Fork and replay on a trial's page: what it costs, links between both, the command to type."""
 
 from __future__ import annotations
 
@@ -33,3 +33,6 @@ def test_a_trial_is_forked_on_its_page(browser: Any, lab: Lab) -> None:
         page.get_by_role("link", name="fork of trial 1").click()
         until_address(page, "/trials/1")
         page.get_by_role("link", name="forked as trial 2").wait_for()
+        page.goto("/trials/1/metrics?from=8.4&to=15.6")  # as after dragging in a chart
+        page.get_by_role("button", name="Replay this span").click()
+        page.get_by_text("det trial replay 1 --batches 9:15").wait_for()

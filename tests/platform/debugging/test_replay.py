@@ -138,9 +138,6 @@ def test_what_cannot_be_replayed_is_refused(lab: Lab) -> None:
     for first, last in ((0, 3), (5, 4), (3, LENGTH + 1)):
         with pytest.raises(RefusedError, match=r"expected A:B with 1 <= A <= B <= 24"):
             replays.plan(first, last)
-    two = create(lab, slots=2)
-    with pytest.raises(RefusedError, match="on 2 slots"):
-        replays_of(lab, two)
     fork = Forks(lab.service).create(1, 12, {"lr": 0.02})
     forked = replays_of(lab, fork)
     with pytest.raises(RefusedError, match="replay the batches up to 12 of trial 1"):
@@ -174,6 +171,13 @@ def test_the_command_line_and_the_client_replay(lab: Lab, monkeypatch: pytest.Mo
     monkeypatch.setenv("DET_HOME", str(lab.home.path))
     trial = client.get_trial(1)
     assert [kept["batches"] for kept in trial.replays()] == [[9, 12]]
+    rows = list(trial.iter_metrics("replay"))
+    assert [row.metrics for row in rows] == [row["metrics"] for row in trial.replays()[0]["rows"]]
+    assert {(row.group, row.trial_run_id) for row in rows} == {("replay", 1)}
+    seen = {row.steps_completed: row.metrics["seen"] for row in rows if "seen" in row.metrics}
+    assert seen == {10: 2.0, 12: 2.0}, trial.replays()
+    assert {row.group for row in trial.iter_metrics()} == {"training", "validation"}
+    assert "replay" not in trial.summary_metrics
     monkeypatch.chdir(lab.folder)
     found = trial.replay(batches=(6, 9), callbacks=["looking:Seeing"])
     assert str(found).startswith("identical through batch 9")
@@ -202,6 +206,16 @@ def test_a_killed_replay_leaves_nothing(lab: Lab) -> None:
     assert list(published(lab.home, lab.experiment(experiment), 1)) == []
 
 
+def test_a_trial_on_several_slots_is_replayed_by_as_many_processes(lab: Lab) -> None:
+    replays = replays_of(lab, create(lab, slots=2))
+    found = replayed(lab, replays, 12, 19)
+    assert found.checked.departure is None, str(found)
+    assert found.checked.rows > 0
+    assert found.checked.checkpoints >= 1
+    with pytest.raises(RefusedError, match="by 2 processes"):
+        replayed(lab, replays, 12, 13, pdb=True)
+
+
 def test_two_trials_are_compared(lab: Lab) -> None:
     one, two = create(lab), create(lab, hparams={"dropout": 0.4})
     same = create(lab)
@@ -228,3 +242,14 @@ def test_two_trials_are_compared(lab: Lab) -> None:
     assert forked.parting is not None, str(forked)
     assert (forked.parting["batch"], forked.parting["stage"]) == (10, "optimizer")
     assert forked.checkpoints.start == 10
+    between = Forks(lab.service).create(1, 12, {"lr": 0.02})
+    pairs.append((finished(lab, between), lab.service.experiment(between)))
+    for pair in ((0, 4), (4, 0)):  # the parent starts from what its fork saved there
+        found = compare(*pair, f"d4-{pair[0]}")
+        assert found.parting is not None, str(found)
+        assert (found.parting["batch"], found.parting["stage"]) == (12, "optimizer")
+        assert found.checkpoints.start == 12
+    lab.service.delete_checkpoints([c.uuid for c in lab.checkpoints(between) if c.size])
+    gone = compare(0, 4, "d5")
+    assert (gone.parting, gone.is_identical) == (None, False)
+    assert "is a fork of trial 1 at batch 12, lr 0.01 -> 0.02. No checkpoint" in gone.note

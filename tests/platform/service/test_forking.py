@@ -291,6 +291,25 @@ def test_a_place_that_is_no_place_to_fork_is_refused(lab: Lab) -> None:
         Forks(lab.service).create(finished(lab, fork).id, 9)
 
 
+_CORE = """
+from determined import core
+
+with core.init() as context:
+    for steps in range(1, 4):
+        context.train.report_validation_metrics(steps, {"loss": 1.0})
+    with context.checkpoint.store_path({"steps_completed": 3}) as (path, _):
+        (path / "state").write_text("mine")
+"""
+
+
+def test_a_trial_without_a_trainer_is_refused_before_anything_is_created(lab: Lab) -> None:
+    experiment = lab.create(_CORE)
+    trial = finished(lab, experiment)
+    with pytest.raises(RefusedError, match=r"does not train with pytorch.Trainer"):
+        Forks(lab.service).create(trial.id, 2)
+    assert lab.service.reader.experiment(experiment + 1) is None
+
+
 # Deletion.
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from determined._contracts.replay_span import REPLAY
 from determined.experimental._client.deprecation import warn_deprecated
 from determined.experimental._client.session import Session
 
@@ -75,8 +76,24 @@ def iter_reports(
                 report.group,
                 report.batch_metrics,
             )
+        if group == REPLAY:
+            for row in _of_replays(session, trial_id):
+                is_empty = False
+                yield row
     if is_empty and group not in (None, "training", "validation"):
         _warn_of_group(session, numbers, str(group))
+
+
+def _of_replays(session: Session, trial_id: int) -> Iterator[TrialMetrics]:
+    """Yield the rows of replays that were kept, which are not in the store; each is a run."""
+    from determined.experimental._client.replays import kept_replays
+
+    for number, kept in enumerate(kept_replays(session.service, trial_id), 1):
+        time = datetime.fromtimestamp(kept["time"], timezone.utc)
+        for row in kept["rows"]:
+            yield TrialMetrics(
+                trial_id, number, row["steps"], time, row["metrics"], REPLAY, row["batches"]
+            )
 
 
 def _warn_of_group(session: Session, trial_ids: Sequence[int], group: str) -> None:

@@ -240,7 +240,11 @@ class Trial(StoredObject):
     # Metrics
 
     def iter_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
-        """Yield its metrics, of one group such as `training` or of all."""
+        """Yield its metrics, of one group such as `training` or of all.
+
+        The group `replay` has what replays reported that were kept, with their numbers as runs;
+        it is not among "all".
+        """
         return iter_reports(self._session, [self.id], group)
 
     @deprecated("Trial.iter_metrics()")

@@ -44,10 +44,12 @@ def prepare(
     *,
     from_beginning: bool = False,
     start: Checkpoint | None = None,
+    slots: int = 1,
 ) -> Debug:
     """Prepare a trial in the empty folder `path`, the only place that it writes to.
 
-    It starts from its latest checkpoint, from `start`, or from the beginning.
+    It starts from its latest checkpoint, from `start`, or from the beginning. With several slots
+    its own command starts as many processes.
     """
     folder = RunFolder(path)
     folder.info.mkdir(mode=0o700)
@@ -60,13 +62,13 @@ def prepare(
     if checkpoint is not None:
         source = storage_of(checkpoint, experiment)
         download(checkpoint, source, checkpoints / checkpoint.uuid)
-    info = _info(trial, experiment, checkpoint, checkpoints)
+    info = _info(trial, experiment, checkpoint, checkpoints, slots)
     info["cluster"]["checkpoint_key"] = _checkpoint_key(home)
     for name, content in info.items():
         write_json(folder.info / f"{name}.json", content)
     recorded = load_environment(_recorded(home, experiment))
     environment = _environment(recorded, folder, info, experiment.configuration)
-    command = _command(experiment, recorded)
+    command = _command(experiment, recorded, slots)
     argv, environment = with_startup_hook(command, environment, folder.workdir)
     return Debug(argv, environment, folder.workdir, checkpoint)
 
@@ -123,9 +125,11 @@ def _checkpoint_key(home: Home) -> str | None:
         return None
 
 
-def _command(experiment: Experiment, recorded: RecordedEnvironment) -> tuple[str, ...]:
+def _command(experiment: Experiment, recorded: RecordedEnvironment, slots: int) -> tuple[str, ...]:
     entrypoint = experiment.configuration.entrypoint or ""
-    if is_trial_class(entrypoint):  # in one process, where breakpoints can use the terminal
+    if slots == 1 and is_trial_class(
+        entrypoint
+    ):  # in one process, where breakpoints can use the terminal
         return (recorded.interpreter, "-m", "determined.exec.harness", entrypoint.strip())
     return command_for(entrypoint, recorded.interpreter)
 
@@ -157,17 +161,22 @@ def _environment(
 
 
 def _info(
-    trial: Trial, experiment: Experiment, checkpoint: Checkpoint | None, checkpoints: Path
+    trial: Trial,
+    experiment: Experiment,
+    checkpoint: Checkpoint | None,
+    checkpoints: Path,
+    slots: int,
 ) -> dict[str, dict[str, Any]]:
     is_own = checkpoint is not None and checkpoint.trial_id == trial.id
     section = {**experiment.checkpoint_storage, "type": "shared_fs"}
+    resources = experiment.configuration.resources
     section |= {"host_path": str(checkpoints), "storage_path": None}
     return {
         "cluster": {
             "master_url": "",
             "cluster_id": "local",
             "agent_id": os.uname().nodename,
-            "slot_ids": [0] if experiment.configuration.resources.slots_per_trial else [],
+            "slot_ids": list(range(slots)) if resources.slots_per_trial else [],
             "task_id": trial.task_id,
             "allocation_id": f"{trial.task_id}.debug",
             "session_token": "",
@@ -188,7 +197,7 @@ def _info(
         "rendezvous": {
             "container_addrs": ["127.0.0.1"],
             "container_rank": 0,
-            "container_slot_counts": [1],
+            "container_slot_counts": [slots],
         },
         "resources": {"gpu_uuids": []},
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from determined._contracts.run_diff import ByHashes, RunDiff, by_hashes, on_paper
+from determined._contracts.replay_span import read_verdict
+from determined._contracts.run_diff import ByHashes, Point, RunDiff, by_hashes, on_paper
 from determined._os.together import wait_together
 from determined.errors import RefusedError
 from determined.platform.debugging.replay import Interval, Replays
@@ -26,7 +27,8 @@ def diff_trials(reader: Reader, home: Home, first: Named, second: Named, folder:
         facts_of(reader, home, trial, experiment, replays.points)
         for (trial, experiment), replays in zip((first, second), both, strict=True)
     ]
-    paper, found = on_paper(*facts), by_hashes(both[0].points, both[1].points)
+    points = _with_branches(reader, [trial for trial, _ in (first, second)], both)
+    paper, found = on_paper(*facts), by_hashes(*points)
     lengths = [
         max([trial.total_batches, *(point.batch for point in replays.points)])
         for (trial, _), replays in zip((first, second), both, strict=True)
@@ -35,7 +37,9 @@ def diff_trials(reader: Reader, home: Home, first: Named, second: Named, folder:
     if found.different is None and found.equal == shorter and not found.settings:
         return RunDiff(paper, found, shorter)
     last = shorter if found.different is None else found.different
-    verdict = _in_step(both, found, last, folder)
+    if (why := _why_not_in_step(reader, (first[0], second[0]), both, found)) is not None:
+        return RunDiff(paper, found, found.equal, note=why)
+    verdict = _in_step(both, points, found, last, folder)
     note = ""
     if verdict["parting"] is None and found.different is not None:
         note = (
@@ -45,14 +49,61 @@ def diff_trials(reader: Reader, home: Home, first: Named, second: Named, folder:
     return RunDiff(paper, found, last, verdict["parting"], verdict["settings"], 1, note)
 
 
-def _in_step(both: list[Replays], found: ByHashes, last: int, folder: Path) -> dict[str, Any]:
+def _with_branches(
+    reader: Reader, trials: Sequence[Trial], both: Sequence[Replays]
+) -> list[list[Point]]:
+    """The checkpoints of two trials; those of a parent with what its fork saved where it leaves.
+
+    Up to there a fork trains as its parent does, so this is a state of both.
+    """
+    points = [list(replays.points) for replays in both]
+    for mine, other in ((0, 1), (1, 0)):
+        fork = reader.forks.fork(trials[mine].id)
+        if fork is None or fork.parent_trial_id != trials[other].id:
+            continue
+        at = next((p for p in points[mine] if p.batch == fork.at and p.has_files), None)
+        if at is not None:
+            others = [p for p in points[other] if p.batch != fork.at or p.has_files]
+            if all(p.batch != fork.at for p in others):
+                points[other] = sorted([*others, at], key=lambda p: p.batch)
+    return points
+
+
+def _why_not_in_step(
+    reader: Reader, trials: Sequence[Trial], both: Sequence[Replays], found: ByHashes
+) -> str | None:
+    """Say why two trials cannot be trained again in step; None if they can."""
+    slots = [replays.slots for replays in both]
+    if max(slots) > 1:
+        return (
+            f"They were trained by {slots[0]} and {slots[1]} processes, and only single ones are "
+            "trained again in step: nothing more is known than what checkpoints tell."
+        )
+    for trial in trials:
+        fork = reader.forks.fork(trial.id)
+        if fork is not None and found.start < fork.at:
+            changes = "".join(f", {k} {old} -> {new}" for k, (old, new) in fork.changed.items())
+            return (
+                f"Trial {trial.id} is a fork of trial {fork.parent_trial_id} at batch {fork.at}"
+                f"{changes}. No checkpoint of both at that batch or later has files, so they "
+                "cannot be trained again in step; checkpoint_storage.save_trial_latest keeps more."
+            )
+    return None
+
+
+def _in_step(
+    both: Sequence[Replays],
+    points: Sequence[Sequence[Point]],
+    found: ByHashes,
+    last: int,
+    folder: Path,
+) -> dict[str, Any]:
     processes = []
     for number, replays in enumerate(both):
         place = folder / str(number)
         place.mkdir()
-        start = next((p for p in replays.points if p.has_files and p.batch == found.start), None)
-        (planned,) = replays.plan(found.start + 1, last)
-        interval = Interval(planned.first, last, start)
+        start = next((p for p in points[number] if p.has_files and p.batch == found.start), None)
+        interval = Interval(found.start + 1, last, start)
         ready, _ = replays.prepare(
             interval,
             place,
@@ -71,10 +122,9 @@ def _in_step(both: list[Replays], found: ByHashes, last: int, folder: Path) -> d
             )
         processes.append(process)
     codes = wait_together(processes)
-    verdict = folder / "verdict.json"
-    if not verdict.exists():
+    verdict = read_verdict(folder / "verdict.json")
+    if verdict is None:
         failed = next((number for number, code in enumerate(codes) if code > 0), 1)
         said = (folder / str(failed) / "log").read_text(errors="replace")[-_SHOWN:]
         raise RefusedError(f"The trials could not be trained again.\n{said}")
-    content: dict[str, Any] = json.loads(verdict.read_text())
-    return content
+    return verdict

@@ -23,6 +23,7 @@ from determined._contracts.replay_span import (
     ENVIRONMENT,
     METRICS,
     RECORD,
+    REPLAY,
     REPLAY_VARIABLE,
     ReplaySpan,
     read_record,
@@ -31,13 +32,13 @@ from determined._contracts.run_diff import Point
 from determined._info import FORK_FILE
 from determined._os.json_file import write_json
 from determined.errors import RefusedError
-from determined.platform.debugging.debug_run import Debug, prepare
+from determined.platform.debugging.debug_run import Debug, latest_checkpoint, prepare
 from determined.platform.homes.home import Home
+from determined.platform.queries.downloads import storage_of
 from determined.platform.queries.run_record import hashes_of, points_of, rows_of
 from determined.store import Experiment, Reader, Trial
 
 _SHOWN = 3000
-_GROUP = "replay"
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,12 @@ class Replays:
         self._trial = trial
         self._experiment = experiment
         self.points = points_of(reader, trial)
-        refuse_what_cannot_be_replayed(trial, experiment)
+        _refuse_unmanaged(reader, trial, experiment)
+
+    @property
+    def slots(self) -> int:
+        """How many processes train it."""
+        return max(1, self._experiment.configuration.resources.slots_per_trial)
 
     def plan(self, first: int, last: int, processes: int = 1) -> list[Interval]:
         """Return what to train for some batches: at most as many intervals as processes.
@@ -129,6 +135,7 @@ class Replays:
             folder,
             from_beginning=start is None,
             start=start,
+            slots=self.slots,
         )
         checkpoints = folder / "checkpoints"
         checkpoints.mkdir(exist_ok=True)
@@ -156,6 +163,11 @@ class Replays:
         processes: int = 1,
     ) -> Replayed:
         """Train intervals again, at most so many at a time; one alone has this terminal."""
+        if pdb and self.slots > 1:
+            raise RefusedError(
+                f"Trial {self._trial.id} is trained by {self.slots} processes, which have no "
+                "terminal of their own: replay it without the debugger."
+            )
 
         def train(numbered: tuple[int, Interval]) -> ReplaySpan:
             number, interval = numbered
@@ -189,7 +201,7 @@ class Replays:
         folder.mkdir(parents=True, exist_ok=True)
         content = {
             "id": number,
-            "group": _GROUP,
+            "group": REPLAY,
             "trial_id": self._trial.id,
             "batches": [intervals[0].first, intervals[-1].last],
             "time": time.time(),
@@ -233,19 +245,19 @@ class Replays:
         write_json(folder / "info" / FORK_FILE, told)
 
 
-def refuse_what_cannot_be_replayed(trial: Trial, experiment: Experiment) -> None:
-    """Refuse trials whose code is not here, or that one process cannot train."""
-    if experiment.unmanaged:
-        raise RefusedError(
-            f"Trial {trial.id} is unmanaged: its script was started by hand. Use `python -m "
-            "determined.pytorch.replay` or `determined.pytorch.diff` with its checkpoints."
-        )
-    slots = experiment.config["resources"]["slots_per_trial"]
-    if slots > 1:
-        raise RefusedError(
-            f"Trial {trial.id} was trained on {slots} slots: replays train with one process, and "
-            "sums in another order would give other bits."
-        )
+def _refuse_unmanaged(reader: Reader, trial: Trial, experiment: Experiment) -> None:
+    """Say how batches of a script that was started by hand are trained again."""
+    if not experiment.unmanaged:
+        return
+    newest = latest_checkpoint(reader, trial)
+    place = "CHECKPOINT"
+    if newest is not None:
+        place = str(Path(storage_of(newest, experiment).location, newest.uuid))
+    raise RefusedError(
+        f"Trial {trial.id} is unmanaged: its script was started by hand. Use `python -m "
+        f"determined.pytorch.replay {place}` or `python -m determined.pytorch.diff {place} OTHER`, "
+        "which start it as it was started."
+    )
 
 
 def replays_folder(home: Home, experiment: Experiment) -> Path:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from determined.platform.homes.home import Home
-from determined.store import ExperimentFilter, Reader, Run, TrialFilter
+from determined.store import CheckpointFilter, ExperimentFilter, Reader, Run, TrialFilter
 
 # A creation or a snapshot that is younger may belong to an experiment that is being created.
 _GRACE_SECONDS = 86400.0
@@ -67,17 +67,30 @@ def shares(home: Home, reader: Reader) -> list[Share]:
     trials: dict[int, list[int]] = {}
     for trial in reader.trials(TrialFilter()).rows:
         trials.setdefault(trial.experiment_id, []).append(trial.id)
+    checkpoints = _checkpoint_bytes(home, reader)
     found = [
         Share(
             record.id,
             record.name,
-            record.checkpoint_size,
+            checkpoints.get(record.id, 0),
             size_of(home.experiment(record.id))
             + sum(size_of(home.tensorboard / str(number)) for number in trials.get(record.id, ())),
         )
         for record in reader.experiments(ExperimentFilter()).rows
     ]
     return sorted(found, key=lambda share: (-share.total, share.experiment_id))
+
+
+def _checkpoint_bytes(home: Home, reader: Reader) -> dict[int, int]:
+    """What the checkpoints of each experiment take; files that several of them share count once."""
+    found: dict[int, int] = {}
+    seen: dict[int, set[tuple[int, int]]] = {}
+    for checkpoint in reader.checkpoints(CheckpointFilter()).rows:
+        number, folder = checkpoint.experiment_id or 0, home.checkpoints / checkpoint.uuid
+        is_here = checkpoint.size > 0 and folder.is_dir()
+        size = size_of(folder, seen.setdefault(number, set())) if is_here else checkpoint.size
+        found[number] = found.get(number, 0) + size
+    return found
 
 
 def find_waste(home: Home, reader: Reader, *, workdirs: bool = False) -> list[Waste]:
@@ -146,19 +159,28 @@ def _ended_runs(reader: Reader) -> Iterator[Run]:
         yield from (run for run in reader.runs(trial.id) if run.ended is not None)
 
 
-def size_of(path: Path) -> int:
-    """The bytes of a file, or of all files below a folder; 0 if there is none."""
+def size_of(path: Path, seen: set[tuple[int, int]] | None = None) -> int:
+    """The bytes of a file, or of all files below a folder; 0 if there is none.
+
+    A file with several names there counts once; `seen` are such files that count no more.
+    """
     try:
         status = path.lstat()
     except OSError:
         return 0
     if not path.is_dir() or path.is_symlink():
         return status.st_size
-    total = 0
+    total, seen = 0, set[tuple[int, int]]() if seen is None else seen
     for folder, _, names in os.walk(path):
         for name in names:
             try:
-                total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  # quick
+                status = os.lstat(os.path.join(folder, name))  # noqa: PTH118  # quick
             except OSError:
                 continue  # deleted meanwhile
+            file = (status.st_dev, status.st_ino)
+            if status.st_nlink > 1 and file in seen:
+                continue
+            if status.st_nlink > 1:
+                seen.add(file)
+            total += status.st_size
     return total

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from determined._contracts.checkpoint_layout import CODE
+from determined._contracts.checkpoint_layout import CODE, LOAD_DATA
 from determined.config import stored
 from determined.errors import RefusedError
 from determined.platform.service import creation_checks
@@ -68,12 +68,29 @@ class Forks:
         trained = max(trial.total_batches, 0 if newest is None else newest.steps_completed)
         check_place(trial, at, trained, self._service.reader.forks.fork(trial_id))
         base = self._service.reader.forks.base(trial_id, at)
+        self._refuse_other_training(trial_id, newest)
         if base is None and self._service.experiment(trial.experiment_id).unmanaged:
             raise RefusedError(
                 f"Trial {trial_id} is a script that was started by hand, and has no checkpoint at "
                 f"or before batch {at}: the platform cannot train it from its beginning."
             )
         return ForkStart(trial_id, at, base)
+
+    def _refuse_other_training(self, trial_id: int, newest: Checkpoint | None) -> None:
+        """Refuse trials that no PyTorchTrial trains: nobody would apply changes, or stop at `at`.
+
+        The trainer records its environment when it starts, and a description of the trial with
+        each checkpoint, which releases without such records wrote as well.
+        """
+        reader = self._service.reader
+        is_trained = next(iter(reader.environments(trial_id)), None) is not None
+        if not is_trained and (newest is None or LOAD_DATA not in newest.resources):
+            raise RefusedError(
+                f"Trial {trial_id} cannot be forked: its code does not train with "
+                "pytorch.Trainer, so nothing is known of its state between batches. To start "
+                "from one of its checkpoints: `det experiment create` with "
+                "`searcher.source_checkpoint_uuid`."
+            )
 
     def create(
         self,

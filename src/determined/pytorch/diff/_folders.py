@@ -7,13 +7,13 @@ import pathlib
 import tempfile
 from typing import Any
 
+from determined._contracts.replay_span import read_verdict
 from determined._contracts.run_diff import ByHashes, RunDiff, by_hashes, on_paper
 from determined.pytorch.replay._folder import (
     FolderRun,
     facts_of,
     open_run,
     prepare,
-    read_verdict,
     span_of,
 )
 from determined.pytorch.replay._running import Launch, launch

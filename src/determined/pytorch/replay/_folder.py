@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import pathlib
 import shutil
@@ -197,8 +196,3 @@ def span_of(
         **others,
     )
     return span, 0 if start is None else start.batch
-
-
-def read_verdict(path: pathlib.Path) -> dict[str, Any] | None:
-    """Return what two runs in step found; None if one of them came to nothing."""
-    return json.loads(path.read_text()) if path.exists() else None

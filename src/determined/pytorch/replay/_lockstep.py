@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from determined._contracts.replay_span import ReplaySpan
+from determined._contracts.replay_span import ReplaySpan, verdict_path
 from determined.pytorch.replay._parting import Parting, size_of, stage_of
 from determined.pytorch.replay._stages import Partner
 from determined.pytorch.verify_resume._messages import first_unequal
@@ -27,23 +27,24 @@ _SECONDS = 120.0  # until the other process has come to its first batch
 _GO, _STOP = "go", "stop"
 
 
-def meet(span: ReplaySpan) -> Partner:
-    """Wait for the other run."""
+def meet(span: ReplaySpan, rank: int) -> Partner:
+    """Wait for the other run: each rank for its own counterpart."""
     assert span.socket is not None
+    socket = f"{span.socket}.{rank}"
     if span.is_leader:
-        with Listener(span.socket, "AF_UNIX") as listener:
+        with Listener(socket, "AF_UNIX") as listener:
             return _Leader(listener.accept())
     deadline = time.monotonic() + _SECONDS
     while True:
         try:
-            connection = Client(span.socket, "AF_UNIX")
+            connection = Client(socket, "AF_UNIX")
             break
         except (FileNotFoundError, ConnectionRefusedError):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
     assert span.verdict is not None
-    return _Follower(connection, pathlib.Path(span.verdict))
+    return _Follower(connection, verdict_path(span.verdict, rank), rank)
 
 
 class _Leader:
@@ -63,9 +64,11 @@ class _Leader:
 
 
 class _Follower:
-    def __init__(self, connection: Connection, verdict: pathlib.Path) -> None:
+    def __init__(self, connection: Connection, verdict: pathlib.Path, rank: int) -> None:
         self._connection = connection
         self._verdict = verdict
+        self._rank = rank
+        self._stages = 0
         self._aside: dict[str, str] = {}  # settings that differ from the start
         self._place: tuple[int, str] | None = None  # of these
         self._is_first = True
@@ -77,6 +80,7 @@ class _Follower:
         except EOFError:
             self._write(Parting(event["batch"], "end", "the first run has ended", "", []))
             return False
+        self._stages += 1
         if self._is_first:
             self._set_aside(other, event, values)
         one, two = self._without_aside(other), self._without_aside(event)
@@ -142,9 +146,9 @@ class _Follower:
         return found
 
     def _write(self, parting: Parting | None) -> None:
-        found = None if parting is None else parting.as_json()
-        verdict = {"parting": found, "settings": self._aside}
-        draft = self._verdict.with_suffix(".draft")
+        found = None if parting is None else {**parting.as_json(), "rank": self._rank}
+        verdict = {"parting": found, "settings": self._aside, "stages": self._stages}
+        draft = self._verdict.with_name(f"{self._verdict.name}.draft")
         draft.write_text(json.dumps(verdict))
         draft.replace(self._verdict)
 

@@ -55,7 +55,7 @@ class Replaying(Overrides):
     def observer(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> Observer:
         added = build_callbacks(self._span, context)
         if self._span.socket is not None:
-            return StageTrace(trial, context, meet(self._span))
+            return StageTrace(trial, context, meet(self._span, context.distributed.rank))
         return _Looking(self._span, context, added)
 
     def after_fit(self, latest_checkpoint: str | None) -> None:

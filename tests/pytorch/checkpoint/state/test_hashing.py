@@ -49,6 +49,9 @@ def test_order_type_and_shape_make_a_difference() -> None:
     swapped[[3, 70_000]] = words[[70_000, 3]]
     forms = [words, swapped, words.flip(0), words.view(1000, 100), words.view(torch.float64)]
     assert len(set(map(_hash, forms))) == len(forms)
+    permutation = torch.eye(1024)  # rows and columns have the same sums in any order
+    orders = [torch.arange(1024), torch.arange(1024).flip(0), torch.arange(1024).roll(2)]
+    assert len({_hash(permutation[order]) for order in orders}) == len(orders)
     assert _hash(torch.tensor([0.0])) != _hash(torch.tensor([-0.0]))
 
 

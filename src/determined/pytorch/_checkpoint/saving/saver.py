@@ -57,7 +57,7 @@ from determined.pytorch._checkpoint.state.training_state import RunRecord, write
 from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer
 from determined.pytorch._schedule import _TrialState
 from determined.storage import FileDigest, HashingFile
-from determined.storage._durable import checkpoint_errors, digest_file, write_file
+from determined.storage._durable import checkpoint_errors, digest_file, for_each, write_file
 
 logger = logging.getLogger("determined.pytorch")
 
@@ -467,6 +467,7 @@ class _CodeCopy:
         self._exclude = exclude
         self._archive: IO[bytes] | None = None
         self._newest: pathlib.Path | None = None
+        self._digests: dict[str, FileDigest] = {}
 
     def take(self) -> None:
         # Without a name, so that a killed process leaves nothing behind.
@@ -476,11 +477,16 @@ class _CodeCopy:
     def write_into(self, checkpoint: pathlib.Path) -> dict[str, FileDigest]:
         """Write the copy, durably; return the digests of its files."""
         assert self._archive is not None
-        unpack_user_code(self._archive, checkpoint / CODE, self._newest)
+        linked = unpack_user_code(self._archive, checkpoint / CODE, self._newest)
+        known = {name: digest for name, digest in self._digests.items() if name in linked}
         files = [file for file in (checkpoint / CODE).rglob("*") if file.is_file()]
-        return {
-            file.relative_to(checkpoint).as_posix(): digest_file(file, sync=True) for file in files
-        }
+        names = [file.relative_to(checkpoint / CODE).as_posix() for file in files]
+
+        def digest(name: str) -> FileDigest:
+            return known.get(name) or digest_file(checkpoint / CODE / name, sync=True)
+
+        self._digests = dict(zip(names, for_each(digest, names), strict=True))
+        return {f"{CODE}/{name}": digest for name, digest in self._digests.items()}
 
     def is_in(self, storage_base: pathlib.Path | None, storage_id: str) -> None:
         """Remember a checkpoint that has the copy."""
