@@ -73,6 +73,9 @@ class Backend(Protocol):
     ) -> None:
         """A run starts: which validation metric decides what is best, and the best value so far."""
 
+    def deciding_metric(self) -> str | None:
+        """The validation metric that decides what is best, if one does."""
+
     def best_validation(self) -> float | None:
         """The best value so far, over all trials of the experiment."""
 
@@ -183,6 +186,9 @@ class LocalBackend:
     ) -> None:
         self._best = Best(metric, smaller_is_better, best)
         self._last_validation = None
+
+    def deciding_metric(self) -> str | None:
+        return self._best.metric
 
     def best_validation(self) -> float | None:
         return self._best.value

@@ -128,6 +128,9 @@ class JournalBackend:
         self._best = Best(metric, smaller_is_better, best)
         self._last_validation = None
 
+    def deciding_metric(self) -> str | None:
+        return self._best.metric
+
     def best_validation(self) -> float | None:
         return self._best.or_better(self._watcher.control.best_validation)
 
