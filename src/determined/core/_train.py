@@ -7,11 +7,11 @@ import itertools
 import logging
 import numbers
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from determined._contracts.metric_groups import is_of_validation
 from determined.core._enums import EarlyExitReason, TensorboardMode
 from determined.core.backends.backend import (
     TRAINING,
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from determined.tensorboard._events import ScalarEvents
 
 logger = logging.getLogger("determined.core")
-
-_OF_VALIDATION = re.compile(r"(val|valid|validation|eval)([/_.-]|$)", re.IGNORECASE)
 
 
 class TrainContext:
@@ -101,8 +99,8 @@ class TrainContext:
         decides = self._backend.deciding_metric()
         groups: dict[str, dict[str, Any]] = {}
         for name, value in metrics.items():
-            is_validation = name == decides or _OF_VALIDATION.match(name)
-            groups.setdefault(VALIDATION if is_validation else TRAINING, {})[name] = value
+            group = VALIDATION if is_of_validation(name, decides) else TRAINING
+            groups.setdefault(group, {})[name] = value
         for group in sorted(groups):  # training first: a search may act on the validation
             self._report(group, step, groups[group])
 
@@ -287,7 +285,7 @@ def _directory_of_run(parent: Path, name: str, is_continued: bool) -> Path:
 
 
 def _checked_step(argument: str, value: Any) -> int:
-    if not isinstance(value, numbers.Integral) or not 0 <= value < 2**63:
+    if not isinstance(value, numbers.Integral) or not 0 <= int(value) < 2**63:
         raise ValueError(f"`{argument}` must be an integer >= 0 and below 2**63, got {value!r}.")
     return int(value)
 
