@@ -59,6 +59,8 @@ class TrainContext:
         self._events: ScalarEvents | None = None
         self._has_warned = False
         self._last_step = steps_completed
+        if self._tensorboard_path is not None:
+            backend.set_tensorboard_folder(self._tensorboard_path)
 
     def set_status(self, status: str) -> None:
         """Show a short free text, such as "validating", as the state of the trial."""
@@ -194,6 +196,7 @@ class TrainContext:
             chosen = distributed.broadcast(chosen)
         if chosen is not None:
             self._tensorboard_path = Path(chosen)
+            self._backend.set_tensorboard_folder(self._tensorboard_path)
 
     def _tensorboard_root(self) -> Path:
         if self._tensorboard_path is None:

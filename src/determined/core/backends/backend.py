@@ -102,6 +102,9 @@ class Backend(Protocol):
         self, directory: Path, selector: Selector, mangler: Mangler
     ) -> None: ...
 
+    def set_tensorboard_folder(self, directory: Path) -> None:
+        """Where event files of this run will be; known before the first report."""
+
     def request_preemption(self) -> None:
         """Ask the training of this process to stop as soon as it can; any thread may."""
 
@@ -215,6 +218,9 @@ class LocalBackend:
         self, directory: Path, selector: Selector, mangler: Mangler
     ) -> None:
         logger.debug("upload_tensorboard_files: the files stay in %s", directory)
+
+    def set_tensorboard_folder(self, directory: Path) -> None:
+        pass
 
     def request_preemption(self) -> None:
         self._is_preemption_requested = True

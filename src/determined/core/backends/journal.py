@@ -184,6 +184,9 @@ class JournalBackend:
     ) -> None:
         logger.debug("upload_tensorboard_files: the files stay in %s", directory)
 
+    def set_tensorboard_folder(self, directory: Path) -> None:
+        pass  # the platform chose it
+
     def request_preemption(self) -> None:
         self._is_preemption_requested = True
 

@@ -192,7 +192,11 @@ class UnmanagedRuns:
                 parent_id=parent,
                 searcher_metric=introduction.metric,
                 smaller_is_better=introduction.smaller_is_better,
-                environment={"folder": introduction.folder, "pid": introduction.pid},
+                environment={
+                    "folder": introduction.folder,
+                    "pid": introduction.pid,
+                    "tensorboard": introduction.tensorboard,
+                },
                 unmanaged=True,
             )
         )
