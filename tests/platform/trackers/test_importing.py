@@ -6,6 +6,8 @@ import json
 import math
 import os
 import signal
+import socket
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from determined.errors import RefusedError
+from determined.errors import DeterminedError, RefusedError
 from determined.platform.homes.home import Home
 from determined.platform.trackers import importing, mlflow, tensorboard, trackio
 from determined.platform.trackers.foreign_run import ForeignRun, Point, plain_value
@@ -298,6 +300,37 @@ def test_damaged_folders_of_mlflow_bring_what_can_be_read(home: Home, tmp_path: 
     ]
     with pytest.raises(RefusedError):
         list(mlflow.find_runs(str(run)))
+
+
+def test_tables_may_hold_anything(home: Home, tmp_path: Path) -> None:
+    write_trackio(tmp_path / "odd.db")
+    odd = [
+        ("x", "soon", '{"a": 1}'),
+        (5, "soon", '{"a": 1e400, "b": 1' + "0" * 400 + ', "c": 2}'),
+        (6, "9999-12-31T23:59:59+00:00", "[" * 100_000),
+        (2**62, None, '{"deep": {"a": 1}, "=d": true}'),
+    ]
+    with sqlite3.connect(tmp_path / "odd.db") as connection:
+        connection.executemany(
+            "INSERT INTO metrics(run_id, run_name, step, timestamp, metrics) "
+            "VALUES ('abc', 'calm-cat', ?, coalesce(?, ''), ?)",
+            odd,
+        )
+    connection.close()
+    list(import_runs(home, trackio.find_runs(tmp_path)))
+    rows = {row[1]: row[3] for row in _told(home)["calm-cat"]["rows"]}
+    assert rows[5] == {"a": math.inf, "c": 2}
+    assert rows[2**62] == {"=d": 1}
+    assert check(home.path) == []
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_answer_is_said(home: Home) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(DeterminedError, match=f"MLflow at {address} cannot be asked"):
+            list(import_runs(home, mlflow.find_runs(address)))
 
 
 @pytest.mark.parametrize(

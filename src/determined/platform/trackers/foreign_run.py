@@ -14,6 +14,7 @@ from determined import journal
 from determined._contracts.metric_groups import is_of_validation
 
 _LARGEST_STEP = 2**63 - 1
+_LATEST = 253_402_300_799.0  # the end of the year 9999
 
 
 class Point(NamedTuple):
@@ -24,6 +25,14 @@ class Point(NamedTuple):
     time: float
     value: float
     is_validation: bool | None = None
+
+
+def point_of(name: Any, step: Any, time: Any, value: Any) -> Point | None:
+    """A point from values that a file may have in any form; None if they are none."""
+    try:
+        return Point(str(name), int(step), max(float(time), 0.0), float(value))
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -81,8 +90,8 @@ def rows_of(run: ForeignRun, metric: str | None) -> Rows:
         key = (point.step, "validation" if is_validation else "training")
         time, values = found.get(key, (0.0, {}))
         values[point.name] = point.value
-        found[key] = (max(time, point.time), values)
-        if point.time > 0:
+        found[key] = (max(time, min(point.time, _LATEST)), values)
+        if 0 < point.time < _LATEST:
             first, last = min(first, point.time), max(last, point.time)
     records = [
         journal.Metrics(group, step, dict(sorted(values.items())), time=time)

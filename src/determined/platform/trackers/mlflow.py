@@ -7,6 +7,8 @@ is asked through its client.
 
 from __future__ import annotations
 
+import math
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
@@ -18,7 +20,7 @@ import yaml
 
 from determined._os.regular_file import open_regular
 from determined.errors import DeterminedError, RefusedError
-from determined.platform.trackers.foreign_run import ForeignRun, Point, plain_value
+from determined.platform.trackers.foreign_run import ForeignRun, Point, plain_value, point_of
 
 _STATES = {"FINISHED": "COMPLETED", "FAILED": "ERROR", "KILLED": "CANCELED"}
 _NUMBERS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
@@ -127,11 +129,14 @@ def _run_in_folder(
 
 def _point(name: str, words: list[bytes]) -> Point | None:
     """A line of a metric: time in milliseconds, value, step; older versions wrote no step."""
-    try:
-        step = int(words[2]) if len(words) > 2 else 0
-        return Point(name, step, int(words[0]) / 1000, float(words[1]))
-    except (ValueError, IndexError):
+    if len(words) < 2:
         return None
+    return _in_seconds(name, words[2] if len(words) > 2 else 0, words[0], words[1])
+
+
+def _in_seconds(name: str, step: Any, milliseconds: Any, value: Any) -> Point | None:
+    point = point_of(name, step, milliseconds, value)
+    return None if point is None else point._replace(time=point.time / 1000)
 
 
 def _meta(folder: Path) -> dict[str, Any]:
@@ -202,13 +207,16 @@ def _points_in_database(path: Path, run_id: str) -> Iterator[Point]:
             (run_id,),
         )
         for name, step, time, value, is_nan in rows:
-            yield Point(str(name), int(step), time / 1000, float("nan") if is_nan else value)
+            point = _in_seconds(name, step, time, math.nan if is_nan else value)
+            if point is not None:
+                yield point
 
 
 # Servers
 
 
 def _behind_address(uri: str) -> Iterator[ForeignRun]:
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # it would try for minutes
     try:
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient

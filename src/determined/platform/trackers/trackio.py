@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from determined.errors import RefusedError
-from determined.platform.trackers.foreign_run import ForeignRun, Point
+from determined.platform.trackers.foreign_run import ForeignRun, Point, point_of
 
 
 def find_runs(path: Path) -> Iterator[ForeignRun]:
@@ -63,8 +63,10 @@ def _points(path: Path, key: str, run: Any) -> Iterator[Point]:
         )
         for step, timestamp, metrics in rows:
             for name, value in _mapping(metrics).items():
-                if isinstance(value, (int, float)):
-                    yield Point(name, int(step), _seconds(timestamp), float(value))
+                is_number = isinstance(value, (int, float))
+                point = point_of(name, step, _seconds(timestamp), value) if is_number else None
+                if point is not None:
+                    yield point
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -74,7 +76,7 @@ def _open(path: Path) -> sqlite3.Connection:
 def _mapping(text: Any) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
