@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import socket
 import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from tests.support.waiting import eventually
+from tests.support.workers import free_port
 
 
 def write_tensorboard(folder: Path, steps: int = 4) -> None:
@@ -49,6 +58,36 @@ def write_mlflow(uri: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     gone = client.create_run(other, start_time=2_000_000, run_name="gone")
     client.delete_run(gone.info.run_id)
     return client
+
+
+@contextlib.contextmanager
+def mlflow_server(database: str, folder: Path) -> Iterator[str]:
+    """MLflow's own server in a process of its own; yields its address."""
+    port = free_port()
+    program = (
+        "from mlflow.server import app; from werkzeug.serving import run_simple; "
+        f"run_simple('127.0.0.1', {port}, app)"
+    )
+    places = {"_MLFLOW_SERVER_FILE_STORE": database, "_MLFLOW_SERVER_ARTIFACT_ROOT": str(folder)}
+    server = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, **places},
+        cwd=folder,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually(lambda: server.poll() is not None or _answers(port), "the server answers")
+        assert server.poll() is None, "the server ended at its start"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
+    return False
 
 
 def write_trackio(path: Path) -> None:

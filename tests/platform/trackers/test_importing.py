@@ -9,7 +9,8 @@ import signal
 import socket
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,12 @@ from determined.platform.trackers.foreign_run import ForeignRun, Point, plain_va
 from determined.platform.trackers.importing import Wishes, import_runs
 from determined.store import Reader, TrialFilter, check, is_made
 from tests.cli.det import call_det
-from tests.platform.trackers.made import write_mlflow, write_tensorboard, write_trackio
+from tests.platform.trackers.made import (
+    mlflow_server,
+    write_mlflow,
+    write_tensorboard,
+    write_trackio,
+)
 from tests.support.workers import run_workers
 
 pytestmark = pytest.mark.multiprocess
@@ -31,6 +37,12 @@ pytestmark = pytest.mark.multiprocess
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
 
 
 def _told(home: Home) -> dict[str, dict[str, Any]]:
@@ -65,24 +77,19 @@ def _told(home: Home) -> dict[str, dict[str, Any]]:
         reader.close()
 
 
-_SOURCES: dict[str, Callable[[str], Any]] = {
-    "folder": mlflow.find_runs,
-    "database": mlflow.find_runs,
-    "client": mlflow._behind_address,  # what a server is asked by; here it asks a database
-}
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of mlflow, whose tables use what SQLAlchemy deprecates
-@pytest.mark.parametrize("kind", _SOURCES)
+@pytest.mark.parametrize("kind", ["folder", "database", "server"])
 def test_runs_of_mlflow_come_with_all_that_is_known_of_them(
-    kind: str, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closing: ExitStack
 ) -> None:
     uri = str(tmp_path / "mlruns") if kind == "folder" else f"sqlite:///{tmp_path}/mlflow.db"
     client = write_mlflow(uri, monkeypatch)
-    find = _SOURCES[kind]
+    if kind == "server":
+        pytest.importorskip("flask", reason="MLflow's server needs it")
+        uri = closing.enter_context(mlflow_server(uri, tmp_path))
     wishes = Wishes(metric="val/loss")
-    done = list(import_runs(home, find(uri), wishes))
+    done = list(import_runs(home, mlflow.find_runs(uri), wishes))
     assert [(run.is_new, run.has_grown) for run in done] == [(True, False)] * 2
     told = _told(home)
     as_text = str(told)  # NaN is not equal to itself
@@ -106,14 +113,14 @@ def test_runs_of_mlflow_come_with_all_that_is_known_of_them(
     assert (told["open"]["state"], told["open"]["rows"]) == ("CANCELED", [])
     assert "had not ended" in told["open"]["reason"]
 
-    again = list(import_runs(home, find(uri), wishes))
+    again = list(import_runs(home, mlflow.find_runs(uri), wishes))
     assert [(run.is_new, run.has_grown) for run in again] == [(False, False)] * 2
     assert str(_told(home)) == as_text
     (experiment,) = [e for e in client.search_experiments() if e.name == "text"]
     (run,) = client.search_runs([experiment.experiment_id])
     client.log_metric(run.info.run_id, "loss", 0.5, 2_001_000, 0)
     client.set_terminated(run.info.run_id, "FINISHED", 2_002_000)
-    grown = {run.name: run.has_grown for run in import_runs(home, find(uri), wishes)}
+    grown = {run.name: run.has_grown for run in import_runs(home, mlflow.find_runs(uri), wishes)}
     assert grown == {"first": False, "open": True}
     told = _told(home)
     assert (told["open"]["state"], told["open"]["reason"]) == ("COMPLETED", "")
