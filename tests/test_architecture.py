@@ -39,7 +39,7 @@ _LINES = (
     "platform.queries",
     "platform.supervisor",
     "platform.service platform.maintenance",
-    "platform.tensorboards platform.debugging",
+    "platform.tensorboards platform.debugging platform.trackers",
     "platform",
     "launch",
     "exec experimental horovod",

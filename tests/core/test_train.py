@@ -46,6 +46,42 @@ def test_the_best_validation_is_known_once_tracking_is_set(train: TrainContext) 
     assert train.get_experiment_best_validation() == 0.5
 
 
+def test_log_reports_training_and_validation_and_counts_steps(
+    train: TrainContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    train._set_best_tracking("accuracy", smaller_is_better=False)
+    train.log({"accuracy": 0.5, "loss": 1.0, "val/loss": 2.0, "Eval_f1": 0.1})
+    train.log({"valence": 3})
+    train.log({"loss": 0.5}, step=10)
+    train.report_validation_metrics(12, {"accuracy": 0.75})
+    train.log({"valid": 4})
+    train.log({})
+    assert caplog.messages == [
+        "report_training_metrics(steps_completed=1, metrics={'loss': 1.0})",
+        "report_validation_metrics(steps_completed=1, "
+        "metrics={'accuracy': 0.5, 'val/loss': 2.0, 'Eval_f1': 0.1})",
+        "report_training_metrics(steps_completed=2, metrics={'valence': 3})",
+        "report_training_metrics(steps_completed=10, metrics={'loss': 0.5})",
+        "report_validation_metrics(steps_completed=12, metrics={'accuracy': 0.75})",
+        "report_validation_metrics(steps_completed=13, metrics={'valid': 4})",
+    ]
+    assert train.get_experiment_best_validation() == 0.75
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (([("loss", 1)],), "`metrics` must be a dict, got list"),
+        (({1: 2.0},), "Names of metrics must be strings, got 1"),
+        (({"loss": 1}, -1), "`step` must be an integer >= 0"),
+        (({"loss": 1}, 1.5), "`step` must be an integer >= 0"),
+    ],
+)
+def test_log_says_what_is_wrong(train: TrainContext, arguments: Any, problem: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=problem):
+        train.log(*arguments)
+
+
 def test_a_validation_metric_may_be_none(
     train: TrainContext, caplog: pytest.LogCaptureFixture
 ) -> None:

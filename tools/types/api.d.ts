@@ -32,6 +32,12 @@ declare namespace Api {
     rungs: RungJson[];
   };
 
+  /** Counts between limits, of which there is one more. */
+  type BucketsJson = {
+    limits: Number[];
+    counts: Number[];
+  };
+
   type ChartJson = {
     title: string;
     unit: string;
@@ -331,6 +337,31 @@ declare namespace Api {
     label?: string;
   };
 
+  /** All tags; `complete` is false while files are still being read: ask again. */
+  type MediaJson = {
+    tags: MediaTagJson[];
+    complete: boolean;
+    note: string;
+  };
+
+  /** A tag, and the steps at which there is something; of very many, some. */
+  type MediaTagJson = {
+    kind: string;
+    folder: string;
+    tag: string;
+    steps: number[];
+  };
+
+  /** What a tag has at a step. */
+  type MediaValueJson = {
+    step: number;
+    time: Number;
+    images: PictureJson[];
+    texts: string[];
+    histogram: BucketsJson | null;
+    problem: string;
+  };
+
   /** Lines of many trials by time; `line` counts within the run that `source` names. */
   type MergedJson = {
     lines: LineJson[];
@@ -447,6 +478,13 @@ declare namespace Api {
     seconds: Number;
     share: Number;
     calls: number | null;
+  };
+
+  /** An image of a value; `problem` says why it is not shown. */
+  type PictureJson = {
+    width: number;
+    height: number;
+    problem: string;
   };
 
   /** All trials of a search, column by column. */
@@ -752,6 +790,7 @@ declare namespace Api {
   type Get<Address> =
     Address extends `/api/experiments/${number}/code/file` ? { parameters: "path"; body: undefined; answer: FileContent } :
     Address extends `/api/trials/${number}/logs/diff` ? { parameters: "other" | "numbers"; body: undefined; answer: LogDiffJson } :
+    Address extends `/api/trials/${number}/media/value` ? { parameters: "kind" | "tag" | "step" | "folder"; body: undefined; answer: MediaValueJson } :
     Address extends `/api/experiments/${number}/checkpoints` ? { parameters: "limit" | "offset"; body: undefined; answer: CheckpointsJson } :
     Address extends `/api/experiments/${number}/code` ? { parameters: never; body: undefined; answer: CodeJson } :
     Address extends `/api/experiments/${number}/contour` ? { parameters: "x" | "y" | "bins"; body: undefined; answer: ContourJson } :
@@ -764,6 +803,7 @@ declare namespace Api {
     Address extends `/api/trials/${number}/checkpoints` ? { parameters: "limit" | "offset"; body: undefined; answer: CheckpointsJson } :
     Address extends `/api/trials/${number}/fork` ? { parameters: "at"; body: undefined; answer: ForkStartJson } :
     Address extends `/api/trials/${number}/logs` ? { parameters: "from_line" | "tail" | "limit" | "regex" | "search" | "level" | "rank" | "since" | "until"; body: undefined; answer: LogJson } :
+    Address extends `/api/trials/${number}/media` ? { parameters: never; body: undefined; answer: MediaJson } :
     Address extends `/api/trials/${number}/profile` ? { parameters: never; body: undefined; answer: ProfileJson } :
     Address extends `/api/trials/${number}/system` ? { parameters: "px"; body: undefined; answer: SystemJson } :
     Address extends `/api/experiments/sparks` ? { parameters: "ids" | "px"; body: undefined; answer: Record<string, SparkJson> } :

@@ -257,7 +257,8 @@ def build_context(
             checkpoint.check_object_store()
         directory = _agree_on_tensorboard_path(tensorboard_path, checkpoint, trial, distributed)
         is_default = tensorboard_path is None and trial is None
-        train = TrainContext(backend, distributed, directory, tensorboard_mode, is_default)
+        steps = 0 if trial is None else trial._steps_completed
+        train = TrainContext(backend, distributed, directory, tensorboard_mode, is_default, steps)
         return Context(
             checkpoint=checkpoint,
             distributed=distributed,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from determined._contracts.metric_groups import is_of_validation
 from determined.core._enums import EarlyExitReason, TensorboardMode
 from determined.core.backends.backend import (
     TRAINING,
@@ -44,6 +45,7 @@ class TrainContext:
         tensorboard_path: str | os.PathLike[str] | None = None,
         tensorboard_mode: TensorboardMode = TensorboardMode.MANUAL,
         is_default_tensorboard_path: bool = False,
+        steps_completed: int = 0,
     ) -> None:
         self._backend = backend
         self._distributed = distributed
@@ -56,6 +58,9 @@ class TrainContext:
         self._is_automatic = TensorboardMode(tensorboard_mode) == TensorboardMode.AUTO
         self._events: ScalarEvents | None = None
         self._has_warned = False
+        self._last_step = steps_completed
+        if self._tensorboard_path is not None:
+            backend.set_tensorboard_folder(self._tensorboard_path)
 
     def set_status(self, status: str) -> None:
         """Show a short free text, such as "validating", as the state of the trial."""
@@ -78,6 +83,28 @@ class TrainContext:
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
         """Report metrics of any group; `"training"` and `"validation"` are the built-in ones."""
         self._report(group, steps_completed, metrics)
+
+    def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Report metrics of one step, training and validation together, in a single call.
+
+        The `metric` of `init` (in a trial of the platform the searcher's), and names that begin
+        with `val`, `valid`, `validation` or `eval`, such as `val/loss` or `eval_accuracy`, are
+        validation metrics; all others are training metrics. Names stay as they are. Without `step`,
+        it is one more than the last step that was reported.
+        """
+        if not isinstance(metrics, Mapping):
+            raise TypeError(f"`metrics` must be a dict, got {type(metrics).__name__}.")
+        for name in metrics:
+            if not isinstance(name, str):
+                raise TypeError(f"Names of metrics must be strings, got {name!r}.")
+        step = self._last_step + 1 if step is None else _checked_step("step", step)
+        decides = self._backend.deciding_metric()
+        groups: dict[str, dict[str, Any]] = {}
+        for name, value in metrics.items():
+            group = VALIDATION if is_of_validation(name, decides) else TRAINING
+            groups.setdefault(group, {})[name] = value
+        for group in sorted(groups):  # training first: a search may act on the validation
+            self._report(group, step, groups[group])
 
     def report_progress(self, progress: float) -> None:
         """Report how much is done, from 0 to 1."""
@@ -169,6 +196,7 @@ class TrainContext:
             chosen = distributed.broadcast(chosen)
         if chosen is not None:
             self._tensorboard_path = Path(chosen)
+            self._backend.set_tensorboard_folder(self._tensorboard_path)
 
     def _tensorboard_root(self) -> Path:
         if self._tensorboard_path is None:
@@ -184,19 +212,16 @@ class TrainContext:
     ) -> None:
         if not isinstance(group, str) or not group or "." in group:
             raise ValueError(f"`group` must be a non-empty str without '.', got {group!r}.")
-        if not isinstance(steps_completed, numbers.Integral) or not 0 <= steps_completed < 2**63:
-            raise ValueError(
-                "`steps_completed` must be an integer >= 0 and below 2**63, got "
-                f"{steps_completed!r}."
-            )
+        steps_completed = _checked_step("steps_completed", steps_completed)
         if not isinstance(metrics, dict):
             raise TypeError(f"`metrics` must be a dict, got {type(metrics).__name__}.")
+        self._last_step = max(self._last_step, steps_completed)
         if self._reports(f"metrics of group {group!r}"):
             if group == VALIDATION:
                 metrics = _without_bytes(metrics)
-            self._backend.report_metrics(group, int(steps_completed), metrics, batch_metrics)
+            self._backend.report_metrics(group, steps_completed, metrics, batch_metrics)
             if self._is_automatic:
-                self._write_events(group, int(steps_completed), metrics, batch_metrics)
+                self._write_events(group, steps_completed, metrics, batch_metrics)
 
     def _write_events(
         self,
@@ -260,6 +285,12 @@ def _directory_of_run(parent: Path, name: str, is_continued: bool) -> Path:
         newest = following
     is_used = newest.is_dir() and any(newest.iterdir())
     return following if is_used and not is_continued else newest
+
+
+def _checked_step(argument: str, value: Any) -> int:
+    if not isinstance(value, numbers.Integral) or not 0 <= int(value) < 2**63:
+        raise ValueError(f"`{argument}` must be an integer >= 0 and below 2**63, got {value!r}.")
+    return int(value)
 
 
 def _without_bytes(metrics: dict[str, Any]) -> dict[str, Any]:

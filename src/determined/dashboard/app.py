@@ -29,6 +29,7 @@ from determined.dashboard.api import (
     experiments,
     export,
     logs,
+    media,
     models,
     queue,
     registry,
@@ -52,7 +53,7 @@ from determined.platform.service import Service
 logger = logging.getLogger("determined.dashboard")
 
 _SUBJECTS = (
-    *(session, experiments, experiment, trials, search, series, logs, checkpoints, code),
+    *(session, experiments, experiment, trials, search, series, media, logs, checkpoints, code),
     *(compare, registry, models, queue, system, tensorboard, export, events, verbs),
 )
 _PAGES = re.compile(

@@ -163,7 +163,7 @@ class Introduction(Record):
 
     `run_id` names the run as in checkpoints, `continues` the checkpoint that it resumes from. A run
     that branches off from the run of that checkpoint does so at the batch `forked_at`; 0: none.
-    `project` may be `workspace/project`.
+    `project` may be `workspace/project`. Event files are in the folder `tensorboard`.
     """
 
     kind: ClassVar[int] = 15
@@ -186,6 +186,7 @@ class Introduction(Record):
     labels: list[str] = field(default_factory=list)
     description: str = ""
     forked_at: int = 0
+    tensorboard: str = ""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Experiment:
     best_validation: float | None
     best_trial_id: int | None
     origin: str | None
-    """The home and the id that it was imported from."""
+    """The home and the id, or the tracker and its name there, that it was imported from."""
 
     @cached_property
     def configuration(self) -> Configuration:

@@ -34,6 +34,7 @@ PAGES = {
     "/trials/5/metrics": ".chart",
     "/trials/5/logs": ".log-line",
     "/trials/5/system": ".chart",
+    "/trials/5/media": ".empty",
     "/trials/5/profile": ".empty, .importance",
     "/compare?trials=1,3,19": ".differs",
     "/models": "tr[data-id]",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import keyword
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ class Lazy:
     def load(self) -> click.Command:
         """Import the module; the command is its attribute of the same name (`-` reads `_`)."""
         module = importlib.import_module(self.module)
-        command = getattr(module, self.name.replace("-", "_"))
+        name = self.name.replace("-", "_")
+        command = getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
         assert isinstance(command, click.Command)
         return command
 

@@ -54,6 +54,12 @@ _NOUNS = (
         "Disk usage, clean-up, backup, checks and rebuilding of the platform's home.",
     ),
     Lazy(
+        "import",
+        "determined.cli.importing",
+        "Bring runs of other trackers here: TensorBoard, MLflow, trackio.",
+    ),
+    Lazy("export", "determined.cli.export", "Write experiments to CSV or Parquet files."),
+    Lazy(
         "user", "determined.cli.user", "Show the current user; there are no other accounts.", ("u",)
     ),
     Lazy(

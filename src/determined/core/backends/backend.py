@@ -73,6 +73,9 @@ class Backend(Protocol):
     ) -> None:
         """A run starts: which validation metric decides what is best, and the best value so far."""
 
+    def deciding_metric(self) -> str | None:
+        """The validation metric that decides what is best, if one does."""
+
     def best_validation(self) -> float | None:
         """The best value so far, over all trials of the experiment."""
 
@@ -98,6 +101,9 @@ class Backend(Protocol):
     def upload_tensorboard_files(
         self, directory: Path, selector: Selector, mangler: Mangler
     ) -> None: ...
+
+    def set_tensorboard_folder(self, directory: Path) -> None:
+        """Where event files of this run will be; known before the first report."""
 
     def request_preemption(self) -> None:
         """Ask the training of this process to stop as soon as it can; any thread may."""
@@ -184,6 +190,9 @@ class LocalBackend:
         self._best = Best(metric, smaller_is_better, best)
         self._last_validation = None
 
+    def deciding_metric(self) -> str | None:
+        return self._best.metric
+
     def best_validation(self) -> float | None:
         return self._best.value
 
@@ -209,6 +218,9 @@ class LocalBackend:
         self, directory: Path, selector: Selector, mangler: Mangler
     ) -> None:
         logger.debug("upload_tensorboard_files: the files stay in %s", directory)
+
+    def set_tensorboard_folder(self, directory: Path) -> None:
+        pass
 
     def request_preemption(self) -> None:
         self._is_preemption_requested = True

@@ -128,6 +128,9 @@ class JournalBackend:
         self._best = Best(metric, smaller_is_better, best)
         self._last_validation = None
 
+    def deciding_metric(self) -> str | None:
+        return self._best.metric
+
     def best_validation(self) -> float | None:
         return self._best.or_better(self._watcher.control.best_validation)
 
@@ -180,6 +183,9 @@ class JournalBackend:
         self, directory: Path, selector: Selector, mangler: Mangler
     ) -> None:
         logger.debug("upload_tensorboard_files: the files stay in %s", directory)
+
+    def set_tensorboard_folder(self, directory: Path) -> None:
+        pass  # the platform chose it
 
     def request_preemption(self) -> None:
         self._is_preemption_requested = True

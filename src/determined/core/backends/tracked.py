@@ -8,6 +8,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from determined import journal
@@ -43,6 +44,7 @@ class TrackedBackend(LocalBackend):
         self._description = self._first_description
         self._started = time.time()
         self._last_step = 0
+        self._tensorboard = ""
         self._end = how_it_ended(None, None)
         self._recorded_error: BaseException | None = None
         self._recorder = Recorder(self._introduction)
@@ -106,6 +108,9 @@ class TrackedBackend(LocalBackend):
             )
         )
         self._log(f"checkpoint {uuid} at step {steps}")
+
+    def set_tensorboard_folder(self, directory: Path) -> None:
+        self._tensorboard = str(directory)
 
     def checkpoint_deleted(self, storage_id: str) -> None:
         super().checkpoint_deleted(storage_id)
@@ -189,6 +194,7 @@ class TrackedBackend(LocalBackend):
             project=title.project,
             labels=list(title.labels),
             description=title.description,
+            tensorboard=self._tensorboard,
             time=self._started,
         )
 

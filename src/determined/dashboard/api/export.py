@@ -14,11 +14,11 @@ from determined.dashboard.api.trials import TrialFilters, trials_page
 from determined.dashboard.endpoints.endpoints import Routes
 from determined.dashboard.endpoints.parameters import Id
 from determined.dashboard.view import View
+from determined.platform.trackers.export import cell
 
 routes = Routes("export")
 
 _MOST_ROWS = 100_000
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @routes.get("/export/experiments.csv", "text/csv")
@@ -67,10 +67,3 @@ def _csv(name: str, rows: Iterable[dict[str, Any]]) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
     content = text.getvalue().encode("utf-8", "replace")
     return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def cell(value: Any) -> Any:
-    """A value that is safe for spreadsheets: no text is interpreted as a formula."""
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return "" if value is None else value

@@ -143,6 +143,10 @@ class Reader(Queries):
         """An experiment, None if there is no such id."""
         return EXPERIMENTS.find(self._connection, "id=?", experiment_id)
 
+    def imported(self, origin: str) -> Experiment | None:
+        """The experiment that was imported from somewhere, None if it is not here."""
+        return EXPERIMENTS.find(self._connection, "origin=?", origin)
+
     def experiments(
         self,
         where: ExperimentFilter = ExperimentFilter(),  # noqa: B008  # a frozen value

@@ -61,6 +61,14 @@ class Registry:
         """The project with a name in a workspace."""
         return PROJECTS.find(self._connection, "workspace_id=? AND name=?", workspace_id, name)
 
+    def ensure_project(self, workspace_name: str, name: str, owner: str) -> Project:
+        """The project with a name in a workspace; both are made if they do not exist."""
+        workspace = self.find_workspace(workspace_name)
+        if workspace is None:
+            workspace = self.create_workspace(workspace_name, owner)
+        found = self.find_project(workspace.id, name)
+        return found or self.create_project(workspace.id, name, owner)
+
     def update_workspace(self, workspace_id: int, **changes: Any) -> None:
         """Set fields of a workspace."""
         with _unique(f"A workspace named {changes.get('name')!r}"):

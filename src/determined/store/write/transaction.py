@@ -205,6 +205,10 @@ class Transaction:
         """The experiment with an external id."""
         return EXPERIMENTS.find(self._connection, "external_id=?", external_id)
 
+    def find_imported(self, origin: str) -> Experiment | None:
+        """The experiment that was imported from somewhere."""
+        return EXPERIMENTS.find(self._connection, "origin=?", origin)
+
     def find_external_trial(self, experiment_id: int, external_id: str) -> Trial | None:
         """The trial of an experiment with an external id."""
         self._ingest.flush()

@@ -192,7 +192,11 @@ class UnmanagedRuns:
                 parent_id=parent,
                 searcher_metric=introduction.metric,
                 smaller_is_better=introduction.smaller_is_better,
-                environment={"folder": introduction.folder, "pid": introduction.pid},
+                environment={
+                    "folder": introduction.folder,
+                    "pid": introduction.pid,
+                    "tensorboard": introduction.tensorboard,
+                },
                 unmanaged=True,
             )
         )
@@ -210,13 +214,8 @@ class UnmanagedRuns:
         """The project that a script names, made if it does not exist; else the first one."""
         if not introduction.project:
             return 1
-        registry, owner = self._transaction.registry, introduction.owner
-        workspace_name, name = project_of(introduction.project)
-        workspace = registry.find_workspace(workspace_name)
-        if workspace is None:
-            workspace = registry.create_workspace(workspace_name, owner)
-        project = registry.find_project(workspace.id, name)
-        return (project or registry.create_project(workspace.id, name, owner)).id
+        names = project_of(introduction.project)
+        return self._transaction.registry.ensure_project(*names, introduction.owner).id
 
     # Reading
 

@@ -19,6 +19,7 @@ import { tensorboardButton } from "../widgets/tensorboard.js";
 const TABS = {
   overview: ["Overview", () => import("./trial/overview.js")],
   metrics: ["Metrics", () => import("./trial/metrics.js")],
+  media: ["Media", () => import("./trial/media.js")],
   logs: ["Logs", () => import("./trial/logs.js")],
   checkpoints: ["Checkpoints", () => import("./checkpoints.js")],
   system: ["System", () => import("./trial/system.js")],
