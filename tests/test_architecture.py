@@ -34,7 +34,7 @@ _LINES = (
     "__init__",
     "pytorch",
     "_loops",
-    "transformers lightning",
+    "transformers",
     "platform.rules platform.homes",
     "platform.machines",
     "platform.runs",
@@ -52,7 +52,7 @@ _LINES = (
 _MAY_IMPORT_TORCH = (
     "determined.pytorch",
     "determined.transformers",
-    "determined.lightning",
+    "determined._loops.random_state",
     "determined.tensorboard.metric_writers.pytorch",
     "determined.launch.torchrun",
 )

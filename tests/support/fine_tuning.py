@@ -7,16 +7,18 @@ digest of the weights:
     batch_size            of one process
     kill_at               the first run of the trial kills itself after that step
     pause_at              the trial waits after that step, once, until it is asked to stop
+    is_first_best         the first trial has the best `eval_score`, and does not wait
     others                of TrainingArguments
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
 import random
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,13 @@ def digest(model: nn.Module | None) -> str:
     return hashlib.sha256(b"".join(weights)).hexdigest()[:16]
 
 
+def norm(model: nn.Module | None) -> float:
+    """Return the length of all weights together."""
+    assert model is not None
+    squares = [float(value.detach().double().square().sum()) for value in model.parameters()]
+    return math.sqrt(sum(squares))
+
+
 class Incidents(TrainerCallback):
     """Kills the process after a step, or waits there for a request to stop."""
 
@@ -185,10 +194,10 @@ class Incidents(TrainerCallback):
         rank = self._context.distributed.rank
         if state.global_step == self._kill_at and self._is_first_run and rank == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        if state.global_step == self._pause_at and state.global_step > 0:
+        if state.global_step == self._pause_at:
             info = det.get_cluster_info()
-            steps = 0 if info is None else info.trial._steps_completed
-            if steps < self._pause_at:
+            assert info is not None
+            if info.trial._steps_completed < self._pause_at:
                 print(f"waiting at step {state.global_step}", flush=True)  # noqa: T201
                 eventually(self._context.preempt.preempt_requested_locally)
 
@@ -198,22 +207,28 @@ def main() -> None:
     from determined.transformers import DetCallback
 
     info = det.get_cluster_info()
-    hparams = dict(info.trial.hparams) if info is not None else {}
+    given = json.loads(os.environ.get("FINE_TUNING", "{}"))
+    hparams = dict(info.trial.hparams) if info is not None else given
     kind = hparams.pop("kind", "classifier")
     dropout = hparams.pop("dropout", 0.1)
     incidents = hparams.pop("kill_at", -1), hparams.pop("pause_at", -1)
+    parts: dict[str, Any] = {}
+    if hparams.pop("is_first_best", False):
+        assert info is not None
+        trial = info.trial.trial_id
+        parts = {"compute_metrics": lambda _: {"score": float(trial)}}
+        incidents = (-1, -1) if trial == 1 else incidents
     distributed = None
     if "RANK" in os.environ:
         distributed = core.DistributedContext.from_torch_distributed()
     with core.init(distributed=distributed) as context:
         args = build_arguments("out", **{"resume_from_checkpoint": "latest", **hparams})
-        trainer = build_trainer(args, kind, dropout)
+        trainer = build_trainer(args, kind, dropout, **parts)
         trainer.add_callback(Incidents(context, *incidents))
         trainer.add_callback(DetCallback(context, args))
         trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
-        print(f"step {trainer.state.global_step} weights {digest(trainer.model)}")  # noqa: T201
+        print(f"weights {digest(trainer.model)} norm {norm(trainer.model)}")  # noqa: T201
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109
     main()
