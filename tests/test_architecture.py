@@ -33,6 +33,8 @@ _LINES = (
     "load",
     "__init__",
     "pytorch",
+    "_loops",
+    "transformers",
     "platform.rules platform.homes",
     "platform.machines",
     "platform.runs",
@@ -49,6 +51,8 @@ _LINES = (
 )
 _MAY_IMPORT_TORCH = (
     "determined.pytorch",
+    "determined.transformers",
+    "determined._loops.random_state",
     "determined.tensorboard.metric_writers.pytorch",
     "determined.launch.torchrun",
 )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from determined import core, errors, util
     from determined import load as load
     from determined import tensorboard as tensorboard
+    from determined import transformers as transformers
     from determined._code.import_from_path import import_from_path
     from determined._info import (
         ClusterInfo,
@@ -78,7 +79,7 @@ _HOMES = {
     "get_cluster_info": "_info",
     "import_from_path": "_code.import_from_path",
 }
-_MODULES = ("core", "errors", "load", "tensorboard", "util")
+_MODULES = ("core", "errors", "load", "tensorboard", "transformers", "util")
 
 
 def __getattr__(name: str) -> Any:

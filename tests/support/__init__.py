@@ -15,6 +15,7 @@ Trials and scripts that tests train:
     signalled        a script that waits for a signal in one of its phases
     forked           a trial to fork: small, exact, and with a schedule
     adapters         a small adapter that is trained on a large frozen base, as in LoRA
+    fine_tuning      tiny models for `transformers.Trainer`, and a script that trains them
     planted          a small run with many knobs, to plant differences with
     victims          four kinds of trials, with a diary of each batch, that faults must not change
     old_trial        trials as users of old releases wrote them
