@@ -38,6 +38,7 @@ with paused_collector():  # an import makes no garbage, and torch has many objec
         _simple_reduce_metrics,
         _SimpleReducer,
     )
+    from determined.pytorch._metrics.weighted import Perplexity, Weighted
     from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
     from determined.pytorch._reporter import _log_tb_metrics
     from determined.pytorch._schedule import (
@@ -64,6 +65,7 @@ __all__ = [
     "Epoch",
     "LRScheduler",
     "MetricReducer",
+    "Perplexity",
     "PyTorchCallback",
     "PyTorchExperimentalContext",
     "PyTorchTrial",
@@ -73,6 +75,7 @@ __all__ = [
     "TorchData",
     "TrainUnit",
     "Trainer",
+    "Weighted",
     "adapt_batch_sampler",
     "data_length",
     "init",

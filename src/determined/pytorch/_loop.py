@@ -28,7 +28,7 @@ from determined.pytorch._evaluate import (
     uses_evaluate_batch,
 )
 from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer
-from determined.pytorch._metrics.batch_metrics import average_over_ranks, averages
+from determined.pytorch._metrics.batch_metrics import average_over_ranks, averages, batch_means
 from determined.pytorch._opening import open_run
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.together import ending_together
@@ -202,6 +202,7 @@ class TrainLoop:
             if gathered is not None:
                 columns = average_over_ranks(gathered)
         avg_metrics = averages(columns)
+        columns = batch_means(columns)
         with user_code("a reducer"):
             avg_metrics.update(self._context.reduce_metrics(for_training=True))
         rows = self._reporter.training(

@@ -34,11 +34,13 @@ from determined.pytorch._context.experimental import PyTorchExperimentalContext
 from determined.pytorch._context.gradients import (
     average_gradients,
     check_closure,
+    check_no_weights,
     clipping_to_norm,
     differentiate,
     keeping_other_gradients,
     parameters_of,
 )
+from determined.pytorch._context.loss_weights import LossWeights, divide_gradients
 from determined.pytorch._context.lr_scheduler import LRScheduler
 from determined.pytorch._context.summary_writer import open_summary_writer
 from determined.pytorch._data.batches import TorchData, to_device
@@ -149,6 +151,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
 
         self._aggregation_frequency = aggregation_frequency
         self._averages_gradients: dict[int, bool] = {}  # by the id of an optimizer
+        self._weights: LossWeights | None = None  # once a loss has had a weight
         self._default_gradient_compression = False
         self._default_average_aggregated_gradients = True
         self._num_updates = 0
@@ -391,6 +394,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         create_graph: bool = False,
         *,
         only: Optimizer | None = None,
+        weight: float | torch.Tensor | None = None,
     ) -> None:
         """Compute gradients; call it instead of `loss.backward()`, as often as needed.
 
@@ -400,20 +404,30 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             only: Add gradients to the parameters of this optimizer and to no others, so that a loss
                 that runs through several models, as a generator's through its discriminator, leaves
                 none in those of another optimizer.
+            weight: How many samples or tokens the loss is a sum over. `step_optimizer` then
+                divides gradients by the sum of weights over the accumulation window and all ranks,
+                so that each token counts alike, however they are distributed over batches and
+                ranks. Of several losses over the same tokens, one has the weight, the others 0.
+                Without it, gradients are averaged over batches and ranks.
         """
         if not isinstance(loss, torch.Tensor):
             raise TypeError(f"`loss` must be a tensor, got {loss!r}.")
         if gradient is not None and not isinstance(gradient, torch.Tensor):
             raise TypeError(f"`gradient` must be a tensor, got {gradient!r}.")
         if self._use_apex:
-            if only is not None:
-                raise InvalidExperimentException("backward(only=...) does not work with apex.")
+            if only is not None or weight is not None:
+                name = "weight" if only is None else "only"
+                raise InvalidExperimentException(f"backward({name}=...) does not work with apex.")
             apex.check_once_per_batch(self._last_backward_batch_idx, self._current_batch_idx)
             self._last_backward_batch_idx = self._current_batch_idx
             self._differentiate_with_apex(
                 self.optimizers, loss, gradient, retain_graph, create_graph
             )
             return
+        if weight is not None:
+            loss = loss * self._count_weight(weight, only)
+        elif self._weights is not None:
+            self._weights.add_plain(self._positions(only))
         if self._scaler is not None and self.experimental._auto_amp:
             loss = self._scaler.scale(loss)
         if only is None:
@@ -421,6 +435,14 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         else:
             with keeping_other_gradients(self, only):
                 self._differentiate(loss, gradient, retain_graph, create_graph)
+
+    def _count_weight(self, weight: float | torch.Tensor, only: Optimizer | None) -> float:
+        if self._weights is None:
+            self._weights = LossWeights(len(self.optimizers), self.device, self.distributed)
+        return self._weights.add(weight, self._positions(only), self.is_update_batch)
+
+    def _positions(self, only: Optimizer | None) -> list[int]:
+        return [i for i, o in enumerate(self.optimizers) if only is None or o is only]
 
     def step_optimizer(
         self,
@@ -494,7 +516,12 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         """Take the step, with gradients averaged, unscaled and clipped."""
         if self.distributed.size > 1:  # one rank holds its models whole
             reshard(self.models)
-        if self._aggregation_frequency > 1 and self._averages_gradients[id(optimizer)]:
+        divisor = None
+        if self._weights is not None:
+            divisor = self._weights.take(self._positions(optimizer)[0])
+        if divisor is not None:
+            divide_gradients(self._parameters_of(optimizer), divisor)
+        elif self._aggregation_frequency > 1 and self._averages_gradients[id(optimizer)]:
             self._average_gradients(self._parameters_of(optimizer), self._aggregation_frequency)
         if clip_grads is not None:
             if unscaler is not None:
@@ -504,6 +531,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             scaler.step(optimizer)
         elif closure is not None:
             optimizer.step(closure)
+            check_no_weights(self._weights, self._positions(optimizer))
         else:
             optimizer.step()
         if auto_zero_grads:
@@ -521,6 +549,16 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         if self._current_batch_idx is None:
             raise InternalException("No batch is being trained yet: call this from train_batch.")
         return (self._current_batch_idx + 1) % self._aggregation_frequency == 0
+
+    @property
+    def aggregation_frequency(self) -> int:
+        """How many batches an accumulation window has, at whose end weights are updated."""
+        return self._aggregation_frequency
+
+    @property
+    def is_update_batch(self) -> bool:
+        """Whether the current batch ends an accumulation window, so that it updates weights."""
+        return self._should_communicate_and_update()
 
     # Mixed precision of older trials.
 
@@ -682,6 +720,13 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         """Keep what the trial built, to tell later what training changed; the first call counts."""
         if self._as_built is None:
             self._as_built = AsBuilt(self.models)
+
+    def _restore_loss_weights(self, saved: Mapping[str, Any] | None) -> None:
+        """Go on with the weights of losses whose gradients a checkpoint has, if it has any."""
+        self._weights = None
+        if saved is not None:
+            self._weights = LossWeights(len(self.optimizers), self.device, self.distributed)
+            self._weights.load_state_dict(saved)
 
     def _notify_of_steps(self, on_step: Callable[[Optimizer], None] | None) -> None:
         """Have a function called before each update of weights, or no more."""
