@@ -288,7 +288,7 @@ class TrainLoop:
             run.watchdog.beat("validation")
             self._reporter.status("validating")
             evaluation = Evaluation(
-                self._fit.trial, self._context, run.validation_loader, self._hooks, limit
+                self._fit.trial, self._context, run.validation_sets, self._hooks, limit
             )
             try:
                 metrics = evaluation.run(self._after_validation_batch)
@@ -309,9 +309,9 @@ class TrainLoop:
 
     def _try_validation(self) -> None:
         """Validate a few batches before training, so that mistakes show at once."""
-        trial, loader = self._fit.trial, self._run.validation_loader
+        trial, sets = self._fit.trial, self._run.validation_sets
         if self._run.validates and uses_evaluate_batch(trial):
-            metrics = try_validation(trial, self._context, loader, self._plan.sanity_validation)
+            metrics = try_validation(trial, self._context, sets, self._plan.sanity_validation)
             if self._context.distributed.rank == 0:
                 self._checkpoints.check_metric(metrics)
 

@@ -93,6 +93,21 @@ def check_evaluates(trial: PyTorchTrial, neither: bool = False) -> None:
         )
 
 
+def check_set_names(sets: Mapping[object, object]) -> None:
+    """Raise unless validation sets have names by which their metrics can be told apart."""
+    if not sets:
+        raise ValueError(
+            "build_validation_data_loader returned a dictionary without any loader: return None "
+            "to train without validation."
+        )
+    for name in sets:
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise ValueError(
+                "The keys of build_validation_data_loader's dictionary must be names of "
+                f"validation sets, got {name!r}."
+            )
+
+
 def warn_of_no_validation(context: PyTorchTrialContext, plan: FitPlan) -> None:
     """Warn which arguments of `fit` have no effect without validation data."""
     if context.distributed.rank != 0:
