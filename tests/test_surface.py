@@ -126,6 +126,8 @@ def test_public_names_of_pytorch_are_these() -> None:
             "Weighted",
             "adapt_batch_sampler",
             "data_length",
+            "empty_weights",
+            "export",
             "init",
             "load_trial_from_checkpoint_path",
             "samplers",

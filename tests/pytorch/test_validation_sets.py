@@ -63,7 +63,9 @@ class SetsTrial(pytorch.PyTorchTrial):
         self.context.step_optimizer(self.optimizer)
         return loss
 
-    def evaluate_batch(self, batch: Any, set_name: str | None, batch_idx: int) -> dict[str, Any]:
+    def evaluate_batch(  # type: ignore[override]  # asks for the set
+        self, batch: Any, set_name: str | None, batch_idx: int
+    ) -> dict[str, Any]:
         self.asked.append((set_name, batch_idx))
         self.count.update(1)
         own = {"first": batch[0][0]} if set_name == "odd/first" else {}
@@ -131,7 +133,9 @@ def test_a_full_dataset_is_asked_for_each_set(tmp_path: Path) -> None:
     class Full(SetsTrial):
         evaluate_batch = pytorch.PyTorchTrial.evaluate_batch  # type: ignore[assignment]  # not this way
 
-        def evaluate_full_dataset(self, data_loader: Any, set_name: str | None) -> dict[str, Any]:
+        def evaluate_full_dataset(  # type: ignore[override]  # asks for the set
+            self, data_loader: Any, set_name: str | None
+        ) -> dict[str, Any]:
             return {"sum": sum(float(x) for (x,) in data_loader), "name": len(set_name or "")}
 
     _, trainer = fit(Full, tmp_path)

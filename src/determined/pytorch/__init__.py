@@ -9,6 +9,8 @@ with paused_collector():  # an import makes no garbage, and torch has many objec
     from determined._legacy.pytorch_paths import keep_older_paths
     from determined.pytorch import samplers
     from determined.pytorch._callback import PyTorchCallback
+    from determined.pytorch._checkpoint.export import export
+    from determined.pytorch._checkpoint.files.pretrained import empty_weights
     from determined.pytorch._checkpoint.load import (
         CheckpointLoadContext,
         load_trial_from_checkpoint_path,
@@ -78,6 +80,8 @@ __all__ = [
     "Weighted",
     "adapt_batch_sampler",
     "data_length",
+    "empty_weights",
+    "export",
     "init",
     "load_trial_from_checkpoint_path",
     "samplers",

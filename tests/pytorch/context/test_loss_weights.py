@@ -96,11 +96,11 @@ class TokenTrial(pytorch.PyTorchTrial):
         return {"notes": _Notes(self)}
 
     def build_training_data_loader(self) -> pytorch.DataLoader:
-        return pytorch.DataLoader(range(1000), 1)  # type: ignore[arg-type]  # a sequence will do
+        return pytorch.DataLoader(range(1000), 1)
 
     def build_validation_data_loader(self) -> pytorch.DataLoader:
         batches = range(len(self.example.batches))
-        return pytorch.DataLoader(batches, 1)  # type: ignore[arg-type]  # a sequence will do
+        return pytorch.DataLoader(batches, 1)
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         distributed = self.context.distributed
@@ -116,6 +116,7 @@ class TokenTrial(pytorch.PyTorchTrial):
         if self.scaler is not None and self.context.is_update_batch:
             self.scaler.update()
         self.perplexity.update(loss.detach(), weight)
+        self.context.count(tokens=weight)
         return {"loss": Weighted(loss, weight)}
 
     def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def one_big_batch(example: Example) -> tuple[list[np.ndarray], list[tuple[float,
             losses.append((loss.item(), int((targets >= 0).sum())))
         inputs, targets = (torch.cat(each) for each in zip(*parts, strict=True))
         count = max(1, int((targets >= 0).sum()))
-        (summed_loss(model, inputs, targets) / count).backward()
+        (summed_loss(model, inputs, targets) / count).backward()  # type: ignore[no-untyped-call]  # untyped in torch
         if example.clip is not None:
             nn.utils.clip_grad_norm_(model.parameters(), example.clip)
         optimizer.step()
@@ -241,6 +242,7 @@ def check(example: Example, cut: int, started: Any, ended: Any) -> None:
         assert report["loss"] == pytest.approx(mean_of(reported), abs=tolerance)
         assert report["perplexity"] == pytest.approx(np.exp(report["loss"]), rel=tolerance)
         rows = [row["loss"] for row in report["rows"]]
+        assert report["tokens"] == sum(count for _, count in losses)
         means = [total / count if count else np.nan for total, count in reported]
         np.testing.assert_allclose(rows, means, rtol=0, atol=tolerance)
     if started is not None:

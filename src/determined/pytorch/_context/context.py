@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import pathlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +19,12 @@ from torch.optim import LBFGS, Optimizer
 
 from determined.core import Context
 from determined.errors import InternalException, InvalidExperimentException
+from determined.pytorch._checkpoint.files.pretrained import (
+    PretrainedFolder,
+    make_room_for_weights,
+)
 from determined.pytorch._checkpoint.state.modules import AsBuilt
-from determined.pytorch._checks.arguments import check_flag, check_kind
+from determined.pytorch._checks.arguments import check_flag, check_kind, check_path
 from determined.pytorch._checks.wrapping import (
     check_holds_whole_state,
     check_lr_scheduler,
@@ -29,6 +34,7 @@ from determined.pytorch._checks.wrapping import (
 )
 from determined.pytorch._context import apex
 from determined.pytorch._context.amp import autocast_forward
+from determined.pytorch._context.counts import Counts
 from determined.pytorch._context.device import choose_device
 from determined.pytorch._context.experimental import PyTorchExperimentalContext
 from determined.pytorch._context.gradients import (
@@ -152,6 +158,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         self._aggregation_frequency = aggregation_frequency
         self._averages_gradients: dict[int, bool] = {}  # by the id of an optimizer
         self._weights: LossWeights | None = None  # once a loss has had a weight
+        self._counts: Counts | None = None  # once anything is counted
         self._default_gradient_compression = False
         self._default_average_aggregated_gradients = True
         self._num_updates = 0
@@ -254,6 +261,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         parallel: str = "ddp",
         shard_modules: ShardModules | None = None,
         compile: bool | dict[str, Any] = False,
+        pretrained: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> nn.Module:
         """Move a model to the device, distribute and register it. Build optimizers from the result.
@@ -268,19 +276,30 @@ class PyTorchTrialContext(_PyTorchReducerContext):
                 decides for each submodule. By default the members of the outermost lists of layers;
                 the rest is one more unit.
             compile: True, or the arguments of `torch.compile`; checkpoints are the same either way.
+            pretrained: A folder of `save_pretrained`, in safetensors, with the weights to start
+                from. With `"fsdp"` each rank reads its shard only, and a model that was built in
+                `with pytorch.empty_weights():` is never whole in any rank's memory.
             **options: Passed to torch's DistributedDataParallel, or to its `fully_shard`
                 (`reshard_after_forward`, `mp_policy`, `offload_policy`).
         """
         check_kind("model", model, nn.Module, "a torch.nn.Module", optional=False)
         check_kind("parallel", parallel, str, "a string", optional=False)
         check_kind("compile", compile, (bool, dict), "True, False or a dictionary", optional=False)
+        check_path("pretrained", pretrained)
         check_options(parallel, shard_modules, options)
+        load_weights = None
+        if pretrained is not None and self._managed_training:
+            load_weights = PretrainedFolder(pretrained).load_into
         is_distributed = self._managed_training and self.distributed.size > 1
         splits = is_distributed and parallel == "fsdp"
+        if pretrained is not None and not splits:
+            make_room_for_weights(model, self.device)
         if self._managed_training:
             self._refuse_after_apex("wrap_model")
             if not splits:
                 model = model.to(self.device)
+                if load_weights is not None:
+                    load_weights(model)
         if self.experimental._autocast is not None:
             autocast_forward(model, *self.experimental._autocast)
         if is_distributed:
@@ -288,7 +307,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             agree(self.distributed, step, {"the model": describe_model(model)})
         if splits:
             self._unsharded_parameters += [weakref.ref(p) for p in model.parameters()]
-            model = shard(model, self.device, shard_modules, options)
+            model = shard(model, self.device, shard_modules, options, load_weights)
         elif is_distributed:
             refuse_static_windows(options, self._aggregation_frequency)
             model = distribute(model, self.device, options)
@@ -560,6 +579,27 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         """Whether the current batch ends an accumulation window, so that it updates weights."""
         return self._should_communicate_and_update()
 
+    def count(
+        self,
+        *,
+        tokens: float | torch.Tensor,
+        flops: float | None = None,
+        peak_flops: float | None = None,
+    ) -> None:
+        """Count what this rank's batch has, for rates in the display, reports and the dashboard.
+
+        Args:
+            tokens: The tokens of the batch. Reports then have `tokens`, the count over all ranks
+                since the start of the trial.
+            flops: The floating-point operations that the model needs for them, such as 6 times the
+                number of its weights for each token.
+            peak_flops: How many operations per second one device can do at most. With both, the
+                utilization is shown: the share of that peak that the model gets.
+        """
+        if self._counts is None:
+            self._counts = Counts()
+        self._counts.add(tokens, flops, peak_flops)
+
     # Mixed precision of older trials.
 
     def configure_apex_amp(
@@ -727,6 +767,10 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         if saved is not None:
             self._weights = LossWeights(len(self.optimizers), self.device, self.distributed)
             self._weights.load_state_dict(saved)
+
+    def _restore_counts(self, saved: Mapping[str, Any] | None) -> None:
+        """Go on counting where a checkpoint ends, if it has counts."""
+        self._counts = None if saved is None else Counts.of(saved)
 
     def _notify_of_steps(self, on_step: Callable[[Optimizer], None] | None) -> None:
         """Have a function called before each update of weights, or no more."""

@@ -12,6 +12,7 @@ from typing import Any
 from determined._code.trial_code import find_trial_code
 from determined._contracts.checkpoint_layout import (
     BUFFERS,
+    COUNTS,
     GRADIENTS,
     HOOKS,
     MODULES,
@@ -63,6 +64,7 @@ from determined.pytorch._checkpoint.state.training_state import (
     restore_gradients,
 )
 from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._context.counts import joined_counts
 from determined.pytorch._context.loss_weights import joined_weights
 from determined.pytorch._data.seed import mix, seeded_rng_state
 from determined.pytorch._identity.naming import former_checkpoint, warn_of_other_runs
@@ -197,6 +199,7 @@ class SavedRun:
             restore_buffers(context, self.rank[BUFFERS])
         restore_hook_states(context.models, self.rank.get(HOOKS, ()))
         context._restore_loss_weights(self.rank.get(WEIGHTS))
+        context._restore_counts(self.rank.get(COUNTS))
 
 
 def find_saved_run(restoring: contextlib.ExitStack, fit: Fit, new: RunRecord) -> SavedRun | None:
@@ -338,6 +341,8 @@ def _read_rank(path: pathlib.Path, context: PyTorchTrialContext, in_window: bool
             state[GRADIENTS] = mean_gradients(ranks)
         if WEIGHTS in state:
             state[WEIGHTS] = joined_weights([other[WEIGHTS] for other in ranks], rank)
+        if COUNTS in state:
+            state[COUNTS] = joined_counts([other[COUNTS] for other in ranks], rank)
         if rank == 0 and (what := describe_rank_local(ranks)):
             logger.warning(
                 f"{', '.join(what)} differed between the {saved_size} ranks of the run; with "

@@ -19,6 +19,7 @@ from determined._contracts.checkpoint_layout import (
     BUFFERS,
     CALLBACKS,
     COUNTERS,
+    COUNTS,
     DATA,
     GRADIENTS,
     HOOKS,
@@ -181,6 +182,8 @@ def collect_rank(
         rank_state[HOOKS] = hooks
     if context._weights is not None:
         rank_state[WEIGHTS] = context._weights.state_dict()
+    if context._counts is not None:
+        rank_state[COUNTS] = context._counts.state_dict()
     return rank_state
 
 
