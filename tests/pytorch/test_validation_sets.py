@@ -58,7 +58,7 @@ class SetsTrial(pytorch.PyTorchTrial):
         return {"notes": Notes()}
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> torch.Tensor:
-        loss = self.model(batch[0].unsqueeze(1)).square().sum()
+        loss: torch.Tensor = self.model(batch[0].unsqueeze(1)).square().sum()
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
         return loss

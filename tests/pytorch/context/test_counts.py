@@ -41,7 +41,7 @@ class CountingTrial(pytorch.PyTorchTrial):
         return {"notes": Notes()}
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> torch.Tensor:
-        loss = self.model(batch[0]).square().sum()
+        loss: torch.Tensor = self.model(batch[0]).square().sum()
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
         self.context.count(**{"tokens": 10 * (batch_idx + 1), **self.counted})
@@ -96,7 +96,10 @@ def test_utilization_is_of_the_peak_of_all_ranks() -> None:
 
 
 def test_counts_move_to_the_chief_if_the_number_of_ranks_changes() -> None:
-    states = [{"tokens": 3, "flops": 1.0, "reported": [5, 1.0]}, {"tokens": 4, "flops": 0.0}]
+    states: list[dict[str, Any]] = [
+        {"tokens": 3, "flops": 1.0, "reported": [5, 1.0]},
+        {"tokens": 4, "flops": 0.0},
+    ]
     assert joined_counts(states, 0) == {"tokens": 7, "flops": 1.0, "reported": [5, 1.0]}
     assert joined_counts(states, 1)["tokens"] == 0
 

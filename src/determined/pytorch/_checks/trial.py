@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 from determined.errors import InvalidExperimentException
 from determined.pytorch._callback import PyTorchCallback
@@ -93,7 +94,7 @@ def check_evaluates(trial: PyTorchTrial, neither: bool = False) -> None:
         )
 
 
-def check_set_names(sets: Mapping[object, object]) -> None:
+def check_set_names(sets: Mapping[Any, object]) -> None:
     """Raise unless validation sets have names by which their metrics can be told apart."""
     if not sets:
         raise ValueError(

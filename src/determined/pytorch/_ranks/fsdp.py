@@ -77,7 +77,7 @@ def shard(
         broadcast_from_chief(whole)
         fully_shard(unit, mesh=mesh, **options)
     if load_weights is not None:
-        model._apply(lambda t: torch.empty_like(t, device=device) if t.is_meta else t)
+        model._apply(lambda t: torch.empty_like(t, device=device) if t.is_meta else t)  # type: ignore[no-untyped-call]  # untyped in torch
         load_weights(model)
     _share_buffers(model)
     return model

@@ -37,11 +37,12 @@ def empty_weights() -> Iterator[None]:
             empty = parameter.to("meta")
             module._parameters[name] = nn.Parameter(empty, parameter.requires_grad)
 
-    nn.Module.register_parameter = register_empty  # type: ignore[method-assign]  # for the block
+    patched: Any = nn.Module
+    patched.register_parameter = register_empty
     try:
         yield
     finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]  # as it was
+        patched.register_parameter = register
 
 
 def make_room_for_weights(model: nn.Module, device: torch.device) -> None:
