@@ -197,14 +197,13 @@ class TrainLoop:
         distributed, segment = self._context.distributed, self._run.segment
         user_code = self._checkpoints.on_error.during
         columns, length = segment.metrics.columns(), len(segment.metrics)
-        counts = self._context._counts
-        counted_by = [(0, 0.0) if counts is None else counts.own()]
+        counted_by = [self._context._own_counts()]
         if distributed.size > 1:
             gathered = distributed.gather((length, columns, counted_by[0]))
             if gathered is not None:
                 columns = average_over_ranks([(n, found) for n, found, _ in gathered])
                 counted_by = [own for _, _, own in gathered]
-        counted = None if counts is None else counts.report(counted_by)
+        counted = self._context._report_counts(counted_by)
         avg_metrics = averages(columns)
         columns = batch_means(columns)
         with user_code("a reducer"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.utils.data import TensorDataset
 from determined import pytorch
 from determined.pytorch import Batch, DataLoader
 from determined.pytorch._context.counts import Counts, joined_counts
+from tests.support.ranked import on_ranks
 
 
 class CountingTrial(pytorch.PyTorchTrial):
@@ -44,7 +46,9 @@ class CountingTrial(pytorch.PyTorchTrial):
         loss: torch.Tensor = self.model(batch[0]).square().sum()
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
-        self.context.count(**{"tokens": 10 * (batch_idx + 1), **self.counted})
+        counted = {"tokens": 10 * (batch_idx + 1), **self.counted}
+        if counted["tokens"] is not None:
+            self.context.count(**counted)
         return loss
 
 
@@ -102,6 +106,20 @@ def test_counts_move_to_the_chief_if_the_number_of_ranks_changes() -> None:
     ]
     assert joined_counts(states, 0) == {"tokens": 7, "flops": 1.0, "reported": [5, 1.0]}
     assert joined_counts(states, 1)["tokens"] == 0
+
+
+def _count_on_one_rank(storage: Path, batches: int, counting_rank: int) -> list[Any]:
+    is_counting = int(os.environ["RANK"]) == counting_rank
+    trial = fit(storage, batches, **({} if is_counting else {"tokens": None}))
+    return [report.get("tokens") for report in trial.reports]
+
+
+@pytest.mark.multiprocess
+@pytest.mark.parametrize("counting_rank", [0, 1])
+def test_one_rank_may_count_for_all(counting_rank: int, tmp_path: Path) -> None:
+    for tokens in on_ranks(2, _count_on_one_rank, tmp_path, 3, counting_rank):
+        assert tokens == [30, 60]
+    assert [report["tokens"] for report in fit(tmp_path, 6).reports] == [100, 210]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import logging
 import os
 import pathlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +34,7 @@ from determined.pytorch._checks.wrapping import (
 )
 from determined.pytorch._context import apex
 from determined.pytorch._context.amp import autocast_forward
-from determined.pytorch._context.counts import Counts
+from determined.pytorch._context.counts import Counted, Counts
 from determined.pytorch._context.device import choose_device
 from determined.pytorch._context.experimental import PyTorchExperimentalContext
 from determined.pytorch._context.gradients import (
@@ -767,6 +767,16 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         if saved is not None:
             self._weights = LossWeights(len(self.optimizers), self.device, self.distributed)
             self._weights.load_state_dict(saved)
+
+    def _own_counts(self) -> tuple[float, float]:
+        """Return the tokens and operations that this rank has counted."""
+        return (0, 0.0) if self._counts is None else self._counts.own()
+
+    def _report_counts(self, ranks: Sequence[tuple[float, float]]) -> Counted | None:
+        """Return what ranks have counted since the last report; None if none ever counts."""
+        if self._counts is None and any(map(any, ranks)):
+            self._counts = Counts()
+        return None if self._counts is None else self._counts.report(ranks)
 
     def _restore_counts(self, saved: Mapping[str, Any] | None) -> None:
         """Go on counting where a checkpoint ends, if it has counts."""

@@ -67,8 +67,9 @@ class Counts:
 
 def joined_counts(ranks: Sequence[Mapping[str, Any]], rank: int) -> dict[str, Any]:
     """Return what a rank begins with if their number has changed: the chief has all counts."""
-    sums = {name: sum(state[name] for state in ranks) for name in ("tokens", "flops")}
-    return {**ranks[0], **(sums if rank == 0 else dict.fromkeys(sums, 0))}
+    sums = {name: sum(state.get(name, 0) for state in ranks) for name in ("tokens", "flops")}
+    reported = ranks[0].get("reported", [0, 0.0])
+    return {**(sums if rank == 0 else dict.fromkeys(sums, 0)), "reported": reported}
 
 
 @dataclasses.dataclass(frozen=True)

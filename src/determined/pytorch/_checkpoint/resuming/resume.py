@@ -341,8 +341,8 @@ def _read_rank(path: pathlib.Path, context: PyTorchTrialContext, in_window: bool
             state[GRADIENTS] = mean_gradients(ranks)
         if WEIGHTS in state:
             state[WEIGHTS] = joined_weights([other[WEIGHTS] for other in ranks], rank)
-        if COUNTS in state:
-            state[COUNTS] = joined_counts([other[COUNTS] for other in ranks], rank)
+        if any(COUNTS in other for other in ranks):
+            state[COUNTS] = joined_counts([other.get(COUNTS, {}) for other in ranks], rank)
         if rank == 0 and (what := describe_rank_local(ranks)):
             logger.warning(
                 f"{', '.join(what)} differed between the {saved_size} ranks of the run; with "
