@@ -72,22 +72,22 @@ class LanguageTrial(pytorch.PyTorchTrial):
     def build_validation_data_loader(self) -> pytorch.DataLoader:
         return pytorch.DataLoader(windows(train=False), batch_size=64)
 
-    def loss(self, text: torch.Tensor) -> torch.Tensor:
-        scores = self.model(text[:, :-1])
-        return nn.functional.cross_entropy(scores.flatten(0, 1), text[:, 1:].flatten())
+    def summed_loss(self, text: torch.Tensor) -> tuple[torch.Tensor, int]:
+        scores, targets = self.model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten()
+        return nn.functional.cross_entropy(scores, targets, reduction="sum"), targets.numel()
 
     def train_batch(
         self, batch: pytorch.TorchData, epoch_idx: int, batch_idx: int
-    ) -> dict[str, torch.Tensor]:
-        loss = self.loss(batch[0])
-        self.context.backward(loss)
-        self.context.step_optimizer(
-            self.optimizer, clip_grads=lambda params: nn.utils.clip_grad_norm_(params, 1.0)
-        )
-        return {"loss": loss}
+    ) -> dict[str, pytorch.Weighted]:
+        loss, letters = self.summed_loss(batch[0])
+        self.context.backward(loss, weight=letters)
+        self.context.step_optimizer(self.optimizer, clip_grad_norm=1.0)
+        self.context.count(tokens=letters)
+        return {"loss": pytorch.Weighted(loss, letters)}
 
-    def evaluate_batch(self, batch: pytorch.TorchData, batch_idx: int) -> dict[str, torch.Tensor]:
-        return {"bits_per_letter": self.loss(batch[0]) / math.log(2)}
+    def evaluate_batch(self, batch: pytorch.TorchData) -> dict[str, pytorch.Weighted]:
+        loss, letters = self.summed_loss(batch[0])
+        return {"bits_per_letter": pytorch.Weighted(loss / math.log(2), letters)}
 
 
 @torch.no_grad()
@@ -122,7 +122,7 @@ def main() -> None:
         trial.model.eval()
         print(write(trial.model, start="The value of ", length=200))
         with torch.no_grad():
-            bits = trial.evaluate_batch(windows(train=False)[:200], 0)["bits_per_letter"]
+            bits = float(trial.evaluate_batch(windows(train=False)[:200])["bits_per_letter"])
         print(
             f"\n{bits:.2f} bits per letter; guessing blindly takes {math.log2(len(LETTERS)):.2f}."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,20 @@ def test_the_language_model_needs_fewer_bits_than_guessing() -> None:
     assert output.startswith("The value of ")
     bits = float(re.findall(r"([\d.]+) bits per letter", output)[0])
     assert bits < 0.75 * number_after(output, "guessing blindly takes")
+
+
+@pytest.mark.slow
+def test_an_adapter_learns_and_is_exported(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("peft")
+    folder, adapter = f"--folder={tmp_path / 'pretrained'}", f"--adapter={tmp_path / 'adapter'}"
+    run_example("lora", "pretrain.py", "--batches=60", folder)
+    output = run_example("lora", "train.py", "--batches=20", folder, adapter)
+    assert number_after(output, "after:") < number_after(output, "before:")
+    assert {file.name for file in (tmp_path / "adapter").iterdir()} >= {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
 
 
 @pytest.mark.slow

@@ -51,6 +51,7 @@ Homes, runs and clusters of the platform:
 
 Processes, disks and networks that fail:
     workers          run a function on several ranks: real processes, or threads of this one
+    rank_pool        ranks that stay and run one function after another, for property tests
     forks            children of this process that may be killed
     kill_points      kills at named events, for processes that a test starts
     faults           how much of the fault tests to run, and where

@@ -41,6 +41,8 @@ RANDOM = "rng_state"
 # In the file of a rank.
 DATA = "data"
 GRADIENTS = "gradients"
+COUNTS = "counts"  # what `context.count` has counted
+WEIGHTS = "loss_weights"  # what the losses of an open accumulation window are sums over
 BUFFERS = "buffers"
 SEGMENT = "segment"
 OWN = "own"  # what else it has otherwise than the chief, by its place in `state_dict.pth`

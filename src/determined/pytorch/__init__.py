@@ -9,6 +9,8 @@ with paused_collector():  # an import makes no garbage, and torch has many objec
     from determined._legacy.pytorch_paths import keep_older_paths
     from determined.pytorch import samplers
     from determined.pytorch._callback import PyTorchCallback
+    from determined.pytorch._checkpoint.export import export
+    from determined.pytorch._checkpoint.files.pretrained import empty_weights
     from determined.pytorch._checkpoint.load import (
         CheckpointLoadContext,
         load_trial_from_checkpoint_path,
@@ -38,6 +40,7 @@ with paused_collector():  # an import makes no garbage, and torch has many objec
         _simple_reduce_metrics,
         _SimpleReducer,
     )
+    from determined.pytorch._metrics.weighted import Perplexity, Weighted
     from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
     from determined.pytorch._reporter import _log_tb_metrics
     from determined.pytorch._schedule import (
@@ -64,6 +67,7 @@ __all__ = [
     "Epoch",
     "LRScheduler",
     "MetricReducer",
+    "Perplexity",
     "PyTorchCallback",
     "PyTorchExperimentalContext",
     "PyTorchTrial",
@@ -73,8 +77,11 @@ __all__ = [
     "TorchData",
     "TrainUnit",
     "Trainer",
+    "Weighted",
     "adapt_batch_sampler",
     "data_length",
+    "empty_weights",
+    "export",
     "init",
     "load_trial_from_checkpoint_path",
     "samplers",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from determined.pytorch._callback import Hooks
-from determined.pytorch._checks.signatures import evaluate_call
+from determined.pytorch._checks.signatures import evaluate_call, of_set
 from determined.pytorch._context.context import PyTorchTrialContext
 from determined.pytorch._data.errors import naming_failed_batches
 from determined.pytorch._data.seed import rng_state, set_rng_state
@@ -51,6 +51,11 @@ def check_limit(limit: int | None, trial: PyTorchTrial) -> None:
         )
 
 
+def metric_name(set_name: str | None, metric: str) -> str:
+    """Return the name of a metric of one of several validation sets."""
+    return metric if set_name is None else f"{set_name}/{metric}"
+
+
 class Evaluation:
     """Runs `evaluate_batch` or `evaluate_full_dataset`; every rank gets here in step."""
 
@@ -58,16 +63,15 @@ class Evaluation:
         self,
         trial: PyTorchTrial,
         context: PyTorchTrialContext,
-        loader: Any,
+        sets: Mapping[str | None, Any],
         hooks: Hooks,
         limit: int | None = None,
     ) -> None:
         self._trial = trial
         self._context = context
-        self._loader = loader
+        self._sets = sets
         self._hooks = hooks
         self._limit = limit
-        self._evaluate = evaluate_call(trial.evaluate_batch)
         self._warned_of_length = False
         self.num_records = 0
         self.num_batches = 0
@@ -75,38 +79,48 @@ class Evaluation:
     def run(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
         """Validate between the hooks for it, with the models in evaluation mode."""
         context = self._context
-        context.reset_reducers()
         with in_evaluation(context.models), torch.no_grad(), validating(context.models):
             self._hooks.call("on_validation_start")
-            metrics = self._measure(stop_asked)
+            metrics: dict[str, Any] = {}
+            for name, loader in self._sets.items():
+                context.reset_reducers()
+                found = self._measure(name, loader, stop_asked)
+                metrics |= {metric_name(name, metric): value for metric, value in found.items()}
             if self._hooks.of("on_validation_end"):
                 metrics = context.distributed.broadcast(metrics)
                 self._hooks.call("on_validation_end", metrics)
         return metrics
 
-    def _measure(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
+    def _measure(
+        self, set_name: str | None, loader: Any, stop_asked: Callable[[], bool]
+    ) -> dict[str, Any]:
         """Return the reduced metrics on the chief, and only those of custom reducers elsewhere."""
         if uses_evaluate_batch(self._trial):
-            metrics = self._by_batch(stop_asked)
+            metrics = self._by_batch(set_name, loader, stop_asked)
         else:
-            metrics = self._full_dataset()
+            metrics = self._full_dataset(set_name, loader)
         metrics.update(self._context.reduce_metrics(for_training=False))
         for name in metrics:
             if not isinstance(name, str):
                 raise TypeError(f"The names of validation metrics must be strings, got {name!r}.")
         return metrics
 
-    def _by_batch(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
+    def _by_batch(
+        self, set_name: str | None, loader: Any, stop_asked: Callable[[], bool]
+    ) -> dict[str, Any]:
         self._hooks.call("on_validation_epoch_start")
-        outputs, batch_lengths = self._evaluate_batches(stop_asked)
+        evaluate = evaluate_call(self._trial.evaluate_batch, set_name)
+        outputs, batch_lengths = self._evaluate_batches(evaluate, loader, stop_asked)
         reshard(self._context.models)  # callbacks that come next may change weights
         distributed = self._context.distributed
         counts = distributed.allgather((sum(batch_lengths), len(outputs)))
-        self.num_records = sum(records for records, _ in counts)
-        self.num_batches = sum(batches for _, batches in counts)
-        if self.num_batches == 0:
+        num_batches = sum(batches for _, batches in counts)
+        self.num_records += sum(records for records, _ in counts)
+        self.num_batches += num_batches
+        if num_batches == 0:
+            which = "" if set_name is None else f" of {set_name!r}"
             raise RuntimeError(
-                "The validation loader gave no batches. Check that the dataset of "
+                f"The validation loader{which} gave no batches. Check that the dataset of "
                 "build_validation_data_loader is not empty (with drop_last, not smaller than a "
                 "batch)."
             )
@@ -116,25 +130,29 @@ class Evaluation:
             self._hooks.call("on_validation_epoch_end", edited)
             columns = {name: [row[name] for row in edited] for name in columns}
         reducer = self._trial.evaluation_reducer()
+        if set_name is not None and isinstance(reducer, dict):  # sets may have different metrics
+            reducer = {name: reducer[name] for name in columns if name in reducer}
         reducers = _prepare_metrics_reducers(reducer, columns.keys()) if len(outputs) else {}
         return _reduce_metrics(distributed, columns, len(outputs), reducers, batch_lengths)
 
-    def _evaluate_batches(self, stop_asked: Callable[[], bool]) -> tuple[BatchMetrics, list[int]]:
+    def _evaluate_batches(
+        self, evaluate: Callable[[Any, int], Any], loader: Any, stop_asked: Callable[[], bool]
+    ) -> tuple[BatchMetrics, list[int]]:
         context = self._context
         outputs = BatchMetrics()
         batch_lengths: list[int] = []
         names: set[str] | None = None
-        for batch_idx, (batch, counts) in enumerate(self._batches()):
+        for batch_idx, (batch, counts) in enumerate(self._batches(loader)):
             if context.experimental._auto_to_device:
                 batch = context.to_device(batch)
             if not counts:
                 with kept_as_they_are(r.reducer for r in context._wrapped_reducers):
-                    self._evaluate(batch, batch_idx)
+                    evaluate(batch, batch_idx)
                 if batch_idx + 1 == self._limit:
                     break
                 continue
             batch_lengths.append(self._batch_length(batch))
-            metrics = self._evaluate(batch, batch_idx)
+            metrics = evaluate(batch, batch_idx)
             if not isinstance(metrics, dict):
                 raise TypeError(
                     "evaluate_batch must return a dictionary of metrics, got "
@@ -154,9 +172,9 @@ class Evaluation:
                 raise Interrupted
         return outputs, batch_lengths
 
-    def _batches(self) -> Iterable[tuple[Any, bool]]:
+    def _batches(self, loader: Any) -> Iterable[tuple[Any, bool]]:
         batches = naming_failed_batches(
-            self._loader, "The validation data (build_validation_data_loader)"
+            loader, "The validation data (build_validation_data_loader)"
         )
         if any(map(is_sharded, self._context.models)):
             return in_step(batches, self._context.distributed)
@@ -174,10 +192,11 @@ class Evaluation:
                 )
             return 0
 
-    def _full_dataset(self) -> dict[str, Any]:
+    def _full_dataset(self, set_name: str | None, loader: Any) -> dict[str, Any]:
         if self._context.distributed.rank != 0:
             return {}
-        metrics = self._trial.evaluate_full_dataset(data_loader=self._loader)
+        evaluate = of_set(self._trial.evaluate_full_dataset, set_name)
+        metrics = evaluate(data_loader=loader)
         if not isinstance(metrics, dict):
             raise TypeError(
                 "evaluate_full_dataset must return a dictionary of metrics, got "
@@ -187,20 +206,23 @@ class Evaluation:
 
 
 def try_validation(
-    trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any, num_batches: int
+    trial: PyTorchTrial,
+    context: PyTorchTrialContext,
+    sets: Mapping[str | None, Any],
+    num_batches: int,
 ) -> dict[str, Any]:
     """Validate a few batches, and leave no trace: neither in hooks nor in what is random."""
-    evaluation = Evaluation(trial, context, loader, Hooks({}), limit=num_batches)
-    with _without_trace(context, loader):
+    evaluation = Evaluation(trial, context, sets, Hooks({}), limit=num_batches)
+    with _without_trace(context, sets):
         return evaluation.run(lambda: False)
 
 
 @contextlib.contextmanager
-def _without_trace(context: PyTorchTrialContext, loader: Any) -> Iterator[None]:
-    """Undo what the block does to reducers, random states, and what the loader remembers."""
+def _without_trace(context: PyTorchTrialContext, sets: Mapping[str | None, Any]) -> Iterator[None]:
+    """Undo what the block does to reducers, random states, and what loaders remember."""
     reducers = [registered.reducer for registered in context._wrapped_reducers]
     random_state = rng_state()
-    with kept_as_they_are(reducers), ValidationParts(loader):
+    with kept_as_they_are(reducers), ValidationParts(sets.values()):
         yield
     set_rng_state(random_state)
 

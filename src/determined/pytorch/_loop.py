@@ -28,7 +28,7 @@ from determined.pytorch._evaluate import (
     uses_evaluate_batch,
 )
 from determined.pytorch._instrumentation.observer import UNOBSERVED, Observer
-from determined.pytorch._metrics.batch_metrics import average_over_ranks, averages
+from determined.pytorch._metrics.batch_metrics import average_over_ranks, averages, batch_means
 from determined.pytorch._opening import open_run
 from determined.pytorch._plan import FitPlan
 from determined.pytorch._ranks.together import ending_together
@@ -197,15 +197,19 @@ class TrainLoop:
         distributed, segment = self._context.distributed, self._run.segment
         user_code = self._checkpoints.on_error.during
         columns, length = segment.metrics.columns(), len(segment.metrics)
+        counted_by = [self._context._own_counts()]
         if distributed.size > 1:
-            gathered = distributed.gather((length, columns))
+            gathered = distributed.gather((length, columns, counted_by[0]))
             if gathered is not None:
-                columns = average_over_ranks(gathered)
+                columns = average_over_ranks([(n, found) for n, found, _ in gathered])
+                counted_by = [own for _, _, own in gathered]
+        counted = self._context._report_counts(counted_by)
         avg_metrics = averages(columns)
+        columns = batch_means(columns)
         with user_code("a reducer"):
             avg_metrics.update(self._context.reduce_metrics(for_training=True))
         rows = self._reporter.training(
-            self._run.state, avg_metrics, columns, length, segment.seconds
+            self._run.state, avg_metrics, columns, length, segment.seconds, counted
         )
         segment.close()
         if self._hooks.of("on_training_workload_end"):
@@ -287,7 +291,7 @@ class TrainLoop:
             run.watchdog.beat("validation")
             self._reporter.status("validating")
             evaluation = Evaluation(
-                self._fit.trial, self._context, run.validation_loader, self._hooks, limit
+                self._fit.trial, self._context, run.validation_sets, self._hooks, limit
             )
             try:
                 metrics = evaluation.run(self._after_validation_batch)
@@ -308,9 +312,9 @@ class TrainLoop:
 
     def _try_validation(self) -> None:
         """Validate a few batches before training, so that mistakes show at once."""
-        trial, loader = self._fit.trial, self._run.validation_loader
+        trial, sets = self._fit.trial, self._run.validation_sets
         if self._run.validates and uses_evaluate_batch(trial):
-            metrics = try_validation(trial, self._context, loader, self._plan.sanity_validation)
+            metrics = try_validation(trial, self._context, sets, self._plan.sanity_validation)
             if self._context.distributed.rank == 0:
                 self._checkpoints.check_metric(metrics)
 

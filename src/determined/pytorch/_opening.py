@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from determined._contracts.checkpoint_layout import DATA, SEGMENT
@@ -28,7 +28,11 @@ from determined.pytorch._checkpoint.resuming.settings import Settings
 from determined.pytorch._checkpoint.state.optimizers import optimizer_name
 from determined.pytorch._checkpoint.state.training_state import RunRecord
 from determined.pytorch._checks.manual_steps import ManualStepCheck
-from determined.pytorch._checks.trial import check_evaluates, warn_of_no_validation
+from determined.pytorch._checks.trial import (
+    check_evaluates,
+    check_set_names,
+    warn_of_no_validation,
+)
 from determined.pytorch._checks.updates import (
     Checks,
     FirstUpdateCheck,
@@ -65,7 +69,7 @@ logger = logging.getLogger("determined.pytorch")
 @dataclasses.dataclass(frozen=True)
 class _Data:
     training: TrainingData
-    validation: Any
+    validation: Mapping[str | None, Any]
     validation_parts: ValidationParts
     validates: bool
     epoch_length: int
@@ -133,7 +137,7 @@ def open_run(
         state=state,
         record=record,
         training_data=data.training,
-        validation_loader=data.validation,
+        validation_sets=data.validation,
         validation_parts=data.validation_parts,
         validates=data.validates,
         epoch_length=data.epoch_length,
@@ -257,10 +261,12 @@ def _build_data(stack: contextlib.ExitStack, fit: Fit, start: int, saved: SavedR
     trial, context = fit.trial, fit.context
     training_loader = trial.build_training_data_loader()
     _check_loader(training_loader, context, trial.build_training_data_loader)
-    validation_loader, validates = _validation_loader(trial, context, fit.plan)
-    if isinstance(validation_loader, (Loader, StreamLoader)):
-        stack.callback(validation_loader.close)
-    validation_parts = ValidationParts(validation_loader)  # before a shared dataset is restored
+    validation_sets = _validation_sets(trial, context, fit.plan)
+    for loader in validation_sets.values():
+        if isinstance(loader, (Loader, StreamLoader)):
+            stack.callback(loader.close)
+    # Before a dataset that training shares is restored.
+    validation_parts = ValidationParts(validation_sets.values())
     # When both are built: this draws a random number, and those of the trial come first.
     training = _open_training_data(training_loader, fit, start, saved)
     stack.callback(training.close)
@@ -268,7 +274,7 @@ def _build_data(stack: contextlib.ExitStack, fit: Fit, start: int, saved: SavedR
     context._set_epoch_length(epoch_length)
     if epoch_length == sys.maxsize and not fit.plan.test_mode:
         _check_no_epochs(fit.plan)
-    return _Data(training, validation_loader, validation_parts, validates, epoch_length)
+    return _Data(training, validation_sets, validation_parts, bool(validation_sets), epoch_length)
 
 
 def _open_training_data(loader: Any, fit: Fit, start: int, saved: SavedRun | None) -> TrainingData:
@@ -311,22 +317,30 @@ def _skips(loader: Any) -> bool:
     return False
 
 
-def _validation_loader(
+def _validation_sets(
     trial: PyTorchTrial, context: PyTorchTrialContext, plan: FitPlan
-) -> tuple[Any, bool]:
-    """Return the loader of this rank, and whether there is anything to validate on."""
-    loader = trial.build_validation_data_loader()
-    if loader is None:
+) -> dict[str | None, Any]:
+    """Return the loaders of this rank by the names of their sets; the name of one alone is None."""
+    built = trial.build_validation_data_loader()
+    if built is None:
         warn_of_no_validation(context, plan)
-        return None, False
+        return {}
     check_evaluates(trial)
+    sets: Mapping[Any, Any] = built if isinstance(built, Mapping) else {None: built}
+    if isinstance(built, Mapping):
+        check_set_names(built)
+    return {name: _validation_loader(trial, context, loader) for name, loader in sets.items()}
+
+
+def _validation_loader(trial: PyTorchTrial, context: PyTorchTrialContext, loader: Any) -> Any:
+    """Return the loader of this rank, None if another validates alone."""
     _check_loader(loader, context, trial.build_validation_data_loader)
     if not isinstance(loader, DataLoader):
-        return loader, True
+        return loader
     distributed = context.distributed
     is_shared = uses_evaluate_batch(trial) and distributed.size > 1
     if not is_shared and distributed.rank != 0:
-        return None, True
+        return None
     if is_shared:
         batches = loader.get_data_loader(num_replicas=distributed.size, rank=distributed.rank)
     else:
@@ -334,7 +348,7 @@ def _validation_loader(
     if isinstance(batches, Loader):
         seed = context.get_trial_seed()
         batches.derive_passes(lambda: mix(seed, context._current_batch_idx or 0), is_shared)
-    return batches, True
+    return batches
 
 
 def _check_loader(

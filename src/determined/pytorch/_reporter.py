@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._context.counts import Counted
 from determined.pytorch._context.learning_rates import learning_rates
 from determined.pytorch._data.training.training_data import TrainingData
 from determined.pytorch._display.profile import TimeProfile, machine_line
@@ -28,6 +29,8 @@ from determined.tensorboard.util import get_rank_aware_path
 from determined.util import is_numerical_scalar, make_timing_log
 
 logger = logging.getLogger("determined.pytorch")
+
+THROUGHPUT = "throughput"  # the group of rates of what `context.count` counts
 
 _SHOWN_AS = {"checkpointing": "saving"}
 
@@ -113,24 +116,32 @@ class Reporter:
         columns: Mapping[str, Column],
         length: int,
         seconds: float,
+        counted: Counted | None = None,
     ) -> Rows | None:
         """Report a segment; `avg_metrics` gains the counters. Returns the metrics per batch."""
         if not self._is_chief:
             return None
         self._warn_of_nan(avg_metrics, columns, state.batches_trained - length)
+        rates = {} if counted is None else counted.rates(seconds, self._context.device)
         batch_metrics = Rows(columns, length)
         if self._context.get_enable_tensorboard_logging():
             # Whole columns are quicker to write, but metrics that are no tensors have none.
             is_tabular = all(isinstance(column, np.ndarray) for column in columns.values())
             per_batch = columns if is_tabular else batch_metrics
             _log_tb_metrics(self._scalars(), "train", state.batches_trained, avg_metrics, per_batch)
-            for tag, value in self._run_scalars(length / max(seconds, 1e-9)).items():
+            scalars = self._run_scalars(length / max(seconds, 1e-9))
+            scalars |= {f"throughput/{name}": rate for name, rate in rates.items()}
+            for tag, value in scalars.items():
                 self._scalars().add_scalar(tag, value, state.batches_trained)
         _add_counters(avg_metrics, state)
+        if counted is not None:
+            avg_metrics.setdefault("tokens", counted.total_tokens)
         self._train.report_training_metrics(
             steps_completed=state.batches_trained, metrics=avg_metrics, batch_metrics=batch_metrics
         )
-        self._display.training(state.batches_trained, avg_metrics)
+        if rates:  # apart from metrics, which a run that is repeated has again
+            self._train.report_metrics(THROUGHPUT, state.batches_trained, dict(rates))
+        self._display.training(state.batches_trained, avg_metrics, rates)
         return batch_metrics
 
     def add_to_training(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 from determined.core.hangs.watchdog import Watchdog
@@ -63,7 +63,7 @@ class Run:
     state: _TrialState
     record: RunRecord
     training_data: TrainingData
-    validation_loader: Any
+    validation_sets: Mapping[str | None, Any]  # loaders by name; None if there is only one
     validation_parts: ValidationParts
     validates: bool
     epoch_length: int

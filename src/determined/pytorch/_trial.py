@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,10 +58,12 @@ class PyTorchTrial(LegacyTrial):
 
     def build_validation_data_loader(
         self,
-    ) -> DataLoader | torch.utils.data.DataLoader[Any] | None:
+    ) -> DataLoader | torch.utils.data.DataLoader[Any] | Mapping[str, Any] | None:
         """Return the validation data loader, normally a `determined.pytorch.DataLoader`.
 
-        Without it, or if it returns None, there is no validation.
+        Or several by name: each is validated in turn, and the metrics of `{"wiki": ..., "code":
+        ...}` are `wiki/loss` and `code/loss`. Without it, or if it returns None, there is no
+        validation.
         """
         return None
 
@@ -72,7 +75,8 @@ class PyTorchTrial(LegacyTrial):
         """Return the validation metrics of one batch; they are reduced by `evaluation_reducer`.
 
         Override this or `evaluate_full_dataset`, not both. This one is sharded over ranks.
-        `batch_idx` counts from 0 within the validation and may be left out of the signature.
+        `batch_idx` counts from 0 within the validation and may be left out of the signature. With a
+        parameter `set_name` it gets the name of the validation set, None if there is only one.
         """
         return None  # type: ignore[return-value]  # the base is never called
 

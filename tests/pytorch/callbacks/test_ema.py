@@ -299,7 +299,7 @@ def test_the_average_is_exported_on_request() -> None:
     file = Path(os.environ["DET_STORAGE"]) / the_checkpoint(6) / "model_0.safetensors"
     assert equal(load_file(file), trial.validated[-1])
     with safe_open(file, "pt") as opened:
-        assert opened.metadata() == {"weights": "averaged"}
+        assert opened.metadata() == {"format": "pt", "weights": "averaged"}
     with pytest.raises(ValueError, match="ExponentialMovingAverage") as error:
         fit(lambda _: {}, 1, NormTrial, export="safetensors-ema")
     documented("`export='safetensors-ema'` without such a callback", str(error.value))

@@ -61,7 +61,7 @@ WITH_WORKERS: dict[str, Callable[[], Any]] = {
 
 def passes(build: Callable[[], Any], count: int) -> list[Any]:
     loader = build()
-    parts = ValidationParts(loader)
+    parts = ValidationParts([loader])
     seen = []
     for _ in range(count):
         with forked_rng(1), parts:
@@ -85,7 +85,7 @@ def test_nor_do_they_with_persistent_workers(name: str) -> None:
 def test_the_dataset_of_training_is_left_alone() -> None:
     dataset = Counting(5)
     dataset.reads = 7
-    parts = ValidationParts(DataLoader(dataset, 2).get_data_loader())
+    parts = ValidationParts([DataLoader(dataset, 2).get_data_loader()])
     dataset.reads = 9
     with parts:
         assert dataset.reads == 7

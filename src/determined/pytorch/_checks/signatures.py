@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import textwrap
 from collections.abc import Callable
@@ -30,8 +31,19 @@ def train_call(train_batch: Callable[..., Any]) -> Callable[[Any, int, int], Any
     )
 
 
-def evaluate_call(evaluate_batch: Callable[..., Any]) -> Callable[[Any, int], Any]:
+def of_set(method: Callable[..., Any], set_name: str | None) -> Callable[..., Any]:
+    """Return a method that knows its validation set, if it has a parameter `set_name`."""
+    signature = _signature(method)
+    if signature is None or "set_name" not in signature.parameters:
+        return method
+    return functools.partial(method, set_name=set_name)
+
+
+def evaluate_call(
+    evaluate_batch: Callable[..., Any], set_name: str | None = None
+) -> Callable[[Any, int], Any]:
     """Return what calls `evaluate_batch` by position, with or without the number of the batch."""
+    evaluate_batch = of_set(evaluate_batch, set_name)
     signature = _signature(evaluate_batch)
     if signature is None or _first_names(signature, 2) == ("batch", "batch_idx"):
         return evaluate_batch
@@ -52,7 +64,7 @@ def evaluate_call(evaluate_batch: Callable[..., Any]) -> Callable[[Any, int], An
 def check_plain_calls(trial: Any, takes: dict[str, int]) -> None:
     """Raise if a method cannot be called with that many arguments."""
     for name, count in takes.items():
-        signature = _signature(getattr(trial, name))
+        signature = _signature(of_set(getattr(trial, name), None))
         if signature is not None and not _binds(signature, *[None] * count):
             words = {0: "no argument", 1: "one argument"}[count]
             raise InvalidExperimentException(

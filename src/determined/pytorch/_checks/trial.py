@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 from determined.errors import InvalidExperimentException
 from determined.pytorch._callback import PyTorchCallback
@@ -91,6 +92,21 @@ def check_evaluates(trial: PyTorchTrial, neither: bool = False) -> None:
             f"overrides {'both' if by_batch else 'neither'}. (To train without validation, leave "
             "out build_validation_data_loader, or return None from it.)"
         )
+
+
+def check_set_names(sets: Mapping[Any, object]) -> None:
+    """Raise unless validation sets have names by which their metrics can be told apart."""
+    if not sets:
+        raise ValueError(
+            "build_validation_data_loader returned a dictionary without any loader: return None "
+            "to train without validation."
+        )
+    for name in sets:
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise ValueError(
+                "The keys of build_validation_data_loader's dictionary must be names of "
+                f"validation sets, got {name!r}."
+            )
 
 
 def warn_of_no_validation(context: PyTorchTrialContext, plan: FitPlan) -> None:

@@ -32,19 +32,25 @@ def autocast_forward(model: nn.Module, device_type: str, dtype: torch.dtype) -> 
     return model
 
 
-def _full_precision(output: Any, warned: set[type]) -> Any:
+def _full_precision(output: Any, warned: set[type] | None) -> Any:
+    """Cast tensors in containers; warn of other outputs, but not of those that come along.
+
+    What stands beside tensors, such as the cache of keys and values of a model that generates, goes
+    into the next pass as it is.
+    """
     if isinstance(output, torch.Tensor):
         return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
-    if isinstance(output, dict):
-        rebuilt = copy.copy(output)  # outputs with attributes, such as Hugging Face's, keep them
-        for key, value in output.items():
-            rebuilt[key] = _full_precision(value, warned)
-        return rebuilt
-    if isinstance(output, tuple) and hasattr(output, "_fields"):
-        return type(output)(*(_full_precision(value, warned) for value in output))
-    if isinstance(output, (list, tuple)):
-        return type(output)(_full_precision(value, warned) for value in output)
-    if output is not None and type(output) not in warned:
+    if isinstance(output, (dict, list, tuple)):
+        values = list(output.values() if isinstance(output, dict) else output)
+        beside = None if any(isinstance(value, torch.Tensor) for value in values) else warned
+        values = [_full_precision(value, beside) for value in values]
+        if isinstance(output, dict):
+            rebuilt = copy.copy(output)  # with attributes, such as those of Hugging Face's outputs
+            for key, value in zip(output, values, strict=True):
+                rebuilt[key] = value
+            return rebuilt
+        return type(output)(*values) if hasattr(output, "_fields") else type(output)(values)
+    if output is not None and warned is not None and type(output) not in warned:
         warned.add(type(output))
         logger.warning(
             f"Outputs of type {type(output).__name__} are not cast to float32 under automatic "

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import pathlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,8 +19,12 @@ from torch.optim import LBFGS, Optimizer
 
 from determined.core import Context
 from determined.errors import InternalException, InvalidExperimentException
+from determined.pytorch._checkpoint.files.pretrained import (
+    PretrainedFolder,
+    make_room_for_weights,
+)
 from determined.pytorch._checkpoint.state.modules import AsBuilt
-from determined.pytorch._checks.arguments import check_flag, check_kind
+from determined.pytorch._checks.arguments import check_flag, check_kind, check_path
 from determined.pytorch._checks.wrapping import (
     check_holds_whole_state,
     check_lr_scheduler,
@@ -29,16 +34,19 @@ from determined.pytorch._checks.wrapping import (
 )
 from determined.pytorch._context import apex
 from determined.pytorch._context.amp import autocast_forward
+from determined.pytorch._context.counts import Counted, Counts
 from determined.pytorch._context.device import choose_device
 from determined.pytorch._context.experimental import PyTorchExperimentalContext
 from determined.pytorch._context.gradients import (
     average_gradients,
     check_closure,
+    check_no_weights,
     clipping_to_norm,
     differentiate,
     keeping_other_gradients,
     parameters_of,
 )
+from determined.pytorch._context.loss_weights import LossWeights, divide_gradients
 from determined.pytorch._context.lr_scheduler import LRScheduler
 from determined.pytorch._context.summary_writer import open_summary_writer
 from determined.pytorch._data.batches import TorchData, to_device
@@ -149,6 +157,8 @@ class PyTorchTrialContext(_PyTorchReducerContext):
 
         self._aggregation_frequency = aggregation_frequency
         self._averages_gradients: dict[int, bool] = {}  # by the id of an optimizer
+        self._weights: LossWeights | None = None  # once a loss has had a weight
+        self._counts: Counts | None = None  # once anything is counted
         self._default_gradient_compression = False
         self._default_average_aggregated_gradients = True
         self._num_updates = 0
@@ -251,6 +261,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         parallel: str = "ddp",
         shard_modules: ShardModules | None = None,
         compile: bool | dict[str, Any] = False,
+        pretrained: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> nn.Module:
         """Move a model to the device, distribute and register it. Build optimizers from the result.
@@ -265,19 +276,30 @@ class PyTorchTrialContext(_PyTorchReducerContext):
                 decides for each submodule. By default the members of the outermost lists of layers;
                 the rest is one more unit.
             compile: True, or the arguments of `torch.compile`; checkpoints are the same either way.
+            pretrained: A folder of `save_pretrained`, in safetensors, with the weights to start
+                from. With `"fsdp"` each rank reads its shard only, and a model that was built in
+                `with pytorch.empty_weights():` is never whole in any rank's memory.
             **options: Passed to torch's DistributedDataParallel, or to its `fully_shard`
                 (`reshard_after_forward`, `mp_policy`, `offload_policy`).
         """
         check_kind("model", model, nn.Module, "a torch.nn.Module", optional=False)
         check_kind("parallel", parallel, str, "a string", optional=False)
         check_kind("compile", compile, (bool, dict), "True, False or a dictionary", optional=False)
+        check_path("pretrained", pretrained)
         check_options(parallel, shard_modules, options)
+        load_weights = None
+        if pretrained is not None and self._managed_training:
+            load_weights = PretrainedFolder(pretrained).load_into
         is_distributed = self._managed_training and self.distributed.size > 1
         splits = is_distributed and parallel == "fsdp"
+        if pretrained is not None and not splits:
+            make_room_for_weights(model, self.device)
         if self._managed_training:
             self._refuse_after_apex("wrap_model")
             if not splits:
                 model = model.to(self.device)
+                if load_weights is not None:
+                    load_weights(model)
         if self.experimental._autocast is not None:
             autocast_forward(model, *self.experimental._autocast)
         if is_distributed:
@@ -285,7 +307,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             agree(self.distributed, step, {"the model": describe_model(model)})
         if splits:
             self._unsharded_parameters += [weakref.ref(p) for p in model.parameters()]
-            model = shard(model, self.device, shard_modules, options)
+            model = shard(model, self.device, shard_modules, options, load_weights)
         elif is_distributed:
             refuse_static_windows(options, self._aggregation_frequency)
             model = distribute(model, self.device, options)
@@ -391,6 +413,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         create_graph: bool = False,
         *,
         only: Optimizer | None = None,
+        weight: float | torch.Tensor | None = None,
     ) -> None:
         """Compute gradients; call it instead of `loss.backward()`, as often as needed.
 
@@ -400,20 +423,30 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             only: Add gradients to the parameters of this optimizer and to no others, so that a loss
                 that runs through several models, as a generator's through its discriminator, leaves
                 none in those of another optimizer.
+            weight: How many samples or tokens the loss is a sum over. `step_optimizer` then
+                divides gradients by the sum of weights over the accumulation window and all ranks,
+                so that each token counts alike, however they are distributed over batches and
+                ranks. Of several losses over the same tokens, one has the weight, the others 0.
+                Without it, gradients are averaged over batches and ranks.
         """
         if not isinstance(loss, torch.Tensor):
             raise TypeError(f"`loss` must be a tensor, got {loss!r}.")
         if gradient is not None and not isinstance(gradient, torch.Tensor):
             raise TypeError(f"`gradient` must be a tensor, got {gradient!r}.")
         if self._use_apex:
-            if only is not None:
-                raise InvalidExperimentException("backward(only=...) does not work with apex.")
+            if only is not None or weight is not None:
+                name = "weight" if only is None else "only"
+                raise InvalidExperimentException(f"backward({name}=...) does not work with apex.")
             apex.check_once_per_batch(self._last_backward_batch_idx, self._current_batch_idx)
             self._last_backward_batch_idx = self._current_batch_idx
             self._differentiate_with_apex(
                 self.optimizers, loss, gradient, retain_graph, create_graph
             )
             return
+        if weight is not None:
+            loss = loss * self._count_weight(weight, only)
+        elif self._weights is not None:
+            self._weights.add_plain(self._positions(only))
         if self._scaler is not None and self.experimental._auto_amp:
             loss = self._scaler.scale(loss)
         if only is None:
@@ -421,6 +454,14 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         else:
             with keeping_other_gradients(self, only):
                 self._differentiate(loss, gradient, retain_graph, create_graph)
+
+    def _count_weight(self, weight: float | torch.Tensor, only: Optimizer | None) -> float:
+        if self._weights is None:
+            self._weights = LossWeights(len(self.optimizers), self.device, self.distributed)
+        return self._weights.add(weight, self._positions(only), self.is_update_batch)
+
+    def _positions(self, only: Optimizer | None) -> list[int]:
+        return [i for i, o in enumerate(self.optimizers) if only is None or o is only]
 
     def step_optimizer(
         self,
@@ -494,7 +535,12 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         """Take the step, with gradients averaged, unscaled and clipped."""
         if self.distributed.size > 1:  # one rank holds its models whole
             reshard(self.models)
-        if self._aggregation_frequency > 1 and self._averages_gradients[id(optimizer)]:
+        divisor = None
+        if self._weights is not None:
+            divisor = self._weights.take(self._positions(optimizer)[0])
+        if divisor is not None:
+            divide_gradients(self._parameters_of(optimizer), divisor)
+        elif self._aggregation_frequency > 1 and self._averages_gradients[id(optimizer)]:
             self._average_gradients(self._parameters_of(optimizer), self._aggregation_frequency)
         if clip_grads is not None:
             if unscaler is not None:
@@ -504,6 +550,7 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             scaler.step(optimizer)
         elif closure is not None:
             optimizer.step(closure)
+            check_no_weights(self._weights, self._positions(optimizer))
         else:
             optimizer.step()
         if auto_zero_grads:
@@ -521,6 +568,37 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         if self._current_batch_idx is None:
             raise InternalException("No batch is being trained yet: call this from train_batch.")
         return (self._current_batch_idx + 1) % self._aggregation_frequency == 0
+
+    @property
+    def aggregation_frequency(self) -> int:
+        """How many batches an accumulation window has, at whose end weights are updated."""
+        return self._aggregation_frequency
+
+    @property
+    def is_update_batch(self) -> bool:
+        """Whether the current batch ends an accumulation window, so that it updates weights."""
+        return self._should_communicate_and_update()
+
+    def count(
+        self,
+        *,
+        tokens: float | torch.Tensor,
+        flops: float | None = None,
+        peak_flops: float | None = None,
+    ) -> None:
+        """Count what this rank's batch has, for rates in the display, reports and the dashboard.
+
+        Args:
+            tokens: The tokens of the batch. Reports then have `tokens`, the count over all ranks
+                since the start of the trial.
+            flops: The floating-point operations that the model needs for them, such as 6 times the
+                number of its weights for each token.
+            peak_flops: How many operations per second one device can do at most. With both, the
+                utilization is shown: the share of that peak that the model gets.
+        """
+        if self._counts is None:
+            self._counts = Counts()
+        self._counts.add(tokens, flops, peak_flops)
 
     # Mixed precision of older trials.
 
@@ -682,6 +760,27 @@ class PyTorchTrialContext(_PyTorchReducerContext):
         """Keep what the trial built, to tell later what training changed; the first call counts."""
         if self._as_built is None:
             self._as_built = AsBuilt(self.models)
+
+    def _restore_loss_weights(self, saved: Mapping[str, Any] | None) -> None:
+        """Go on with the weights of losses whose gradients a checkpoint has, if it has any."""
+        self._weights = None
+        if saved is not None:
+            self._weights = LossWeights(len(self.optimizers), self.device, self.distributed)
+            self._weights.load_state_dict(saved)
+
+    def _own_counts(self) -> tuple[float, float]:
+        """Return the tokens and operations that this rank has counted."""
+        return (0, 0.0) if self._counts is None else self._counts.own()
+
+    def _report_counts(self, ranks: Sequence[tuple[float, float]]) -> Counted | None:
+        """Return what ranks have counted since the last report; None if none ever counts."""
+        if self._counts is None and any(map(any, ranks)):
+            self._counts = Counts()
+        return None if self._counts is None else self._counts.report(ranks)
+
+    def _restore_counts(self, saved: Mapping[str, Any] | None) -> None:
+        """Go on counting where a checkpoint ends, if it has counts."""
+        self._counts = None if saved is None else Counts.of(saved)
 
     def _notify_of_steps(self, on_step: Callable[[Optimizer], None] | None) -> None:
         """Have a function called before each update of weights, or no more."""

@@ -15,6 +15,7 @@ from determined.pytorch._ranks.fsdp import is_sharded
 
 if TYPE_CHECKING:
     from determined.pytorch._context.context import PyTorchTrialContext
+    from determined.pytorch._context.loss_weights import LossWeights
 
 
 def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
@@ -81,6 +82,15 @@ def check_closure(context: PyTorchTrialContext, scaler: Any) -> None:
             raise InvalidExperimentException(
                 f"step_optimizer(closure=...) cannot be combined with {what}."
             )
+
+
+def check_no_weights(weights: LossWeights | None, optimizers: Iterable[int]) -> None:
+    """Refuse weights in a closure: the optimizer uses its gradients before they are divided."""
+    if weights is not None and any(map(weights.is_open, optimizers)):
+        raise InvalidExperimentException(
+            "The closure of step_optimizer cannot use backward(loss, weight=...): return and "
+            "differentiate the mean."
+        )
 
 
 def clipping_to_norm(max_norm: float, clip_grads: Any) -> Callable[[Any], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from determined.pytorch._data.loader import Loader
@@ -10,27 +11,37 @@ from determined.pytorch._data.workers import end_pass
 
 
 class ValidationParts:
-    """Have each block begin with the parts of a loader as they were when this was created.
+    """Have each block begin with the parts of loaders as they were when this was created.
 
     After the block they are as before it: training may share a dataset with validation. So may the
     processes of persistent workers, which are started anew if there is anything to remember.
     """
 
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-        self._parts = PartStates(only_generators=has_state(loader), loader=loader)
-        self._initial = self._parts.state_dict()
-        self._before: dict[str, Any] = {}
+    def __init__(self, loaders: Iterable[Any]) -> None:
+        self._loaders = list(loaders)
+        self._parts = [
+            PartStates(only_generators=has_state(loader), loader=loader) for loader in self._loaders
+        ]
+        self._initial = self._states()
+        self._before: list[dict[str, Any]] = []
 
     def __enter__(self) -> ValidationParts:
-        self._before = self._parts.state_dict()
-        self._parts.load_state_dict(self._initial)
-        if isinstance(self._loader, Loader):
-            if self._initial:
-                self._loader.close()
-        elif getattr(self._loader, "_iterator", None) is not None:
-            end_pass(self._loader, self._loader._iterator)
+        self._before = self._states()
+        self._load(self._initial)
+        for loader, initial in zip(self._loaders, self._initial, strict=True):
+            if isinstance(loader, Loader):
+                if initial:
+                    loader.close()
+            elif getattr(loader, "_iterator", None) is not None:
+                end_pass(loader, loader._iterator)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._parts.load_state_dict(self._before)
+        self._load(self._before)
+
+    def _states(self) -> list[dict[str, Any]]:
+        return [parts.state_dict() for parts in self._parts]
+
+    def _load(self, states: list[dict[str, Any]]) -> None:
+        for parts, state in zip(self._parts, states, strict=True):
+            parts.load_state_dict(state)

@@ -64,6 +64,7 @@ class Progress:
         self._is_saving = is_saving
         self._status = "starting"
         self._training: dict[str, Any] = {}
+        self._rates: dict[str, float] = {}
         self._validation: dict[str, Any] = {}
         self._validated_at: int | None = None
         self._metric, self._best = best
@@ -90,10 +91,18 @@ class Progress:
         """How many batches are trained by now."""
         return self._reported if self._position_now is None else self._position_now()
 
-    def training(self, batches_trained: int, metrics: Mapping[str, Any]) -> None:
-        """Show a training report."""
+    def training(
+        self,
+        batches_trained: int,
+        metrics: Mapping[str, Any],
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
+        """Show a training report; `rates` are those of what the trial counts."""
         self._reported = batches_trained
         self._training = dict(metrics)
+        self._rates = dict(rates or {})
+        if self._rates:
+            self._training.pop("tokens", None)  # their rate is shown
         self._status = "training"
         if self._is_plain:
             self._has_unsaid = True
@@ -140,6 +149,7 @@ class Progress:
 
     def _frame(self) -> Frame:
         speed = [f"{value} {unit}" for unit, value in self._speed()]
+        speed += [f"{value} {unit}" for _, value, unit in self._counted()]
         if (left := self._left()) is not None:
             speed.append(f"{left} left")
         if self._start:
@@ -177,6 +187,19 @@ class Progress:
             speed.append(("samples/s", _short(rate * self._samples_per_batch)))
         return speed
 
+    def _counted(self) -> list[tuple[str, str, str]]:
+        """Return the rates of what the trial counts: name, value, and its unit."""
+        forms: dict[str, tuple[str, str, Callable[[float], str]]] = {
+            "tokens_per_second": ("tokens", "tokens/s", _short),
+            "flops_utilization": ("mfu", "of peak FLOPs", "{:.1%}".format),
+            "peak_memory_bytes": ("memory", "GB at most", lambda size: f"{size / 1e9:.2f}"),
+        }
+        return [
+            (name, form(self._rates[key]), unit)
+            for key, (name, unit, form) in forms.items()
+            if key in self._rates
+        ]
+
     def _left(self) -> datetime.timedelta | None:
         rate = self._rate.after(self.batches_trained)
         if not rate or self._max_length is None:
@@ -202,6 +225,8 @@ class Progress:
         self._line_due = time.monotonic() + _SECONDS_BETWEEN_LINES
         names = {"batches/s": "rate", "samples/s": "samples"}
         pairs = [(names[unit], f"{value}/s") for unit, value in self._speed()]
+        suffixes = {"tokens": "/s", "memory": "GB"}
+        pairs += [(name, value + suffixes.get(name, "")) for name, value, _ in self._counted()]
         if (left := self._left()) is not None:
             pairs.append(("left", str(left)))
         self._say("training", *self._position(), *pairs, *_numbers(self._training))

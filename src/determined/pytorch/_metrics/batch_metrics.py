@@ -13,6 +13,14 @@ from determined.common.check import CheckFailedError
 from determined.core._distributed import DistributedContext
 from determined.errors import InvalidExperimentException
 from determined.pytorch._metrics.reducer import Reducer, _simple_reduce_metrics, to_numpy
+from determined.pytorch._metrics.weighted import (
+    Weighted,
+    is_weighted,
+    joined,
+    means,
+    pairs,
+    summed,
+)
 from determined.pytorch._ranks.fsdp import is_dtensor
 from determined.util import make_metrics
 
@@ -124,6 +132,8 @@ class _Collected:
             is_fresh = not value.is_leaf and not value._is_view()
             # `data` is `detach()` at half its price.
             value = value.data if is_fresh else value.detach().clone()
+        elif isinstance(value, Weighted):
+            value = value.detached()
         self._values.append(value)
 
     def pack(self) -> None:
@@ -143,6 +153,8 @@ class _Collected:
 
 def _column(values: list[Any]) -> Column:
     first = values[0]
+    if any(isinstance(value, Weighted) for value in values):
+        return pairs(values)
     if isinstance(first, torch.Tensor) and all(
         isinstance(v, torch.Tensor) and v.shape == first.shape and v.dtype == first.dtype
         for v in values
@@ -155,10 +167,14 @@ def _join(parts: list[Column]) -> Column:
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
     if len(arrays) == len(parts) and len({(a.dtype, a.shape[1:]) for a in arrays}) == 1:
         return np.concatenate(arrays)
+    if any(map(is_weighted, parts)):
+        return pairs([value for part in parts for value in _values(part)])
     return [value for part in parts for value in _values(part)]
 
 
 def _values(column: Column) -> list[Any]:
+    if is_weighted(column):
+        return [Weighted(sum_, weight) for sum_, weight in column.tolist()]
     if isinstance(column, np.ndarray):
         return [column[i, ...] for i in range(len(column))]
     return column
@@ -192,21 +208,29 @@ class Rows(Sequence[dict[str, Any]]):
 
 def averages(columns: Mapping[str, Column]) -> dict[str, Any]:
     """Average each metric over its batches; what cannot be averaged gives None."""
-    result = {}
+    result: dict[str, Any] = {}
     for name, column in columns.items():
         if isinstance(column, np.ndarray) and column.dtype.kind in "fiub" and column.size:
             result[name] = float(np.mean(column))
+        elif is_weighted(column):
+            over_all = summed(column)
+            result[name] = float(over_all) if over_all.weight else None
         else:
             single = [{name: value} for value in _values(column)]
             result[name] = make_metrics(None, single)["avg_metrics"][name]
     return result
 
 
+def batch_means(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Return columns as they are reported: weighted metrics as the mean of each batch."""
+    return {name: means(c) if is_weighted(c) else c for name, c in columns.items()}
+
+
 def average_over_ranks(gathered: Sequence[tuple[int, dict[str, Column]]]) -> dict[str, Column]:
     """Average each batch's metrics over the ranks that trained it."""
     trained = {rank: columns for rank, (length, columns) in enumerate(gathered) if length}
     return {
-        name: _mean_column([columns[name] for columns in trained.values()])
+        name: _named(name, functools.partial(_mean_column, [c[name] for c in trained.values()]))
         for name in _common_names("train_batch", trained)
     }
 
@@ -227,6 +251,8 @@ def _common_names(method: str, of_ranks: Mapping[int, Mapping[str, Any]]) -> lis
 
 
 def _mean_column(parts: list[Column]) -> Column:
+    if any(map(is_weighted, parts)):
+        return joined([part if is_weighted(part) else pairs(_values(part)) for part in parts])
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
     if len(arrays) == len(parts) and len({a.shape for a in arrays}) == 1:
         if arrays[0].dtype.kind in "fiubc":
@@ -307,9 +333,15 @@ def _reduce_metrics(
     """
     if Reducer.SAMPLE_AVG in reducers.values():
         _check_lengths(batch_lengths, num_batches)
-    mine = {}
+    mine: dict[str, Any] = {}
     for name, column in columns.items():
         try:
+            if isinstance(column, list) and any(isinstance(v, Weighted) for v in column):
+                column = pairs(column)  # a hook has seen them as they were
+            if is_weighted(column):
+                _check_mean(name, reducers[name])
+                mine[name] = summed(column)
+                continue
             mine[name] = reduce_column(reducers[name], column, batch_lengths)
         except (TypeError, ValueError, OverflowError) as e:
             first = next(iter(column), None)
@@ -323,7 +355,7 @@ def _reduce_metrics(
                 f"{e}. Return numbers, or wrap a reducer of your own with context.wrap_reducer."
             ) from e
     if distributed.size == 1:
-        return mine
+        return {name: _plain(value) for name, value in mine.items()}
     gathered = distributed.gather((num_batches, mine, dict(reducers), sum(batch_lengths)))
     if gathered is None:
         return {}
@@ -336,11 +368,32 @@ def _reduce_metrics(
     all_metrics, counts, samples = (list(each) for each in zip(*filled, strict=True))
     weights = {Reducer.AVG: counts, Reducer.SAMPLE_AVG: samples}
     return {
-        name: _simple_reduce_metrics(
-            reducer, [metrics[name] for metrics in all_metrics], weights.get(reducer)
+        name: _reduce_over_ranks(
+            name, reducer, [metrics[name] for metrics in all_metrics], weights.get(reducer)
         )
         for name, reducer in reducers.items()
     }
+
+
+def _reduce_over_ranks(
+    name: str, reducer: Reducer, values: list[Any], weights: Sequence[int] | None
+) -> Any:
+    if any(isinstance(value, Weighted) for value in values):
+        return _named(name, lambda: _plain(summed(pairs(values))))
+    return _simple_reduce_metrics(reducer, values, weights)
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, Weighted) else value
+
+
+def _check_mean(name: str, reducer: Reducer) -> None:
+    """Refuse to reduce a mean over tokens in any other way."""
+    if reducer not in (Reducer.AVG, Reducer.SAMPLE_AVG):
+        raise InvalidExperimentException(
+            f"`evaluation_reducer` asks for {reducer} of {name!r}, which is a pytorch.Weighted and "
+            "so a mean: give it Reducer.AVG, or return its total as a metric of its own."
+        )
 
 
 def _check_lengths(batch_lengths: Sequence[int], num_batches: int) -> None:

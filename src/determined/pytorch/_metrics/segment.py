@@ -9,6 +9,7 @@ import logging
 import time
 from typing import Any
 
+import numpy as np
 import torch
 
 from determined.pytorch._context.context import PyTorchTrialContext
@@ -19,6 +20,7 @@ from determined.pytorch._metrics.reducer_state import (
     load_plain,
     load_reducers,
 )
+from determined.pytorch._metrics.weighted import PAIRS, is_weighted
 from determined.pytorch._metrics.wrapped_reducers import describe_reducer
 
 logger = logging.getLogger("determined.pytorch")
@@ -67,12 +69,16 @@ class Segment:
                 except TypeError as error:
                     self._warn(f"the reducer {describe_reducer(registered.reducer)}", error)
         try:
-            metrics = _packed(dump_plain(self.metrics.columns()))
+            columns = self.metrics.columns()
+            weighted = [name for name, column in columns.items() if is_weighted(column)]
+            columns |= {name: columns[name].tolist() for name in weighted}  # type: ignore[union-attr]  # arrays
+            metrics = _packed(dump_plain(columns))
         except TypeError as error:
             self._warn("its metrics", error)
             return None
         return {
             "metrics": metrics,
+            "weighted": weighted,
             "length": len(self.metrics),
             "reducers": reducers,
             "seconds": self.seconds,
@@ -90,6 +96,8 @@ class Segment:
                 )
             return
         columns = load_plain(_unpacked(saved["metrics"]))
+        for name in saved.get("weighted", ()):
+            columns[name] = np.array(columns[name], PAIRS)
         self.metrics = BatchMetrics.of(columns, saved["length"])
         for position, state in saved["reducers"].items():
             if position < len(wrapped):

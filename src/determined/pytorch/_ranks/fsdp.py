@@ -51,27 +51,34 @@ def shard(
     device: torch.device,
     shard_modules: ShardModules | None,
     options: Mapping[str, Any],
+    load_weights: Callable[[nn.Module], None] | None = None,
 ) -> nn.Module:
     """Split the weights of a model over all ranks, in place; all get those of the chief.
 
     One unit after the other goes to the device and is split there, so that the device never holds
-    the whole model.
+    the whole model. With `load_weights`, which fills in the parts of this rank, weights may be on
+    the device `meta` until then, so that no rank ever holds the whole model.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    if any(tensor.is_meta for tensor in _tensors(model)):
+    checked = _tensors(model) if load_weights is None else list(model.buffers())
+    if any(tensor.is_meta for tensor in checked):
         raise InvalidExperimentException(
             f"{type(model).__name__} has weights on the meta device, so there is nothing to "
-            "shard: build it on the CPU. Each unit is moved to the device when it is sharded."
+            "shard: build it on the CPU, where each unit is moved to the device when it "
+            "is sharded, or in `with pytorch.empty_weights():` and pass wrap_model(pretrained=...)."
         )
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for unit in [*_units(model, shard_modules), model]:
-        whole = [tensor for tensor in _tensors(unit) if not is_dtensor(tensor)]
+        whole = [t for t in _tensors(unit) if not is_dtensor(t) and not t.is_meta]
         for tensor in whole:
             tensor.data = tensor.data.to(device).contiguous()
         broadcast_from_chief(whole)
         fully_shard(unit, mesh=mesh, **options)
+    if load_weights is not None:
+        model._apply(lambda t: torch.empty_like(t, device=device) if t.is_meta else t)  # type: ignore[no-untyped-call]  # untyped in torch
+        load_weights(model)
     _share_buffers(model)
     return model
 

@@ -45,5 +45,5 @@ def write_safetensors(
         file = path / export_file(index)
         file.touch()  # for the mode that new files have here: the package makes private ones
         mode = file.stat().st_mode
-        safetensors.torch.save_file(tensors, file, metadata={"weights": weights})
+        safetensors.torch.save_file(tensors, file, metadata={"format": "pt", "weights": weights})
         chmod(file, stat.S_IMODE(mode), file)

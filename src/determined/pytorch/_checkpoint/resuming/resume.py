@@ -12,12 +12,14 @@ from typing import Any
 from determined._code.trial_code import find_trial_code
 from determined._contracts.checkpoint_layout import (
     BUFFERS,
+    COUNTS,
     GRADIENTS,
     HOOKS,
     MODULES,
     OWN,
     RANDOM,
     STATE,
+    WEIGHTS,
     count_rank_files,
     is_storage_id,
     rank_file,
@@ -62,6 +64,8 @@ from determined.pytorch._checkpoint.state.training_state import (
     restore_gradients,
 )
 from determined.pytorch._context.context import PyTorchTrialContext
+from determined.pytorch._context.counts import joined_counts
+from determined.pytorch._context.loss_weights import joined_weights
 from determined.pytorch._data.seed import mix, seeded_rng_state
 from determined.pytorch._identity.naming import former_checkpoint, warn_of_other_runs
 from determined.pytorch._plan import FitPlan
@@ -194,6 +198,8 @@ class SavedRun:
         if BUFFERS in self.rank:
             restore_buffers(context, self.rank[BUFFERS])
         restore_hook_states(context.models, self.rank.get(HOOKS, ()))
+        context._restore_loss_weights(self.rank.get(WEIGHTS))
+        context._restore_counts(self.rank.get(COUNTS))
 
 
 def find_saved_run(restoring: contextlib.ExitStack, fit: Fit, new: RunRecord) -> SavedRun | None:
@@ -333,6 +339,10 @@ def _read_rank(path: pathlib.Path, context: PyTorchTrialContext, in_window: bool
             state.pop(name, None)
         if in_window:
             state[GRADIENTS] = mean_gradients(ranks)
+        if WEIGHTS in state:
+            state[WEIGHTS] = joined_weights([other[WEIGHTS] for other in ranks], rank)
+        if any(COUNTS in other for other in ranks):
+            state[COUNTS] = joined_counts([other.get(COUNTS, {}) for other in ranks], rank)
         if rank == 0 and (what := describe_rank_local(ranks)):
             logger.warning(
                 f"{', '.join(what)} differed between the {saved_size} ranks of the run; with "

@@ -19,6 +19,7 @@ from determined._contracts.checkpoint_layout import (
     BUFFERS,
     CALLBACKS,
     COUNTERS,
+    COUNTS,
     DATA,
     GRADIENTS,
     HOOKS,
@@ -33,6 +34,7 @@ from determined._contracts.checkpoint_layout import (
     RUN,
     SCALER,
     SCHEDULERS,
+    WEIGHTS,
 )
 from determined.errors import InvalidCheckpointException
 from determined.pytorch._callback import PyTorchCallback
@@ -178,6 +180,10 @@ def collect_rank(
             rank_state[BUFFERS] = buffers
     if hooks := hook_states(context.models):
         rank_state[HOOKS] = hooks
+    if context._weights is not None:
+        rank_state[WEIGHTS] = context._weights.state_dict()
+    if context._counts is not None:
+        rank_state[COUNTS] = context._counts.state_dict()
     return rank_state
 
 
