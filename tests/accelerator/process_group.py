@@ -27,10 +27,21 @@ class _ProcessGroup(_Base):  # type: ignore[misc]
 
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
         super().__init__(rank, size)
+        self._name = ""
         self._gloo: Any = dist.ProcessGroupGloo(store, rank, size, timeout)
 
     def getBackendName(self) -> str:  # torch calls it so
         return "simulated"
+
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    @property
+    def group_name(self) -> str:
+        return self._name
 
     def barrier(self, *arguments: Any, **options: Any) -> Any:
         return self._gloo.barrier(*arguments, **options)
@@ -66,6 +77,14 @@ class _ProcessGroup(_Base):  # type: ignore[misc]
         for output, source in zip(outputs, sources, strict=True):
             self._through_host("_allgather_base", output, source, options)
         return _done(outputs)
+
+    def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, options: Any) -> Any:
+        return self._through_host("_allgather_base", output, source, options)
+
+    # Older and newer names of the same.
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
     def _through_host(self, name: str, *arguments: Any) -> Any:
         """Call gloo with host copies of all tensors, and copy back what it made of them."""

@@ -226,6 +226,14 @@ def test_running_out_of_memory_comes_with_a_hint(device: ModuleType) -> None:
     assert "batch" in "".join(getattr(caught.value, "__notes__", []))
 
 
+def test_a_device_that_does_not_exist_is_refused() -> None:
+    with (
+        pytest.raises(ValueError, match="no device simulated:2: this process sees 2 of them"),
+        pytorch.init(device="simulated:2"),
+    ):
+        pass
+
+
 def test_a_random_state_of_another_kind_of_device_is_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
