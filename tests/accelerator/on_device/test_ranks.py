@@ -9,7 +9,7 @@ import torch
 
 from determined import pytorch
 from determined.pytorch import Batch
-from tests.accelerator.on_device.test_training import Classifier
+from tests.accelerator.on_device.trials import Classifier
 from tests.support.workers import run_workers
 
 pytestmark = pytest.mark.multiprocess
