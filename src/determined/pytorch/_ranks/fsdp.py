@@ -71,9 +71,8 @@ def shard(
         )
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for unit in [*_units(model, shard_modules), model]:
+        _move(unit, device)
         whole = [t for t in _tensors(unit) if not is_dtensor(t) and not t.is_meta]
-        for tensor in whole:
-            tensor.data = tensor.data.to(device).contiguous()
         broadcast_from_chief(whole)
         fully_shard(unit, mesh=mesh, **options)
     if load_weights is not None:
@@ -81,6 +80,27 @@ def shard(
         load_weights(model)
     _share_buffers(model)
     return model
+
+
+def _move(module: nn.Module, device: torch.device) -> None:
+    """Move what is neither split yet nor still without values; what is shared stays shared."""
+    moved: dict[int, torch.Tensor] = {}
+    for part in module.modules():
+        for holder in (part._parameters, part._buffers):
+            for name, tensor in holder.items():
+                if tensor is not None and not is_dtensor(tensor) and not tensor.is_meta:
+                    if id(tensor) not in moved:
+                        moved[id(tensor)] = _moved(tensor, device)
+                    holder[name] = moved[id(tensor)]  # type: ignore[assignment]  # of its kind
+
+
+def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    new = tensor.data.to(device).contiguous()
+    if torch._has_compatible_shallow_copy_type(tensor, new):
+        tensor.data = new
+        return tensor
+    # Devices that torch does not know by name have tensors of another kind.
+    return nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
 
 
 def _tensors(module: nn.Module) -> list[torch.Tensor]:

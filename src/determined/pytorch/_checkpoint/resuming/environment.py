@@ -186,7 +186,8 @@ def _flags(backends: Sequence[str]) -> dict[str, Any]:
 
 
 def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    name = getattr(torch.get_device_module(device), "get_device_name", None)  # not for all kinds
+    return device.type if name is None else str(name(device))
 
 
 @functools.cache
