@@ -43,6 +43,7 @@ _LINES = (
     "platform",
     "launch",
     "exec experimental horovod",
+    "selftest",
     "common.experimental",
     "dashboard",
     "cli",
@@ -51,6 +52,7 @@ _MAY_IMPORT_TORCH = (
     "determined.pytorch",
     "determined.tensorboard.metric_writers.pytorch",
     "determined.launch.torchrun",
+    "determined.selftest",
 )
 
 _DOZEN = 12
