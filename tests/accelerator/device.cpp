@@ -103,11 +103,13 @@ bool is_initialized = false, is_forked = false;
 py::function* on_wait = nullptr;
 
 thread_local int current_device = 0;
+thread_local bool counts = true;
 thread_local size_t current_stream[kDevices] = {0, 1};  // the default streams
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 void count(const std::string& what, int64_t by = 1) {
+  if (!counts) return;
   Lock lock(mutex);
   counters[what] += by;
 }
@@ -198,7 +200,7 @@ void wait_for(const Clock& clock) {
 void note_wait(const std::string& why) {
   count("synchronizations");
   count("synchronizations." + why);
-  if (on_wait != nullptr) {
+  if (counts && on_wait != nullptr) {
     py::gil_scoped_acquire gil;
     if (on_wait != nullptr) (*on_wait)(why);
   }
@@ -1025,6 +1027,7 @@ PYBIND11_MODULE(simulated_device, m) {
     Lock lock(mutex);
     counters.clear();
   });
+  m.def("pause_counting", [](bool paused) { counts = !paused; });  // of this thread
   m.def("on_wait", [](std::optional<py::function> call) {
     delete on_wait;
     on_wait = call ? new py::function(*call) : nullptr;

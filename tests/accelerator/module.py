@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import gc
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -167,10 +168,15 @@ def reset_counters() -> None:
 
 
 @contextlib.contextmanager
-def watched_waits() -> Iterator[list[tuple[str, str]]]:
-    """Collect why the host waited inside `with`, and the stack at that moment."""
-    waits: list[tuple[str, str]] = []
-    _library.on_wait(lambda why: waits.append((why, "".join(traceback.format_stack()))))
+def watched_waits() -> Iterator[list[tuple[str, str, str]]]:
+    """Collect why the host waited inside `with`, the stack at that moment, and the thread."""
+    waits: list[tuple[str, str, str]] = []
+
+    def note(why: str) -> None:
+        stack = "".join(traceback.format_stack())
+        waits.append((why, stack, threading.current_thread().name))
+
+    _library.on_wait(note)
     try:
         yield waits
     finally:

@@ -117,4 +117,4 @@ def weights(lab: Lab, experiment_id: int) -> list[bytes]:
     newest = max(lab.checkpoints(experiment_id), key=lambda c: c.steps_completed)
     path = lab.home.checkpoints / newest.uuid / "state_dict.pth"
     (model,) = torch.load(path, weights_only=True)["models_state_dict"]
-    return [tensor.numpy().tobytes() for tensor in model.values()]
+    return [tensor.cpu().numpy().tobytes() for tensor in model.values()]

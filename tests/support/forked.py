@@ -70,7 +70,7 @@ if __name__ == "__main__":
         )
         digest = hashlib.sha256()
         for name, value in sorted(trial.model.state_dict().items()):
-            digest.update(name.encode() + value.numpy().tobytes())
+            digest.update(name.encode() + value.cpu().numpy().tobytes())
         print("weights", digest.hexdigest(), flush=True)
 """
 DISTRIBUTED = "python3 -m determined.launch.torch_distributed python3 script.py"

@@ -101,7 +101,7 @@ class NetTrial(pytorch.PyTorchTrial):
         return {"validation_loss": nn.functional.cross_entropy(self.model(x), y)}
 
     def weights(self) -> list[np.ndarray]:
-        return [p.detach().numpy().copy() for p in self.model.parameters()]
+        return [p.detach().cpu().numpy().copy() for p in self.model.parameters()]
 
 
 class _Notes(PyTorchCallback):

@@ -183,7 +183,7 @@ def digest(state: Any) -> str:
             plain = value.detach().contiguous()
             if plain.dtype == torch.bfloat16:  # unknown to numpy
                 plain = plain.view(torch.int16)
-            found.update(plain.numpy().tobytes())
+            found.update(plain.cpu().numpy().tobytes())
         elif isinstance(value, Mapping):
             for key, entry in value.items():
                 found.update(repr(key).encode())

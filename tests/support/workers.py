@@ -223,7 +223,7 @@ def _work(
             import torch.distributed
 
             torch.distributed.init_process_group(
-                "gloo",
+                None if torch.accelerator.is_available() else "gloo",
                 init_method=f"file://{directory / 'process-group'}",
                 rank=int(rank),
                 world_size=int(variables["WORLD_SIZE"]),

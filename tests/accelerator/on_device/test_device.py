@@ -145,7 +145,7 @@ def test_waits_and_copies_are_counted(device: ModuleType) -> None:
         assert total.item() == 4
         assert torch.nonzero(batch).shape == (4, 1)
         batch.cpu()
-    assert [why for why, _ in waits] == ["item", "result", "copy_to_host"]
+    assert [why for why, *_ in waits] == ["item", "result", "copy_to_host"]
     assert "test_waits_and_copies_are_counted" in waits[0][1]
     counters = device.counters()
     assert counters["synchronizations"] == 4

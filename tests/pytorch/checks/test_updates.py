@@ -286,7 +286,7 @@ class LowRank(torch.nn.Module):
         self.table = torch.nn.Embedding(3000, 1)
 
     def forward(self, x: torch.Tensor) -> Any:
-        rows = self.table(torch.zeros(len(x), dtype=torch.long))
+        rows = self.table(torch.zeros(len(x), dtype=torch.long, device=x.device))
         return self.frozen(x) + self.b(self.a(x)) + self.gate * x + 0.1 * rows
 
 

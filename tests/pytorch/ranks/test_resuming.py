@@ -196,7 +196,7 @@ class SplitTrial(NetTrial):
         return pytorch.DataLoader(records(48), self.context.get_per_slot_batch_size())
 
     def weights(self) -> list[np.ndarray]:
-        return [p.detach().numpy() for p in gather(list(self.model.parameters()))]
+        return [p.detach().cpu().numpy() for p in gather(list(self.model.parameters()))]
 
 
 def split_window(storage: Path, source: str, batches: int) -> list[np.ndarray]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import logging
-import math
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -116,9 +115,7 @@ class UpdateCheck:
 
     def _see_step(self, optimizer: Optimizer) -> None:
         self._steps[id(optimizer)] += 1
-        for parameter in parameters_of(optimizer):
-            if parameter.grad is not None:
-                self._see_gradient(parameter, parameter.grad)
+        self._see_gradients([p for p in parameters_of(optimizer) if p.grad is not None])
         for index, model in enumerate(self._context.models):
             if is_bypassed(model) and any(id(p) in self._reached for p in model.parameters()):
                 raise InvalidExperimentException(
@@ -128,15 +125,15 @@ class UpdateCheck:
                     "context.wrap_model(model), and call self.model(...)."
                 )
 
-    def _see_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        key = id(parameter)
-        self._reached.add(key)
-        if key not in self._useful:
-            useless = _why_useless(gradient)
+    def _see_gradients(self, parameters: list[torch.Tensor]) -> None:
+        self._reached.update(map(id, parameters))
+        unknown = [p for p in parameters if id(p) not in self._useful]
+        reasons = _why_useless([p.grad for p in unknown if p.grad is not None])
+        for parameter, useless in zip(unknown, reasons, strict=True):
             if useless:
-                self._seen[key] = useless
+                self._seen[id(parameter)] = useless
             else:
-                self._useful.add(key)
+                self._useful.add(id(parameter))
 
     def _problem(self) -> str:
         """Return what does not learn and why, or nothing."""
@@ -257,16 +254,26 @@ def _is_small(parameter: torch.Tensor) -> bool:
     return is_whole and parameter.requires_grad and parameter.numel() <= _FEW_NUMBERS
 
 
-def _why_useless(gradient: torch.Tensor) -> str:
-    """Say why nothing can be learned from a gradient; of a split tensor a rank cannot tell."""
-    if is_dtensor(gradient):
-        return ""
-    gradient = gradient.detach()
-    numbers = gradient._values() if gradient.is_sparse else gradient
-    largest = float(numbers.abs().max()) if numbers.numel() else 0.0
-    if not math.isfinite(largest):
-        return "not finite"
-    return "" if largest else "zero"
+def _why_useless(gradients: list[torch.Tensor]) -> list[str]:
+    """Say why nothing can be learned from gradients; of a split tensor a rank cannot tell."""
+    reasons = [""] * len(gradients)
+    asked: dict[int, torch.Tensor] = {}
+    for index, gradient in enumerate(gradients):
+        if is_dtensor(gradient):
+            continue
+        gradient = gradient.detach()
+        numbers = gradient._values() if gradient.is_sparse else gradient
+        if numbers.numel():
+            largest = numbers.abs().max()
+            asked[index] = torch.stack([largest.isfinite(), largest != 0])
+        else:
+            reasons[index] = "zero"
+    if asked:
+        first = next(iter(asked.values()))
+        answers = torch.stack([answer.to(first.device) for answer in asked.values()])
+        for index, (is_finite, is_some) in zip(asked, answers.tolist(), strict=True):  # one wait
+            reasons[index] = ("" if is_some else "zero") if is_finite else "not finite"
+    return reasons
 
 
 def warn_of_windows(context: PyTorchTrialContext, length: int | None) -> None:

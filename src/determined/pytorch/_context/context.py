@@ -502,6 +502,8 @@ class PyTorchTrialContext(_PyTorchReducerContext):
             clip_grads(self._parameters_of(optimizer))  # type: ignore[arg-type]  # a list iterates as well
         if scaler is not None:
             scaler.step(optimizer)
+            # It may have left the step out; torch would warn of a scheduler that came first.
+            optimizer._opt_called = True  # type: ignore[attr-defined]  # of torch's schedulers
         elif closure is not None:
             optimizer.step(closure)
         else:

@@ -94,7 +94,13 @@ def _set_cpu_state(state: dict[str, Any]) -> None:
 def _set_accelerator_state(saved: torch.Tensor | None) -> None:
     present = torch.accelerator.is_available()
     if present and saved is not None:
-        torch.get_device_module().set_rng_state(saved.cpu())
+        try:
+            torch.get_device_module().set_rng_state(saved.cpu())
+        except (RuntimeError, TypeError):  # of other sizes and types on each kind of device
+            logger.warning(
+                "The checkpoint has the random state of another kind of accelerator: this one's "
+                "starts afresh."
+            )
     elif present:
         logger.warning(
             "The checkpoint was saved without an accelerator: the accelerator's random state "

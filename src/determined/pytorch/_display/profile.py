@@ -153,7 +153,7 @@ class TimeProfile:
             "validation": "validate less often (validation_period)",
             "checkpoint": "save less often, or let saves run in the background",
         }
-        if self._device == "cuda":
+        if self._device not in ("cpu", "mps"):
             tips["copy"] = "set pin_memory=True in the loader"
         lines = [
             f"{part} takes {shares[part]:.0%} of the time: {tip}."

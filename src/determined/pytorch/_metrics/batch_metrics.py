@@ -74,11 +74,23 @@ class BatchMetrics:
             collected[name].append(value)
         self._length += 1
         if self._length % _CHUNK == 0:
+            self._fetch()
             for values in collected.values():
                 values.pack()
 
+    def _fetch(self) -> None:
+        """Copy what is on a device, all metrics at once: the host waits once, not once for each."""
+        waiting = {values: values.on_device() for values in self._collected.values()}
+        stacks = [stack for stack in waiting.values() if stack is not None]
+        if len(stacks) > 1:
+            hosts = iter(_on_host(stacks))
+            for values, stack in waiting.items():
+                if stack is not None:
+                    values.replace_by(next(hosts))
+
     def columns(self) -> dict[str, Column]:
         """Return one column per metric name."""
+        self._fetch()
         return {name: _named(name, values.column) for name, values in self._collected.items()}
 
 
@@ -126,6 +138,25 @@ class _Collected:
             value = value.data if is_fresh else value.detach().clone()
         self._values.append(value)
 
+    def on_device(self) -> torch.Tensor | None:
+        """Return the values as one tensor if they are tensors on a device that go together."""
+        first = self._values[0] if self._values and self._dtype is None else None
+        if type(first) is not torch.Tensor or first.is_cpu or first.is_meta:
+            return None
+        kind = (first.shape, first.dtype, first.device)
+        if first.layout != torch.strided or first.is_quantized or first.is_conj():
+            return None
+        if all(
+            type(v) is torch.Tensor and (v.shape, v.dtype, v.device) == kind for v in self._values
+        ):
+            return torch.stack(self._values)
+        return None
+
+    def replace_by(self, values: torch.Tensor) -> None:
+        """Take what `on_device` returned, from the host."""
+        self._values = []
+        self._parts.append(to_numpy(values))
+
     def pack(self) -> None:
         """Make an array of the values so far, where that is possible."""
         if self._dtype is not None:
@@ -139,6 +170,18 @@ class _Collected:
         if len(self._parts) > 1:
             self._parts = [_join(self._parts)]
         return self._parts[0]
+
+
+def _on_host(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Copy tensors to the host: as bytes, in one copy for each device."""
+    hosts: dict[int, torch.Tensor] = {}
+    for device in dict.fromkeys(tensor.device for tensor in tensors):
+        mine = [i for i, tensor in enumerate(tensors) if tensor.device == device]
+        parts = [tensors[i].reshape(-1).view(torch.uint8) for i in mine]
+        together = torch.cat(parts).cpu()
+        for i, part in zip(mine, torch.split(together, [len(p) for p in parts]), strict=True):
+            hosts[i] = part.clone().view(tensors[i].dtype).reshape(tensors[i].shape)
+    return [hosts[i] for i in range(len(tensors))]
 
 
 def _column(values: list[Any]) -> Column:

@@ -67,13 +67,33 @@ def shard(
         )
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for unit in [*_units(model, shard_modules), model]:
+        _move(unit, device)
         whole = [tensor for tensor in _tensors(unit) if not is_dtensor(tensor)]
-        for tensor in whole:
-            tensor.data = tensor.data.to(device).contiguous()
         broadcast_from_chief(whole)
         fully_shard(unit, mesh=mesh, **options)
     _share_buffers(model)
     return model
+
+
+def _move(module: nn.Module, device: torch.device) -> None:
+    """Move what is not split yet; what is shared stays shared."""
+    moved: dict[int, torch.Tensor] = {}
+    for part in module.modules():
+        for holder in (part._parameters, part._buffers):
+            for name, tensor in holder.items():
+                if tensor is not None and not is_dtensor(tensor):
+                    if id(tensor) not in moved:
+                        moved[id(tensor)] = _moved(tensor, device)
+                    holder[name] = moved[id(tensor)]  # type: ignore[assignment]  # of its kind
+
+
+def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    new = tensor.data.to(device).contiguous()
+    if torch._has_compatible_shallow_copy_type(tensor, new):
+        tensor.data = new
+        return tensor
+    # Devices that torch does not know by name have tensors of another kind.
+    return nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
 
 
 def _tensors(module: nn.Module) -> list[torch.Tensor]:

@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
 from determined._legacy.distributed_backend import _DistributedBackend
 from determined.core import DistributedContext
+from determined.pytorch._context.device import use_device
 
 _LEAVE_SECONDS = 5.0
 
@@ -96,16 +97,24 @@ def _start_group(stack: contextlib.ExitStack, ranks: DistributedContext) -> None
         store.set_timeout(timeout)
     else:
         store = _open_store(ranks, timeout)
-    if torch.cuda.is_available():
-        torch.cuda.set_device(ranks.local_rank)
     dist.init_process_group(
-        "nccl" if torch.cuda.is_available() else "gloo",
+        _backend(ranks.local_rank),
         store=PrefixStore(attempt, store),
         rank=ranks.rank,
         world_size=ranks.size,
         timeout=timeout,
     )
     stack.push(_leave_group)
+
+
+def _backend(local_rank: int) -> str:
+    """Return the backend for this machine's kind of device, and make a rank's own the current."""
+    if not torch.accelerator.is_available():
+        return "gloo"
+    accelerator = torch.accelerator.current_accelerator()
+    assert accelerator is not None
+    use_device(torch.device(accelerator.type, local_rank))
+    return dist.get_default_backend_for_device(accelerator)
 
 
 def _open_store(ranks: DistributedContext, timeout: datetime.timedelta) -> TCPStore:

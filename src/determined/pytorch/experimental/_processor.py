@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from determined.core import Context
+from determined.pytorch._context.device import choose_device
 from determined.pytorch._data.batches import TorchData, to_device
 from determined.pytorch._metrics.reducer import MetricReducer
 from determined.pytorch._metrics.wrapped_reducers import _PyTorchReducerContext
@@ -22,10 +23,9 @@ from determined.storage._durable import sync_path
 
 
 def get_default_device(core_context: Context) -> torch.device:
-    """Return the CUDA device of this rank, or the CPU where there is none."""
-    if torch.cuda.device_count() == 0:
-        return torch.device("cpu")
-    return torch.device("cuda", core_context.distributed.local_rank)
+    """Return the accelerator of this rank, or the CPU where there is none."""
+    num_devices = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+    return choose_device(None, num_devices, core_context.distributed)
 
 
 class TorchBatchProcessorContext(_PyTorchReducerContext):

@@ -52,7 +52,7 @@ with pytorch.init(seed=1, checkpoint_storage="checkpoints", run_id="run", {init}
     pytorch.Trainer(trial, context).fit(
         max_length=pytorch.Batch(int(sys.argv[1])), latest_checkpoint="latest"
     )
-    weights = b"".join(p.detach().numpy().tobytes() for p in trial.model.parameters())
+    weights = b"".join(p.detach().cpu().numpy().tobytes() for p in trial.model.parameters())
     print(hashlib.sha256(weights).hexdigest())
 """
 

@@ -196,7 +196,8 @@ def _flags(backends: Sequence[str]) -> dict[str, Any]:
 
 
 def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    name = getattr(torch.get_device_module(device), "get_device_name", None)  # not for all kinds
+    return device.type if name is None else str(name(device))
 
 
 @functools.cache
@@ -215,7 +216,7 @@ def _processor() -> tuple[str, str]:
 def _packages() -> dict[str, str]:
     """Return the versions of what this process has imported, by the names of modules."""
     found = {}
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # at once: other threads import
         # Not `getattr`, which may import more.
         version = getattr(module, "__dict__", {}).get("__version__") if "." not in name else None
         if isinstance(version, str):

@@ -211,7 +211,7 @@ class Saver:
         if not self.can_copy:
             return None
         try:
-            return self._snapshot.copy(plain)
+            return self._snapshot.begin_copy(plain)
         except Exception as e:
             self.can_copy, self.is_synchronous = False, True
             logger.warning(
@@ -308,6 +308,7 @@ class Saver:
             self.is_writing = False
 
     def _write_files(self, job: SaveJob) -> str:
+        self._snapshot.wait()
         known, facts = dict[str, FileDigest](), dict[str, Any]()
         with contextlib.ExitStack() as stack:
             if self._last is not None and self._save_frozen == ONCE:
@@ -348,6 +349,10 @@ class Saver:
         known: dict[str, FileDigest] = {}
         hashes: list[TensorHashes] = []
 
+        def write() -> dict[str, str]:
+            self._snapshot.wait()
+            return parts.write(save.path, known)
+
         def finish(hashed: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
             found = self._write_chiefs(save.path, save.storage_id, parts, known, hashed)
             hashes.append(found)
@@ -355,9 +360,7 @@ class Saver:
 
         self.is_writing = True
         try:
-            self._checkpoint._finish_together(
-                save, lambda: parts.write(save.path, known), known, finish
-            )
+            self._checkpoint._finish_together(save, write, known, finish)
             if parts.rank == 0:
                 self._saved(save.storage_id, parts.job, hashes[0])
         finally:

@@ -23,21 +23,46 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._buffers: dict[Path, torch.Tensor] = {}
+        self._queued: list[torch.Event] = []
 
     def copy(self, state: Any) -> Any:
         """Return `state` with every tensor copied; tensors that share memory share their copy.
 
         The result holds until the next call. Buffers that this call did not need are let go.
         """
+        result = self.begin_copy(state)
+        self.wait()
+        return result
+
+    def begin_copy(self, state: Any) -> Any:
+        """Like `copy`, but nobody may read the result before `wait`.
+
+        Copies from a device are queued behind the work that it has, and before all later work: the
+        state may be changed there at once.
+        """
+        self.wait()
         copying = _Copying(self._buffers)
         try:
             result = copy_state(state, copying.replace)
             copying.finish()
         finally:
-            if copying.is_queued:
-                torch.accelerator.synchronize()
+            self._queued = [event for device in copying.devices for event in _end_of_queue(device)]
         self._buffers = copying.used
         return result
+
+    def wait(self) -> None:
+        """Wait until the last copy is complete; from any thread."""
+        for event in self._queued:
+            event.synchronize()
+        self._queued = []
+
+
+def _end_of_queue(device: torch.device) -> list[torch.Event]:
+    """Return what to wait for until a device has done all that it was asked to do so far."""
+    if device.type == "mps":  # has no events for this
+        torch.accelerator.synchronize()
+        return []
+    return [torch.accelerator.current_stream(device).record_event()]
 
 
 class _Copying:
@@ -46,7 +71,7 @@ class _Copying:
     def __init__(self, buffers: dict[Path, torch.Tensor]) -> None:
         self._buffers = buffers
         self.used: dict[Path, torch.Tensor] = {}
-        self.is_queued = False  # copies from a device, which the processor does not wait for
+        self.devices: set[torch.device] = set()  # from which copies are queued
         self._copied: dict[tuple[Any, ...], torch.Tensor] = {}
         self._whole: dict[int, torch.Tensor] = {}  # copies of whole storages, by their address
         self._partial: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
@@ -124,13 +149,17 @@ class _Copying:
         buffer = self._buffers.get(path)
         if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
             buffer = torch.empty_like(
-                tensor, device="cpu", pin_memory=tensor.device.type == "cuda", requires_grad=False
+                tensor,
+                device="cpu",
+                pin_memory=tensor.device.type not in ("cpu", "mps"),
+                requires_grad=False,
             )
         self.used[path] = buffer
         return buffer
 
     def _fill(self, buffer: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-        self.is_queued |= tensor.device.type != "cpu"
+        if not tensor.is_cpu:
+            self.devices.add(tensor.device)
         return buffer.copy_(tensor, non_blocking=True)
 
 
