@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from determined.selftest._trial import Settings, train, weights_of
 BATCHES, RECORDS = 6, 4  # and how many records each rank has of a batch
 _CLOSE = 1e-3  # sums in another order are other bits, not other numbers
 _DEADLINE_SECONDS = 80
+# The end of a traceback, with the rank before it if there is a group. That of torchrun has no text.
+_ERROR = re.compile(r"(\[rank\d+\]: *)?[\w.]+(Error|Exception): \S")
 
 
 def ddp(device: torch.device, folder: Path) -> str:
@@ -85,7 +88,7 @@ def _run_ranks(num_ranks: int, arguments: list[str]) -> None:
     )
     if done.returncode != 0:
         sys.stderr.write(done.stderr)
-        errors = [line for line in done.stderr.splitlines() if "Error: " in line]
+        errors = [line for line in done.stderr.splitlines() if _ERROR.match(line)]
         raise DoesNotHoldError(
-            f"{num_ranks} ranks failed: {errors[0].strip() if errors else done.stderr[-200:]}"
+            f"{num_ranks} ranks failed: {errors[0] if errors else done.stderr[-200:]}"
         )
