@@ -7,8 +7,9 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ from torch.utils.data import TensorDataset
 from determined import pytorch
 from determined.pytorch import Batch, DataLoader, PyTorchTrialContext
 from determined.pytorch._checkpoint.state.snapshot import Snapshot
+from determined.pytorch._data.batches import to_device
 from determined.pytorch._data.seed import set_rng_state
 from determined.pytorch.experimental import (
     TorchBatchProcessor,
@@ -44,7 +46,9 @@ class Classifier(pytorch.PyTorchTrial):
         self.context = context
         if self.dtype is not None:
             context.experimental.use_amp(self.dtype)
+        self.computed_in: set[torch.dtype] = set()
         layers = [nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3)]
+        layers[0].register_forward_hook(lambda *call: self.computed_in.add(call[2].dtype))
         self.model = context.wrap_model(nn.Sequential(*layers))
         optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.05)
         self.optimizer = context.wrap_optimizer(optimizer)
@@ -177,7 +181,8 @@ def test_resume_is_exact_on_any_device_and_in_any_precision(
         pass
 
     Trial.dtype = dtype
-    init: dict[str, Any] = {"device": where, "seed": 1}
+    # An unfinished window of accumulation is cut, too.
+    init: dict[str, Any] = {"device": where, "seed": 1, "aggregation_frequency": 2}
     whole = train(Trial, init, max_length=Batch(9))
     storage = {**init, "checkpoint_storage": str(tmp_path / "cut")}
     train(Trial, storage, max_length=Batch(5))
@@ -185,6 +190,7 @@ def test_resume_is_exact_on_any_device_and_in_any_precision(
     continued = train(Trial, storage, max_length=Batch(9), latest_checkpoint="latest")
     assert str(next(continued.model.parameters()).device) == where
     assert_equal(weights(whole), weights(continued))
+    assert continued.computed_in == {dtype or torch.float32}
 
 
 def test_what_is_trained_there_can_be_loaded_on_the_cpu_and_back(tmp_path: Path) -> None:
@@ -206,6 +212,40 @@ def test_what_is_trained_there_can_be_loaded_on_the_cpu_and_back(tmp_path: Path)
     assert str(next(again.model.parameters()).device) == "simulated:0"
     momentum = next(iter(again.optimizer.state.values()))["exp_avg"]
     assert str(momentum.device) == "simulated:0"
+
+
+def test_a_validation_draws_the_same_whenever_it_is_asked_for() -> None:
+    class Drawing(Classifier):
+        def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+            return {"drawn": torch.rand((), device=self.context.device)}
+
+    with pytorch.init(seed=1) as context:
+        trainer = pytorch.Trainer(Drawing(context), context)
+        drawn = []
+        for _ in range(2):
+            drawn.append(trainer.validate()["drawn"])
+            torch.rand(3, device=context.device)
+        state = torch.simulated.get_rng_state()  # type: ignore[attr-defined]
+        trainer.validate()
+        assert torch.equal(torch.simulated.get_rng_state(), state)  # type: ignore[attr-defined]
+    assert drawn[0] == drawn[1]
+
+
+def test_every_structure_is_moved_and_pageable_memory_read_at_once() -> None:
+    class Pair(NamedTuple):
+        left: np.ndarray
+        right: torch.Tensor
+
+    source = torch.ones(3)
+    # A tensor last: what comes after a copy that may be late can hurry it up.
+    batch = {"a": [source, (source.numpy(), "text")], "b": Pair(source.numpy(), source)}
+    warned: set[type] = {str}
+    moved: Any = to_device(batch, "simulated:1", warned)
+    source.fill_(7)  # the next batch
+    tensors = [moved["a"][0], moved["a"][1][0], moved["b"].left, moved["b"].right]
+    assert [str(tensor.device) for tensor in tensors] == ["simulated:1"] * 4
+    assert [tensor.tolist() for tensor in tensors] == [[1.0] * 3] * 4
+    assert isinstance(moved["b"], Pair)
 
 
 def test_nothing_is_left_on_the_device_after_training(device: ModuleType) -> None:
@@ -240,7 +280,7 @@ def test_a_random_state_of_another_kind_of_device_is_said(
     with caplog.at_level(logging.WARNING):
         state = {"cpu_rng_state": torch.get_rng_state(), "gpu_rng_state": torch.zeros(16).byte()}
         set_rng_state(state)
-    assert "random state of another kind of accelerator" in caplog.text
+    assert "another kind of accelerator's random state" in caplog.text
 
 
 def test_batches_are_processed_on_the_device(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_signal_in_a_validation_saves_the_training_weights() -> None:
     assert isinstance(unbroken, Watched)
     assert equal(checkpoint["models_state_dict"][0], unbroken.after_batch[3])
     average = checkpoint["callbacks"]["ema"]["models"][0]
-    assert all(torch.equal(average[name], unbroken.validated[1][name]) for name in average)
+    assert equal(average, {name: unbroken.validated[1][name] for name in average})
     resumed = fit(_ema, 7, Watched, validation_period=Batch(2), latest_checkpoint=the_checkpoint(4))
     assert equal(_average(resumed), _average(unbroken))
 

@@ -89,7 +89,9 @@ def copied(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     """Say whether two models are equal bit for bit."""
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+    return one.keys() == other.keys() and all(
+        torch.equal(one[k].cpu(), other[k].cpu()) for k in one
+    )
 
 
 def saved(batches_trained: int, root: str | os.PathLike[str] | None = None) -> dict[str, Any]:

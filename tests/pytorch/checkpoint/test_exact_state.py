@@ -213,7 +213,7 @@ def test_float32_state_of_bfloat16_weights_stays_float32(tmp_path: Path) -> None
         @torch.no_grad()
         def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure
             for p in self.param_groups[0]["params"]:
-                buffer = self.state[p].setdefault("momentum", torch.zeros(p.shape))
+                buffer = self.state[p].setdefault("momentum", torch.zeros(p.shape, device=p.device))
                 assert buffer.dtype == torch.float32
                 buffer.mul_(0.97).add_(p.grad.float())
                 p.add_(buffer.to(p.dtype), alpha=-0.05)

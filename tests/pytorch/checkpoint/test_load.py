@@ -99,7 +99,7 @@ def test_every_layout_can_be_resumed(
     loss = (torch.ones(2, 3) @ weight.T + BIAS).square().mean()
     (gradient,) = torch.autograd.grad(loss, weight)
     expected = WEIGHT - 0.1 * (0.9 * MOMENTUM + gradient)
-    torch.testing.assert_close(weights(trial).weight.detach(), expected)
+    torch.testing.assert_close(weights(trial).weight.detach().cpu(), expected)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)

@@ -86,7 +86,9 @@ def test_float16_scales_the_loss_and_unscales_before_clipping() -> None:
     class Trial(_FloatingTrial):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
             (weight,) = self.model.parameters()
-            self.context.backward(self.model(torch.ones(1, 1)).sum() / 4)
+            self.context.backward(
+                self.model(torch.ones(1, 1, device=self.context.device)).sum() / 4
+            )
             assert weight.grad is not None
             seen.append(weight.grad.item())
             self.context.step_optimizer(self.optimizer, clip_grads=self.clip)
@@ -123,7 +125,7 @@ def test_autocast_reaches_the_forward_pass_only(context: PyTorchTrialContext) ->
     context.experimental.use_amp(torch.bfloat16)
     nest = _Tracing(lambda out: {"a": [out, (out, 3)], "n": None})
     model = context.wrap_model(nest)
-    output = model(torch.ones(1, 4))
+    output = model(torch.ones(1, 4, device=context.device))
     assert nest.dtypes == [torch.bfloat16]
     assert output["a"][0].dtype == output["a"][1][0].dtype == torch.float32
     assert output["a"][1][1] == 3
@@ -144,7 +146,7 @@ def test_outputs_keep_their_types(context: PyTorchTrialContext) -> None:
 
     context.experimental.use_amp(torch.bfloat16)
     model = context.wrap_model(_Tracing(lambda out: Output(logits=out, pair=Pair(out, out))))
-    output = model(torch.ones(1, 4))
+    output = model(torch.ones(1, 4, device=context.device))
     assert output.logits.dtype == torch.float32
     assert isinstance(output.pair, Pair)
     assert output.pair.right.dtype == torch.float32
@@ -158,7 +160,7 @@ def test_outputs_of_unknown_types_are_named_once(
 
     context.experimental.use_amp(torch.bfloat16)
     model = context.wrap_model(_Tracing(lambda out: [Output(), Output()]))
-    model(torch.ones(1, 4))
+    model(torch.ones(1, 4, device=context.device))
     messages = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert len(messages) == 1
     assert "Output" in messages[0]
@@ -186,7 +188,7 @@ def test_a_copy_runs_its_own_weights(context: PyTorchTrialContext) -> None:
     with torch.no_grad():
         for parameter in twin.parameters():
             parameter.zero_()
-    x = torch.ones(1, 4)
+    x = torch.ones(1, 4, device=context.device)
     assert twin(x).abs().sum() == 0
     assert model(x).abs().sum() > 0
     assert twin.dtypes[-1] == torch.bfloat16
@@ -209,7 +211,7 @@ def test_manual_scaler_is_stepped_by_the_context_and_saved() -> None:
             self.clipped: list[float] = []
 
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-            loss = self.scaler.scale(self.model(torch.ones(1, 1)).sum())
+            loss = self.scaler.scale(self.model(torch.ones(1, 1, device=self.context.device)).sum())
             self.context.backward(loss)
             self.context.step_optimizer(
                 self.optimizer,

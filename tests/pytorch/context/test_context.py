@@ -151,7 +151,7 @@ def test_unmanaged_context_leaves_everything_alone() -> None:
     assert context.wrap_model(model) is model
     assert context.wrap_optimizer(optimizer, backward_passes_per_step=0) is optimizer
     assert context.configure_apex_amp(model, optimizer) == (model, optimizer)
-    context.backward(model(torch.ones(1, 1)).sum())
+    context.backward(model(torch.ones(1, 1, device=context.device)).sum())
     context.step_optimizer(optimizer)  # every batch counts as an update
     assert model.weight.item() == 0.0
     assert context.get_hparam("lr") == 1.0
@@ -236,7 +236,7 @@ def test_gradients_must_be_cleared_under_aggregation() -> None:
 def test_gradients_may_be_kept() -> None:
     class Trial(_ByHand):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-            self.context.backward(self.model(torch.ones(1, 1)).sum())
+            self.context.backward(self.model(torch.ones(1, 1, device=self.context.device)).sum())
             self.context.step_optimizer(self.optimizer, auto_zero_grads=False)
             self.weights.append(self.weight)
             return {"loss": 0.0}
@@ -272,7 +272,7 @@ def test_scaler_argument_takes_the_step(context: PyTorchTrialContext) -> None:
     model = one_weight()
     optimizer = context.wrap_optimizer(_sgd(context.wrap_model(model)))
     context._begin_batch(0)
-    context.backward(model(torch.ones(1, 1)).sum())
+    context.backward(model(torch.ones(1, 1, device=context.device)).sum())
     context.step_optimizer(optimizer, scaler=Scaler())
     assert Scaler.stepped == [optimizer]
     assert model.weight.item() == 0.0

@@ -98,8 +98,8 @@ def _set_accelerator_state(saved: torch.Tensor | None) -> None:
             torch.get_device_module().set_rng_state(saved.cpu())
         except (RuntimeError, TypeError):  # of other sizes and types on each kind of device
             logger.warning(
-                "The checkpoint has the random state of another kind of accelerator: this one's "
-                "starts afresh."
+                "The checkpoint has another kind of accelerator's random state: this one's starts "
+                "afresh."
             )
     elif present:
         logger.warning(
