@@ -45,6 +45,7 @@ _LINES = (
     "platform",
     "launch",
     "exec experimental horovod",
+    "selftest",
     "common.experimental",
     "dashboard",
     "cli",
@@ -55,6 +56,7 @@ _MAY_IMPORT_TORCH = (
     "determined._loops.random_state",
     "determined.tensorboard.metric_writers.pytorch",
     "determined.launch.torchrun",
+    "determined.selftest",
 )
 
 _DOZEN = 12

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -59,6 +60,15 @@ class device:
 
 def synchronize(device: _Where = None) -> None:
     torch.accelerator.synchronize(_index(device))
+
+
+def set_sync_debug_mode(mode: int | str) -> None:
+    """Warn wherever the host waits, or stop doing so, as `torch.cuda` does."""
+
+    def warn(why: str) -> None:
+        warnings.warn(f"called a synchronizing operation ({why})", stacklevel=2)
+
+    _library.on_wait(None if mode in (0, "default") else warn)
 
 
 def current_stream(device: _Where = None) -> torch.Stream:

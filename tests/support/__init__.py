@@ -44,6 +44,7 @@ Homes, runs and clusters of the platform:
     old_homes        homes as earlier schemas left them
     failing_disk     disks whose `fsync` fails or waits
     preloaded        libraries between a process and the system (LD_PRELOAD), compiled when needed
+    fake_gpus        GPUs that are not there: a driver's library, compiled, and files of the kernel
     full_home        a home on a disk that fills up
     clusters         a Ray cluster of several nodes on this machine
     cluster_lab      a lab whose runs go to a cluster
@@ -67,6 +68,5 @@ Commands and terminals:
     terminal         run a script with pipes or a real terminal as its standard streams
     hostile_calls    calls of real commands with arguments that hardly fit
     messages         the table of messages in the docs: each row is shown by a test
-    tools            command-line tools that a test puts in the place of a vendor's
     waiting          wait for a condition with a generous deadline
 """

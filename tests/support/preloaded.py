@@ -17,7 +17,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @functools.cache
-def compiled(name: str, source: str) -> Path:
+def compiled(name: str, source: str, *options: str) -> Path:
     """Compile C to a shared library; skip the test where there is no compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
@@ -25,5 +25,6 @@ def compiled(name: str, source: str) -> Path:
     folder = Path(_folder().name)
     (folder / f"{name}.c").write_text(source)
     command = [compiler, "-shared", "-fPIC", "-O1", "-o", f"{name}.so", f"{name}.c", "-ldl"]
+    command += options
     subprocess.run(command, cwd=folder, check=True)
     return folder / f"{name}.so"

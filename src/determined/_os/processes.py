@@ -60,6 +60,11 @@ def find(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]))
 
 
+def name_of(pid: int) -> str:
+    """Return what the kernel calls the program of a process: at most 15 characters of its name."""
+    return _read(pid, "comm").decode(errors="replace").strip()
+
+
 def table() -> dict[int, Process]:
     """Return all processes that can be seen."""
     if sys.platform != "linux":

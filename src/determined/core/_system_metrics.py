@@ -98,24 +98,9 @@ def _network() -> Collector:
 
 
 def _gpu() -> Collector:
-    import pynvml
+    from determined.gpu import NvidiaMonitor
 
-    pynvml.nvmlInit()
-    indices = range(pynvml.nvmlDeviceGetCount())
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
-    if not handles:
-        raise RuntimeError("the driver lists no GPU")
-
-    def collect() -> Sample:
-        return {
-            str(pynvml.nvmlDeviceGetUUID(handle)): {
-                "gpu_util": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-                "gpu_free_memory": pynvml.nvmlDeviceGetMemoryInfo(handle).free,
-            }
-            for handle in handles
-        }
-
-    return collect
+    return NvidiaMonitor().sample
 
 
 class _Rates:

@@ -31,6 +31,7 @@ from determined.pytorch._checks.arguments import (
 from determined.pytorch._checks.foreign_arguments import naming_our_arguments
 from determined.pytorch._checks.trial import check_takes_part
 from determined.pytorch._context.context import PyTorchTrialContext, RunOptions
+from determined.pytorch._context.determinism import deterministic
 from determined.pytorch._data.seed import seed_everything
 from determined.pytorch._display.profile import ProfileOptions
 from determined.pytorch._identity.identity import file_name
@@ -130,8 +131,11 @@ def init(
         trusted_classes: Your own classes whose objects checkpoints may contain, for example in the
             `state_dict` of a callback. Loading creates such objects, and runs no other code.
         device: Where to train; by default the accelerator of this rank, else the CPU.
-        exact: Refuse to continue a run where it could end with other bits than an unbroken one, for
-            example with another number of threads or another instruction set, instead of saying so.
+        exact: Compute the same bits each time: torch's deterministic algorithms, and on CUDA
+            `CUBLAS_WORKSPACE_CONFIG`, no cuDNN benchmark and no TF32. Operators without a
+            deterministic form raise. And refuse to continue a run where it could end with other
+            bits than an unbroken one, for example with another number of threads or another
+            instruction set, instead of saying so.
         save_frozen: `once`: weights that require no gradient go into files of their own, which the
             next checkpoints share as long as they are the same. `always`: each checkpoint has them
             in `state_dict.pth`. By default the configuration's `checkpoint_storage.save_frozen`,
@@ -211,6 +215,8 @@ def init(
                 save_frozen=save_frozen,
             ),
         )
+        if exact:
+            stack.enter_context(deterministic(context.device))
         if trial_info is None:
             run_name = run_id if run_id is not None else identity_of(context).name
             core_context.train._name_tensorboard_run(file_name(run_name), is_continued=True)

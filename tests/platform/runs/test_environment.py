@@ -173,11 +173,14 @@ def test_a_variable_that_the_kernel_would_refuse_is_left_out(
     subprocess.run([sys.executable, "-c", ""], env={**os.environ, **environment}, check=True)
 
 
-@pytest.mark.parametrize(("has_gpu", "expected"), [(True, ("B=2", "C=3")), (False, ("A=1",))])
-def test_variables_by_device_are_chosen(has_gpu: bool, expected: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("cuda", ("B=2", "C=3")), ("rocm", ("B=2", "D=4")), ("cpu", ("A=1",)), ("mps", ("A=1",))],
+)
+def test_variables_by_device_are_chosen(kind: str, expected: tuple[str, ...]) -> None:
     by_device = {"cpu": ["A=1"], "gpu": ["B=2"], "cuda": ["C=3"], "rocm": ["D=4"]}
-    assert variables_for_device(by_device, has_gpu) == expected
-    assert variables_for_device(["X=1"], has_gpu) == ("X=1",)
+    assert variables_for_device(by_device, kind) == expected
+    assert variables_for_device(["X=1"], kind) == ("X=1",)
 
 
 def test_a_record_of_another_version_is_refused(tmp_path: Path) -> None:

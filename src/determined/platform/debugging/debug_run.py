@@ -18,7 +18,7 @@ from determined._legacy.entrypoint import is_trial_class
 from determined._os.json_file import write_json
 from determined.platform.homes.home import Home
 from determined.platform.homes.snapshot import load_snapshot, working_copy
-from determined.platform.machines.slots import free_ports, port_variables
+from determined.platform.machines.slots import find_slots, free_ports, port_variables
 from determined.platform.queries.downloads import download, storage_of
 from determined.platform.runs.entrypoint import command_for
 from determined.platform.runs.environment import RecordedEnvironment, load_environment
@@ -148,12 +148,11 @@ def _environment(
     configuration: Configuration,
 ) -> dict[str, str]:
     section = configuration.environment.environment_variables.as_dict()
-    has_gpu = bool(recorded.variables.get("CUDA_VISIBLE_DEVICES"))
     environment = run_environment(
         recorded,
         folder,
         info,
-        configured=variables_for_device(section, has_gpu),
+        configured=variables_for_device(section, find_slots().kind),
         ports=port_variables(free_ports()),
     )
     kept = {name: os.environ[name] for name in _OF_THE_TERMINAL if name in os.environ}

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from determined._os.json_file import write_json
-from determined.platform.machines.slots import Machine, Slot
+from determined.gpu import CUDA
+from determined.platform.machines.slots import CPU, Machine, Slot
 
 _VERSION = 1
 # This machine's slots count from 0, and runs on both may be alive at the same time.
@@ -99,7 +100,8 @@ class NodeTable:
             if node.left_out
         )
         slots = tuple(slot for node in used for slot in node.slots)
-        return Machine(slots, skipped, tuple(used), is_cluster=True)
+        kind = CUDA if any(node.has_gpus for node in used) else CPU
+        return Machine(slots, skipped, tuple(used), is_cluster=True, kind=kind)
 
     def save(self, path: Path) -> None:
         write_json(path, {"version": _VERSION, **asdict(self)}, durable=True)

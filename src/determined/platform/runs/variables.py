@@ -60,12 +60,15 @@ def run_environment(
 
 
 def variables_for_device(
-    configured: Sequence[str] | Mapping[str, Sequence[str]], has_gpu: bool
+    configured: Sequence[str] | Mapping[str, Sequence[str]], kind: str
 ) -> tuple[str, ...]:
-    """Return the configured variables that apply: all of a list, of a map those of the device."""
+    """Return the configured variables that apply: all of a list, of a map those of the device.
+
+    `kind` is cpu, cuda, rocm or mps, which goes with the CPU: configurations do not know it.
+    """
     if not isinstance(configured, Mapping):
         return tuple(configured)
-    keys = ("gpu", "cuda") if has_gpu else ("cpu",)
+    keys = ("gpu", kind) if kind in ("cuda", "rocm") else ("cpu",)
     return tuple(assignment for key in keys for assignment in configured.get(key) or ())
 
 

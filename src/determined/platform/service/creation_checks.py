@@ -68,6 +68,14 @@ def check_slots(configuration: Configuration, machine: Machine) -> None:
             + ("." if machine.has_gpus else f", or DET_SLOTS={wanted} to share the CPU further.")
         )
 
+    if wanted > 1 and any(slot.is_mig for slot in machine.slots):
+        raise RefusedError(
+            f"resources.slots_per_trial is {wanted}, but slots of this machine are MIG devices, "
+            "and CUDA shows a process one of them at most. Use "
+            "`--config resources.slots_per_trial=1`, or stop the supervisor and name whole GPUs "
+            "in CUDA_VISIBLE_DEVICES."
+        )
+
 
 def _name_of(address: str) -> str:
     return f"the cluster {address}" if address else "this machine"

@@ -165,7 +165,7 @@ class Runs:
             info,
             configured=variables_for_device(
                 configuration.environment.environment_variables.as_dict(),
-                any(slot.gpu for slot in slots),
+                machine.kind_of(slots),
             ),
             devices={} if parts else device_variables(slots, machine),
             ports={} if parts else port_variables(free_ports()),

@@ -30,6 +30,9 @@ _KILLED = re.compile(r"DataLoader worker .*signal: Killed")
 _MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|^MemoryError")
 _LOG = re.compile(r"object has no attribute 'log(_dict|_metrics)?'")
 _THREADS = re.compile(r"can't start new thread")
+_NOT_DETERMINISTIC = re.compile(
+    r"does not have a deterministic implementation|not deterministic because it uses CuBLAS"
+)
 _DTYPES = re.compile(r"same dtype|expected .*scalar type|must have the same dtype")
 
 
@@ -77,6 +80,8 @@ def _hint(message: str, context: PyTorchTrialContext, batch: Any) -> str:
             f"Hint: the batch has {_shapes(batch)}; the first layers are "
             f"{', '.join(_first_layer(model) for model in context.models)}."
         )
+    if _NOT_DETERMINISTIC.search(message):
+        return _hint_on_determinism(context)
     if _LOG.search(message):
         return (
             "Hint: metrics are what train_batch and evaluate_batch return, such as "
@@ -118,6 +123,20 @@ def _hint(message: str, context: PyTorchTrialContext, batch: Any) -> str:
             'torch.multiprocessing.set_sharing_strategy("file_system") before training.'
         )
     return ""
+
+
+def _hint_on_determinism(context: PyTorchTrialContext) -> str:
+    if not context._exact:
+        return (
+            "Hint: the script turned on torch's deterministic algorithms, and this operator has "
+            "none here. Use another one, or torch.use_deterministic_algorithms(True, "
+            "warn_only=True)."
+        )
+    return (
+        "Hint: pytorch.init(exact=True) turned on torch's deterministic algorithms, and this "
+        "operator has none here. Use another one, compute this step on the CPU, or leave out "
+        "exact=True: then a run that is repeated or continued may differ in its last bits."
+    )
 
 
 def _room(directory: str) -> str:

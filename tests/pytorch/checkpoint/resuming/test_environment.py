@@ -225,11 +225,22 @@ def test_flags_that_differ_are_said_once_and_kept(
 
 @pytest.mark.usefixtures("_flags")
 def test_an_exact_run_refuses_another_flag() -> None:
-    train(max_length=Batch(2))
+    train(max_length=Batch(2), init={"exact": True})
     torch.set_float32_matmul_precision("medium")
     with pytest.raises(NotExactError) as error:
         train(max_length=Batch(4), latest_checkpoint=the_checkpoint(2), init={"exact": True})
     documented("`init(exact=True)`, and a flag of torch is set otherwise", str(error.value))
+
+
+@pytest.mark.usefixtures("_flags")
+def test_flags_that_torch_refuses_to_read_do_not_stop_a_save() -> None:
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.matmul.allow_tf32 = False  # another API for the same: now neither is read
+    with pytest.raises(RuntimeError, match="mix of the legacy and new APIs"):
+        torch.get_float32_matmul_precision()
+    train(max_length=Batch(2))
+    train(max_length=Batch(4), latest_checkpoint=the_checkpoint(2))
+    assert 4 in checkpoints()
 
 
 def test_a_checkpoint_says_where_it_was_saved_without_any_variable(

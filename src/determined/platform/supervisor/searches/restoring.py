@@ -114,7 +114,7 @@ def start_method(home: Home, record: Experiment) -> CustomProcess:
         working_copy(load_snapshot(home.snapshots, record.snapshot_id), code)
     variables = dict(recorded.variables)
     configured = record.configuration.environment.environment_variables
-    for assignment in variables_for_device(configured.as_dict(), has_gpu=False):
+    for assignment in variables_for_device(configured.as_dict(), "cpu"):
         name, _, value = assignment.partition("=")
         variables[name] = value
     origin = origin_of(record)

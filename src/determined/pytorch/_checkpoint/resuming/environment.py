@@ -81,13 +81,20 @@ _ON_GPU = (
     "cudnn.benchmark",
     "cudnn.deterministic",
     "cudnn.allow_tf32",
+    "cudnn.conv.fp32_precision",
+    "cudnn.rnn.fp32_precision",
     "cuda.matmul.allow_tf32",
+    "cuda.matmul.fp32_precision",
     "cuda.matmul.allow_fp16_reduced_precision_reduction",
     "cuda.matmul.allow_bf16_reduced_precision_reduction",
     "cuda.cudnn_sdp_enabled",
 )
 # torch.set_float32_matmul_precision sets these, too: one cause, one difference.
-_FOLLOW_MATMUL_PRECISION = ("mkldnn.matmul.fp32_precision", "cuda.matmul.allow_tf32")
+_FOLLOW_MATMUL_PRECISION = (
+    "mkldnn.matmul.fp32_precision",
+    "cuda.matmul.allow_tf32",
+    "cuda.matmul.fp32_precision",
+)
 
 _INSTRUCTIONS = re.compile(r"(sse4|avx|amx|fma|f16c|asimd|sve|bf16|i8mm)\w*")
 
@@ -175,9 +182,12 @@ def _is_from_launcher(name: str, value: str) -> bool:
 
 
 def _flags(backends: Sequence[str]) -> dict[str, Any]:
-    values = {name: read() for name, read in _FLAGS.items()}
+    values: dict[str, Any] = {}
+    # Older torch does not have all; newer refuses to read what was set under another name.
+    for name, read in _FLAGS.items():
+        with contextlib.suppress(RuntimeError):
+            values[name] = read()
     for name in backends:
-        # Older torch does not have all; newer refuses to read what was set under another name.
         with contextlib.suppress(AttributeError, RuntimeError):
             found = operator.attrgetter(name)(torch.backends)
             values[name] = found() if callable(found) else found
