@@ -60,7 +60,7 @@ class LoraTrial(pytorch.PyTorchTrial):
             model = peft.get_peft_model(model, adapter)
         self.model = context.wrap_model(model)
         trained = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = context.wrap_optimizer(torch.optim.AdamW(trained, lr=1e-2))
+        self.optimizer = context.wrap_optimizer(torch.optim.AdamW(trained, lr=3e-3))
 
     def build_training_data_loader(self) -> pytorch.DataLoader:
         return pytorch.DataLoader(Packed(CODE), batch_size=16)
