@@ -33,7 +33,7 @@ class Axes:
 
     def gaps(self, one: Array, other: Array) -> Array:
         """Return squared distances per axis, in one matrix per axis."""
-        gaps = (one.T[:, :, None] - other.T[:, None, :]) ** 2
+        gaps: Array = (one.T[:, :, None] - other.T[:, None, :]) ** 2
         gaps[self.categorical] = gaps[self.categorical] > 0
         return gaps
 
