@@ -79,11 +79,13 @@ class Evaluation:
     def run(self, stop_asked: Callable[[], bool]) -> dict[str, Any]:
         """Validate between the hooks for it, with the models in evaluation mode."""
         context = self._context
+        context.reset_reducers()
         with in_evaluation(context.models), torch.no_grad(), validating(context.models):
             self._hooks.call("on_validation_start")
             metrics: dict[str, Any] = {}
-            for name, loader in self._sets.items():
-                context.reset_reducers()
+            for position, (name, loader) in enumerate(self._sets.items()):
+                if position > 0:  # what a hook gave a reducer belongs to the first set
+                    context.reset_reducers()
                 found = self._measure(name, loader, stop_asked)
                 metrics |= {metric_name(name, metric): value for metric, value in found.items()}
             if self._hooks.of("on_validation_end"):
