@@ -77,7 +77,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 def test_bash_completes_commands_options_ids_and_names(home: Path, tmp_path: Path) -> None:
     folder = _det_folder(tmp_path)
     for words, found in (
-        (("det", "exp"), ["experiment"]),
+        (("det", "exp"), ["experiment", "export"]),
         (("det", "e", "li"), ["list", "list-trials", "list-checkpoints"]),
         (("det", "e", "compare", "--to"), ["--top"]),
         (("det", "e", "describe", "1"), ["12", "11", "10", "1"]),

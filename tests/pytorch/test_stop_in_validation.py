@@ -201,7 +201,7 @@ def test_a_state_that_cannot_be_copied_is_saved_after_the_validation(
     def fail(self: Snapshot, state: Any) -> Any:
         raise NotImplementedError("no clone")
 
-    monkeypatch.setattr(Snapshot, "copy", fail)
+    monkeypatch.setattr(Snapshot, "begin_copy", fail)
     whole = fit(Validated, tmp_path / "whole", stops=False)
     cut = stop(Validated, tmp_path / "cut")
     resumed = fit(Validated, tmp_path / "cut", stops=False)

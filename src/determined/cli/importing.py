@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from determined.platform.trackers.foreign_run import ForeignRun
 
 
-@click.group(cls=Group)
+@click.group("import", cls=Group)
 def import_() -> None:
     """Bring runs of other trackers here: TensorBoard, MLflow, trackio.
 

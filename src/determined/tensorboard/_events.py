@@ -193,7 +193,7 @@ class ScalarEvents:
     def _open(self) -> io.FileIO:
         self._directory.mkdir(parents=True, exist_ok=True)
         origin = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
-        name = f"events.out.tfevents.{origin}.{next(_file_numbers)}{self._suffix}"
+        name = f"events.out.tfevents.{origin}.{next(_file_numbers):06d}{self._suffix}"  # read in the order of names
         return io.FileIO(self._directory / name, "x")
 
     def _warn_once(self, problem: str) -> None:

@@ -61,7 +61,9 @@ def _compare(device: torch.device, folder: Path, backend: str, parallel: str) ->
     num_ranks = max(2, num_devices)
     _run_ranks(num_ranks, [backend, parallel, device.type, str(folder)])
     alone = weights_of(train(device, BATCHES, settings(num_ranks)))
-    every = [torch.load(folder / f"rank_{rank}.pth") for rank in range(num_ranks)]
+    every = [
+        torch.load(folder / f"rank_{rank}.pth", weights_only=True) for rank in range(num_ranks)
+    ]
     for rank, weights in enumerate(every):
         if not all(map(torch.equal, weights, every[0])):
             raise DoesNotHoldError(f"rank {rank} ended with other weights than rank 0")
