@@ -34,7 +34,7 @@ _LINES = (
     "__init__",
     "pytorch",
     "_loops",
-    "transformers",
+    "transformers lightning",
     "platform.rules platform.homes",
     "platform.machines",
     "platform.runs",
@@ -53,6 +53,7 @@ _LINES = (
 _MAY_IMPORT_TORCH = (
     "determined.pytorch",
     "determined.transformers",
+    "determined.lightning",
     "determined._loops.random_state",
     "determined.tensorboard.metric_writers.pytorch",
     "determined.launch.torchrun",

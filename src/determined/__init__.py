@@ -10,6 +10,7 @@ from determined._version import __version__
 
 if TYPE_CHECKING:
     from determined import core, errors, util
+    from determined import lightning as lightning
     from determined import load as load
     from determined import tensorboard as tensorboard
     from determined import transformers as transformers
@@ -79,7 +80,7 @@ _HOMES = {
     "get_cluster_info": "_info",
     "import_from_path": "_code.import_from_path",
 }
-_MODULES = ("core", "errors", "load", "tensorboard", "transformers", "util")
+_MODULES = ("core", "errors", "lightning", "load", "tensorboard", "transformers", "util")
 
 
 def __getattr__(name: str) -> Any:

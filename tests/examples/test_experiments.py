@@ -36,6 +36,7 @@ SHORT = {
     "gan_digits/const.yaml": ["python3 train.py --epochs 1"],
     "graph_batches/const.yaml": ["python3 train.py --epochs 1"],
     "transformers_trainer/const.yaml": ["python3 train.py --max_steps 20"],
+    "lightning_module/const.yaml": ["python3 train.py --epochs 1"],
     "mnist_pytorch/const.yaml": ["python3 train.py {mnist} --epochs 1"],
     "mnist_pytorch/trial_class.yaml": [
         "train:MNistTrial",
@@ -48,6 +49,7 @@ SHORT = {
     "custom_searcher/median.yaml": ["python3 train.py", "searcher.max_trials=4"],
     "digits/adaptive.yaml": ["python3 train.py --epochs 3", *_search(3, max_trials=3)],
     "transformers_trainer/adaptive.yaml": ["python3 train.py --max_steps 40", *_search(40)],
+    "lightning_module/adaptive.yaml": ["python3 train.py --epochs 2", *_search(2)],
     "mnist_pytorch/adaptive.yaml": ["python3 train.py {mnist} --epochs 4", *_search(4)],
 }
 
@@ -89,8 +91,9 @@ def test_every_configuration_runs_and_reports_its_metric(lab: Lab) -> None:
 
 def _is_installed(name: str) -> bool:
     """Whether the library that an example is about is there; extras may not be."""
-    is_extra = name.startswith("transformers_")
-    return not is_extra or importlib.util.find_spec("transformers") is not None
+    library = name.partition("_")[0]
+    is_extra = library in ("transformers", "lightning")
+    return not is_extra or importlib.util.find_spec(library) is not None
 
 
 def _rates(trials: list[Trial]) -> set[float]:

@@ -16,6 +16,8 @@ Trials and scripts that tests train:
     forked           a trial to fork: small, exact, and with a schedule
     adapters         a small adapter that is trained on a large frozen base, as in LoRA
     fine_tuning      tiny models for `transformers.Trainer`, and a script that trains them
+    lightning_modules  a small module for Lightning, and a script that trains it
+    reports          what a training process reports, kept for a look
     planted          a small run with many knobs, to plant differences with
     victims          four kinds of trials, with a diary of each batch, that faults must not change
     old_trial        trials as users of old releases wrote them

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +17,10 @@ from transformers import TrainerCallback
 
 import determined as det
 from determined import core
-from determined.core.backends.backend import LocalBackend
 from determined.transformers import DetCallback
 from tests.support.fine_tuning import build_arguments, build_trainer, digest
+from tests.support.reports import recorded
 from tests.support.tasks import become_a_task
-
-
-class _Recording(core.TrainContext):
-    """Reports, and keeps what was reported."""
-
-    def __init__(self) -> None:
-        super().__init__(LocalBackend())
-        self.made: list[tuple[str, int, dict[str, Any]]] = []
-        self.progress: list[float] = []
-
-    def _report(
-        self,
-        group: str,
-        steps_completed: int,
-        metrics: dict[str, Any],
-        batch_metrics: Sequence[dict[str, Any]] | None = None,
-    ) -> None:
-        super()._report(group, steps_completed, metrics, batch_metrics)
-        self.made.append((group, steps_completed, metrics))
-
-    def report_progress(self, progress: float) -> None:
-        super().report_progress(progress)
-        self.progress.append(progress)
-
-    def steps(self, group: str) -> list[int]:
-        return [steps for name, steps, _ in self.made if name == group]
 
 
 class _AskToStop(TrainerCallback):
@@ -59,14 +31,6 @@ class _AskToStop(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step + 1 == self._step:
             self._context._backend.request_preemption()
-
-
-@contextmanager
-def recorded(folder: Path) -> Iterator[tuple[core.Context, _Recording]]:
-    with core.init(checkpoint_storage=folder / "storage") as context:
-        train = _Recording()
-        context.train = train
-        yield context, train
 
 
 def newest(folder: Path, metadata: dict[str, Any]) -> Path:
