@@ -91,7 +91,7 @@ def test_two_ranks_that_are_killed_and_paused_end_as_if_nothing_had_happened(lab
     def begin(**incidents: int) -> int:
         return create(
             lab,
-            {"per_device_train_batch_size": 2, "max_steps": 20, **incidents},
+            {"per_device_train_batch_size": 2, "max_steps": 20, "is_augmented": True, **incidents},
             entrypoint=f"python3 -m determined.launch.torch_distributed {_MODULE}",
             resources={"slots_per_trial": 2},
             max_restarts=1,
