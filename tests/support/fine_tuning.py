@@ -7,6 +7,7 @@ digest of the weights:
     batch_size            of one process
     kill_at               the first run of the trial kills itself after that step
     pause_at              the trial waits after that step, once, until it is asked to stop
+    is_augmented          the training data draws random numbers
     is_first_best         the first trial has the best `eval_score`, and does not wait
     others                of TrainingArguments
 """
@@ -218,6 +219,8 @@ def main() -> None:
         trial = info.trial.trial_id
         parts = {"compute_metrics": lambda _: {"score": float(trial)}}
         incidents = (-1, -1) if trial == 1 else incidents
+    if hparams.pop("is_augmented", False):
+        parts["train_dataset"] = Sentences(28, 1, is_augmented=True)
     distributed = None
     if "RANK" in os.environ:
         distributed = core.DistributedContext.from_torch_distributed()
