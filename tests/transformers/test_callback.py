@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("transformers", reason="the extra `transformers` is not installed")
 pytest.importorskip("accelerate", reason="the extra `transformers` is not installed")
@@ -142,6 +144,24 @@ def test_a_checkpoint_has_the_step_the_trial_and_user_data(
     with recorded(tmp_path) as (context, _):
         DetCallback(context, args)
     assert args.resume_from_checkpoint is None
+
+
+def test_torch_may_read_the_random_states_as_old_releases_of_the_trainer_do(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    args = build_arguments(tmp_path / "out", max_steps=2)
+    with recorded(tmp_path) as (context, _):
+        build_trainer(args, callbacks=[DetCallback(context, args)]).train()
+    registered = torch.serialization.get_safe_globals()
+    request.addfinalizer(lambda: torch.serialization.add_safe_globals(registered))
+    torch.serialization.clear_safe_globals()
+    path = tmp_path / "out" / "checkpoint-2" / "rng_state.pth"
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(path, weights_only=True)
+    args.resume_from_checkpoint = "latest"
+    with recorded(tmp_path) as (context, _):
+        DetCallback(context, args)
+    assert torch.load(path, weights_only=True)["numpy"][0] == "MT19937"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("transformers", reason="the extra `transformers` is not installed")
 pytest.importorskip("accelerate", reason="the extra `transformers` is not installed")
 
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 
 from determined import core
 from determined.transformers import DetCallback
@@ -25,6 +26,10 @@ from tests.support.fine_tuning import (
 
 _AUGMENTED: dict[str, Any] = {"train_dataset": Sentences(28, 1, is_augmented=True)}
 _MASKED: dict[str, Any] = {"data_collator": collate_masked}
+_IS_4 = "group_by_length" in {field.name for field in dataclasses.fields(TrainingArguments)}
+_BY_LENGTH: dict[str, Any] = (
+    {"group_by_length": True} if _IS_4 else {"train_sampling_strategy": "group_by_length"}
+)
 
 # What is special about a training: arguments, parts of the trainer, and whether the trainer by
 # itself restores all of it after a kill.
@@ -34,8 +39,8 @@ _KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "augmented": ({}, _AUGMENTED, False),
     "masked": ({}, _MASKED, False),
     "masked accumulating": ({"gradient_accumulation_steps": 3, "max_steps": 8}, _MASKED, False),
-    "global order": ({"train_sampling_strategy": "group_by_length"}, {}, False),
-    "global order, masked": ({"train_sampling_strategy": "group_by_length"}, _MASKED, False),
+    "global order": (_BY_LENGTH, {}, False),
+    "global order, masked": (_BY_LENGTH, _MASKED, False),
 }
 
 

@@ -193,7 +193,8 @@ class ScalarEvents:
     def _open(self) -> io.FileIO:
         self._directory.mkdir(parents=True, exist_ok=True)
         origin = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
-        name = f"events.out.tfevents.{origin}.{next(_file_numbers):06d}{self._suffix}"  # read in the order of names
+        number = f"{next(_file_numbers):06d}"  # files are read in the order of their names
+        name = f"events.out.tfevents.{origin}.{number}{self._suffix}"
         return io.FileIO(self._directory / name, "x")
 
     def _warn_once(self, problem: str) -> None:

@@ -20,7 +20,7 @@ from determined.core import Context
 from determined.core.ranks.agreement import Ranks
 from determined.errors import CheckpointNotFound
 from determined.transformers._arguments import check_length, folder_of, hparams_of, private_folder
-from determined.transformers._exact import DataRandomness
+from determined.transformers._exact import DataRandomness, trust_numpy_states
 from determined.transformers._metrics import TEST, VALIDATION, check_needed, group_of, metrics_of
 
 logger = logging.getLogger("determined.transformers")
@@ -260,6 +260,7 @@ class DetCallback(TrainerCallback):
                 lambda: _remove_later(folder, step)
             )
         args.resume_from_checkpoint = str(folder / newest)
+        trust_numpy_states()
         if not args.ignore_data_skip:
             self._data.load(folder / newest, self.core_context.distributed.rank)
         self._last_saved = self._saved[newest] = Saved(continues, newest)

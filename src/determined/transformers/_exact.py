@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
@@ -27,6 +28,17 @@ _EPOCH = "at_epoch"
 _BATCH = "before_newest_batch"
 _SAVE = "at_save"
 _MADE = "batches_made"
+
+
+def trust_numpy_states() -> None:
+    """Let `torch.load` read numpy's random state, an array, in a checkpoint of the trainer.
+
+    From 2.6 on torch refuses what it was not told to trust, and old releases of transformers 4
+    do not tell it.
+    """
+    array = np.zeros(1, np.uint32)
+    build: Any = array.__reduce__()[0]  # as in the file, whatever this numpy calls it
+    torch.serialization.add_safe_globals([build, np.ndarray, np.dtype, type(array.dtype)])
 
 
 class DataRandomness:
