@@ -94,6 +94,7 @@ _MAY_UNPICKLE = {
     "core/ranks/joint_saves.py",  # the same
     "pytorch/_checkpoint/files/reading.py",  # tensors and numbers
     "transformers/_exact.py",  # the same
+    "lightning/_data.py",  # the same
     "selftest/checks/ranks.py",  # what the self-test has just written
     "selftest/checks/saving.py",  # the same
     "pytorch/replay/_lockstep.py",  # the same, from another process of the same user
