@@ -40,10 +40,10 @@ node_modules/.installed: package.json package-lock.json
 	@touch $@
 
 demo: $(INSTALLED)
-	@examples/demo.sh $(CURDIR)/$(BIN) $(CURDIR)/$(VENV)/demo
+	@$(BIN)/python -m determined.demo --folder $(VENV)/demo
 
 dashboard: $(INSTALLED)
-	DET_HOME=$(CURDIR)/$(VENV)/demo $(BIN)/det dashboard
+	DET_HOME=$(CURDIR)/$(VENV)/demo/home $(BIN)/det dashboard
 
 # More than there are cores, as tests often wait for processes that they started.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) '*' 3 / 2)
