@@ -21,7 +21,8 @@ import torch
 
 from determined import core
 from determined.pytorch._callback import Hooks
-from determined.pytorch._checkpoint.saving.saver import SaveJob, Saver
+from determined.pytorch._checkpoint.saving.job import SaveJob
+from determined.pytorch._checkpoint.saving.saver import Saver
 from determined.pytorch._checkpoint.state.training_state import RunRecord
 from determined.pytorch._schedule import _TrialState
 from determined.storage import SharedFSStorageManager

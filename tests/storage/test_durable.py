@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import pickle
 import random
 from pathlib import Path
@@ -29,13 +30,32 @@ def test_the_digest_is_that_of_the_file(
         _write_and_compare(tmp_path_factory.mktemp("digest") / "file", sizes)
 
 
-def test_so_it_is_with_large_blocks(tmp_path: Path) -> None:
-    _write_and_compare(tmp_path / "file", [7, 8 << 20, 0, (8 << 20) + 1, 70_000])
+@pytest.mark.parametrize("past_cache", [False, True])
+def test_so_it_is_with_large_blocks(tmp_path: Path, past_cache: bool) -> None:
+    _write_and_compare(tmp_path / "file", [7, 8 << 20, 0, (8 << 20) + 1, 70_000], past_cache)
 
 
-def _write_and_compare(path: Path, sizes: list[int]) -> None:
+def test_large_blocks_past_the_cache_become_ordinary_ones_where_they_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_durable, "open_past_cache", lambda path: os.open(path, os.O_RDONLY))
+    _write_and_compare(tmp_path / "file", [8 << 20, 9 << 20], past_cache=True)
+
+
+def test_a_full_disk_past_the_cache_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open("/dev/full", os.O_WRONLY)
+    monkeypatch.setattr(_durable, "open_past_cache", lambda path: opened)
+    file = HashingFile(tmp_path / "file", past_cache=True)
+    os.dup2(opened, file._descriptor)
+    with pytest.raises(CheckpointError, match="No space left"), file:
+        file.write(bytes(80 << 20))
+
+
+def _write_and_compare(path: Path, sizes: list[int], past_cache: bool = False) -> None:
     blocks = [random.Random(size).randbytes(size) for size in sizes]
-    with HashingFile(path) as file:
+    with HashingFile(path, past_cache=past_cache) as file:
         for block in blocks:
             assert file.write(memoryview(block)) == len(block)
         assert file.tell() == sum(sizes)
@@ -57,9 +77,10 @@ def _sha256_of_blocks(content: bytes) -> str:
     return f"blocks:{hashlib.sha256(hashes).hexdigest()}"
 
 
-def test_flushing_does_not_move_the_blocks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("past_cache", [False, True])
+def test_flushing_does_not_move_the_blocks(tmp_path: Path, past_cache: bool) -> None:
     content = random.Random(0).randbytes(9 << 20)
-    with HashingFile(tmp_path / "file") as file:
+    with HashingFile(tmp_path / "file", past_cache=past_cache) as file:
         for start, stop in ((0, 1), (1, 5 << 20), (5 << 20, 9 << 20)):
             file.write(content[start:stop])
             file.flush()

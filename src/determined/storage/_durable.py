@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
+from determined._os.direct import open_past_cache, write_past_cache
 from determined._os.sync import begin_writeback, sync
 from determined._os.weak_file_systems import chmod, fsync
 from determined.errors import CheckpointError
@@ -125,6 +126,7 @@ class _Block:
             ) from error
         self._memory = memoryview(memory)
         self.hashed: Future[bytes] | None = None
+        self.stored: Future[None] | None = None
         self.filled = 0
         self.written = 0
 
@@ -142,7 +144,7 @@ class _Block:
 
     @property
     def is_free(self) -> bool:
-        return self.hashed is None or self.hashed.done()
+        return all(work is None or work.done() for work in (self.hashed, self.stored))
 
     def fill(self, data: memoryview) -> int:
         """Take as much of `data` as fits, and say how much that was."""
@@ -152,10 +154,12 @@ class _Block:
         return count
 
     def clear(self) -> None:
-        """Make ready to be filled again, once the content is hashed."""
+        """Make ready to be filled again, once the content is written and hashed."""
+        if self.stored is not None:
+            self.stored.result()
         if self.hashed is not None:
             self.hashed.result()
-        self.hashed, self.filled, self.written = None, 0, 0
+        self.hashed, self.stored, self.filled, self.written = None, None, 0, 0
 
 
 def _copy(target: memoryview, source: memoryview) -> None:
@@ -174,15 +178,23 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
     Helper threads hash while this one writes, and the disk begins to write at once, so that neither
     costs much time of its own. Leaving a `with` block by an exception closes the file without
     waiting for the disk.
+
+    Args:
+        path: where; a file that exists there is replaced.
+        past_cache: hand large files to the disk without a copy in the system's cache, where that is
+            possible. It saves a core most of the work of writing, and costs whoever reads the file
+            soon.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, past_cache: bool = False) -> None:
         self._path = Path(path)
         self._size = 0
+        self._past_cache = past_cache
+        self._direct: int | None = None
         self._block = _Block()
         self._others: deque[_Block] = deque()  # in the order in which they are hashed
         self._hashes: list[Future[bytes]] = []
-        self._hashers: ThreadPoolExecutor | None = None
+        self._helpers: ThreadPoolExecutor | None = None
         self._digest: FileDigest | None = None
         self._failure: CheckpointError | None = None
         self._descriptor = -1
@@ -228,39 +240,73 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
 
     def flush(self) -> None:
         """Write what the current block holds; it is hashed when it is full."""
+        for block in self._others:
+            self._wait_for(block)
         self._write_all(self._block, 0)
 
     def _write_block(self, more: int) -> None:
         """Write and hash the current block, and continue with another one; `more` is to come."""
         block, begin = self._block, self._size
-        block.hashed = self._begin_hash(block.content)
+        if block.written == 0 and self._opens_directly():
+            self._size += block.filled
+            block.written = block.filled
+            block.stored = self._begin(lambda: self._write_directly(block.content, begin, more))
+            block.hashed = self._begin(lambda: _sha256(block.content))
+        else:
+            block.hashed = self._begin(lambda: _sha256(block.content))
+            self._write_all(block, more)
+            begin_writeback(self._descriptor, begin, self._size - begin)
         self._hashes.append(block.hashed)
-        self._write_all(block, more)
-        begin_writeback(self._descriptor, begin, self._size - begin)
         self._others.append(block)
         is_new = not self._others[0].is_free and len(self._others) < _MOST_BLOCKS
         self._block = _Block() if is_new else self._others.popleft()
+        self._wait_for(self._block)
         self._block.clear()
 
-    def _begin_hash(self, content: memoryview) -> Future[bytes]:
-        """Hash in a helper thread."""
-        if self._hashers is None:
-            self._hashers = ThreadPoolExecutor(_HASHERS, thread_name_prefix="det-hash")
+    def _wait_for(self, block: _Block) -> None:
         try:
-            return self._hashers.submit(_sha256, content)
+            if block.stored is not None:
+                block.stored.result()
+        except CheckpointError as failure:
+            self._failure = failure
+            raise
+
+    def _begin(self, work: Callable[[], R]) -> Future[R]:
+        """Do something in a helper thread."""
+        if self._helpers is None:
+            self._helpers = ThreadPoolExecutor(_HASHERS + 1, thread_name_prefix="det-hash")
+        try:
+            return self._helpers.submit(work)
         except RuntimeError:  # no new work is accepted while the interpreter shuts down
-            done: Future[bytes] = Future()
-            done.set_result(_sha256(content))
+            done: Future[R] = Future()
+            done.set_result(work())
             return done
+
+    def _opens_directly(self) -> bool:
+        if self._direct is None:
+            self._direct = open_past_cache(self._path) if self._past_cache else -1
+        return self._direct >= 0
+
+    def _write_directly(self, content: memoryview, offset: int, more: int) -> None:
+        assert self._direct is not None
+        done = write_past_cache(self._direct, content, offset)
+        reach("mid_write")
+        while done < len(content):  # the ordinary way works everywhere, and says why if it does not
+            with checkpoint_errors("write to", self._path, len(content) - done + more):
+                piece = content[done : done + _WRITE_BYTES]
+                done += os.pwrite(self._descriptor, piece, offset + done)
 
     def _write_all(self, block: _Block, more: int) -> None:
         content, done = block.unwritten, 0
+        if self._direct is not None and self._direct >= 0 and len(content):
+            os.lseek(self._descriptor, self._size, os.SEEK_SET)  # others wrote what comes before
         try:
             while done < len(content):
                 with checkpoint_errors("write to", self._path, len(content) - done + more):
                     # Larger pieces make Linux look for larger pages, which can take longer than
                     # all the rest.
-                    written = os.write(self._descriptor, content[done : done + _WRITE_BYTES])
+                    piece = content[done : done + _WRITE_BYTES]
+                    written = os.write(self._descriptor, piece)
                 done += written
                 block.written += written
                 self._size += written
@@ -290,10 +336,12 @@ class HashingFile(io.BufferedIOBase, BinaryIO):
     def _abandon(self) -> None:
         self._block.filled = 0
         descriptor, self._descriptor = self._descriptor, -1
-        if self._hashers is not None:
-            self._hashers.shutdown(cancel_futures=True)
-        if descriptor >= 0:
-            os.close(descriptor)
+        if self._helpers is not None:
+            self._helpers.shutdown(cancel_futures=True)
+        for opened in (descriptor, -1 if self._direct is None else self._direct):
+            if opened >= 0:
+                os.close(opened)
+        self._direct = -1
         super().close()
 
     def __exit__(

@@ -21,10 +21,11 @@ from determined.pytorch._checkpoint.resuming.environment import current_environm
 from determined.pytorch._checkpoint.resuming.resume import SavedRun
 from determined.pytorch._checkpoint.saving.dry_run import DryRun
 from determined.pytorch._checkpoint.saving.frozen import frozen_places, save_frozen
+from determined.pytorch._checkpoint.saving.job import SaveJob
 from determined.pytorch._checkpoint.saving.policy import CheckpointPolicy
 from determined.pytorch._checkpoint.saving.retention import Retention, configured_policy
 from determined.pytorch._checkpoint.saving.save_on_error import SaveOnError
-from determined.pytorch._checkpoint.saving.saver import SaveJob, Saver
+from determined.pytorch._checkpoint.saving.saver import Saver
 from determined.pytorch._checkpoint.state.averages import averages_weights, check_export
 from determined.pytorch._checkpoint.state.rank_local_state import ReplicaCheck, rank_local_state
 from determined.pytorch._checkpoint.state.training_state import (
@@ -193,7 +194,7 @@ class Checkpoints:
         except Exception as error:
             record.not_exact = f"without callbacks, one of which raised {type(error).__name__}"
             self._fit = self._fit.without(self._fit.callbacks)
-            self._saver.callbacks = self._fit.callbacks
+            self._saver.show_files_to(self._fit.callbacks)
             self._save(already_exiting=True)
         self.finish()
         if earlier is not None and record.not_exact is not None:

@@ -17,7 +17,8 @@ from determined import core, pytorch
 from determined.errors import CheckpointError, InvalidHP
 from determined.pytorch._callback import Hooks, PyTorchCallback
 from determined.pytorch._checkpoint.files.reading import read_counters
-from determined.pytorch._checkpoint.saving.saver import SaveJob, Saver
+from determined.pytorch._checkpoint.saving.job import SaveJob
+from determined.pytorch._checkpoint.saving.saver import Saver
 from determined.pytorch._checkpoint.state.training_state import RunRecord
 from determined.pytorch._schedule import _TrialState
 from determined.storage import Manifest, SharedFSStorageManager
