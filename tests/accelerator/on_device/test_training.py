@@ -139,6 +139,48 @@ def test_resume_is_exact_on_any_device_and_in_any_precision(
     assert continued.computed_in == {dtype or torch.float32}
 
 
+@pytest.mark.parametrize("resumed_on", ["simulated:0", "simulated:1"])
+def test_resume_is_exact_if_a_trial_draws_on_several_devices(
+    resumed_on: str, tmp_path: Path
+) -> None:
+    class Split(Classifier):
+        """Its noise comes from the device that is not its own."""
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            other = f"simulated:{1 - torch.device(self.context.device).index}"
+            images, labels = batch
+            images = images + torch.rand(4, device=other).to(images.device)
+            return super().train_batch((images, labels), epoch_idx, batch_idx)
+
+    whole = train(Split, {"device": "simulated:0", "seed": 1}, max_length=Batch(9))
+    storage: dict[str, Any] = {"seed": 1, "checkpoint_storage": str(tmp_path / "cut")}
+    train(Split, {**storage, "device": "simulated:0"}, max_length=Batch(5))
+    for index in (0, 1):
+        torch.randn(7, device=f"simulated:{index}")  # whatever else happens in between
+    resumed = {**storage, "device": resumed_on}
+    continued = train(Split, resumed, max_length=Batch(9), latest_checkpoint="latest")
+    assert_equal(weights(whole), weights(continued))
+
+
+def test_a_validation_leaves_the_random_numbers_of_all_devices_alone() -> None:
+    drawn = []
+
+    class Drawing(Classifier):
+        def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+            drawn.append(torch.rand((), device="simulated:1").item())
+            return {"drawn": drawn[-1]}
+
+    with pytorch.init(seed=1, device="simulated:0") as context:
+        trainer = pytorch.Trainer(Drawing(context), context)
+        state = torch.simulated.get_rng_state(1)  # type: ignore[attr-defined]
+        trainer.validate()
+        assert torch.equal(torch.simulated.get_rng_state(1), state)  # type: ignore[attr-defined]
+        torch.rand(3, device="simulated:1")
+        trainer.validate()
+    half = len(drawn) // 2
+    assert drawn[:half] == drawn[half:]
+
+
 def test_what_is_trained_there_can_be_loaded_on_the_cpu_and_back(tmp_path: Path) -> None:
     trained = train(Classifier, max_length=Batch(4))
     (path,) = checkpoints()[4]

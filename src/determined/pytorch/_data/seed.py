@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -48,6 +48,14 @@ def _accelerator_state() -> Any:
     return torch.get_device_module().get_rng_state()
 
 
+def _other_devices() -> list[int]:
+    """Return the devices of this process besides its current one: a trial may draw on them too."""
+    if not torch.accelerator.is_available() or torch.accelerator.device_count() < 2:
+        return []
+    current = torch.accelerator.current_device_index()
+    return [index for index in range(torch.accelerator.device_count()) if index != current]
+
+
 # How to read each global generator.
 RNG_STATES: dict[str, Callable[[], Any]] = {
     "cpu_rng_state": torch.get_rng_state,
@@ -56,16 +64,20 @@ RNG_STATES: dict[str, Callable[[], Any]] = {
     "gpu_rng_state": _accelerator_state,
 }
 _CPU_STATES = RNG_STATES.keys() - {"gpu_rng_state"}
+_OTHERS = "other_gpu_rng_states"  # in the order of their numbers, whichever is the current one
 
 
 def rng_state() -> dict[str, Any]:
     """Return the state of all global generators, in types that `weights_only` loading accepts."""
     has_accelerator = torch.accelerator.is_available()
-    return {
+    state = {
         name: read()
         for name, read in RNG_STATES.items()
         if has_accelerator or name != "gpu_rng_state"
     }
+    if others := _other_devices():
+        state[_OTHERS] = [torch.get_device_module().get_rng_state(index) for index in others]
+    return state
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
@@ -77,7 +89,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
     if missing:
         logger.warning("The saved random state lacks %s: not restored.", ", ".join(sorted(missing)))
     _set_cpu_state(state)
-    _set_accelerator_state(state.get("gpu_rng_state"))
+    _set_accelerator_state(state.get("gpu_rng_state"), state.get(_OTHERS, []))
 
 
 def _set_cpu_state(state: dict[str, Any]) -> None:
@@ -91,11 +103,17 @@ def _set_cpu_state(state: dict[str, Any]) -> None:
         torch.set_rng_state(torch.as_tensor(state["cpu_rng_state"], dtype=torch.uint8))
 
 
-def _set_accelerator_state(saved: torch.Tensor | None) -> None:
+def _set_accelerator_state(
+    saved: torch.Tensor | None, saved_others: Sequence[torch.Tensor]
+) -> None:
     present = torch.accelerator.is_available()
     if present and saved is not None:
+        module = torch.get_device_module()
         try:
-            torch.get_device_module().set_rng_state(saved.cpu())
+            module.set_rng_state(saved.cpu())
+            # A machine may have more or fewer of them; a trial that needs one that is gone fails.
+            for index, state in zip(_other_devices(), saved_others, strict=False):
+                module.set_rng_state(state.cpu(), index)
         except (RuntimeError, TypeError):  # of other sizes and types on each kind of device
             logger.warning(
                 "The checkpoint has another kind of accelerator's random state: this one's starts "
@@ -165,14 +183,15 @@ def forked_rng(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def apart_from_training(seed: int) -> Iterator[None]:
-    """Run the block under generators seeded with `seed`, those of this rank's device included.
+    """Run the block under generators seeded with `seed`, those of all devices included.
 
     Training's own continue after it as if the block had not run.
     """
     outer = rng_state()
     seed_cpu(seed)
     if torch.accelerator.is_available():
-        torch.get_device_module().manual_seed(seed)
+        module = torch.get_device_module()
+        getattr(module, "manual_seed_all", module.manual_seed)(seed)
     try:
         yield
     finally:
