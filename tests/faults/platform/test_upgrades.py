@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import sqlite3
 import subprocess
 from pathlib import Path
 
 import pytest
 
-import determined
 from determined.platform.supervisor import presence
 from tests.cli.det import run_det
 from tests.cli.scripts import STEPS
+from tests.faults.platform.installing import install
 from tests.support.lab import Lab, lab
 
 __all__ = ["lab"]
@@ -35,18 +34,6 @@ print("is up", sys.path, flush=True)
 while not pathlib.Path({gate!r}).exists():
     time.sleep(0.02)
 """
-
-
-def install(folder: Path, version: str) -> None:
-    """Put the library into a folder as an installer does: the old files go, new ones come."""
-    new = folder.with_name(f"{folder.name}-{version}")
-    source = Path(determined.__file__).parent
-    shutil.copytree(source, new / "determined", ignore=shutil.ignore_patterns("__pycache__"))
-    (new / "determined" / "_version.py").write_text(f'__version__ = "{version}"\n')
-    if folder.exists():
-        folder.rename(folder.with_name(f"{folder.name}-old"))
-        shutil.rmtree(folder.with_name(f"{folder.name}-old"))
-    new.rename(folder)
 
 
 def test_a_trial_that_runs_while_the_library_is_upgraded_goes_on(lab: Lab) -> None:
