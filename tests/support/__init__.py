@@ -49,6 +49,7 @@ Homes, runs and clusters of the platform:
     fake_gpus        GPUs that are not there: a driver's library, compiled, and files of the kernel
     full_home        a home on a disk that fills up
     clusters         a Ray cluster of several nodes on this machine
+    slurm            a private Slurm of two nodes on this machine
     cluster_lab      a lab whose runs go to a cluster
     networks         a Ray cluster of machines whose network can be cut
 

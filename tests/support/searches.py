@@ -90,6 +90,7 @@ def check_replay(lab: Lab, experiment_id: int) -> Searcher:
         origin["searcher"],
         origin["hyperparameters"],
         origin["reproducibility"]["experiment_seed"],
+        repeat=record.config.get("repeat"),
     )
     steps = lab.service.reader.search_steps(experiment_id)
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))

@@ -46,9 +46,25 @@ def list_slots(utc: bool, output: Output) -> None:
             ]
             for run in runs
         ] or [[place.id, node, device, None, None, "free"]]
+    if queue.jobs or queue.partitions:
+        headers = ["Job ID", "Node", "Partition", "Experiment ID", "Trial ID", "Since"]
+        rows = [
+            [
+                each.job.id if each.job else None,
+                each.run.host or None,
+                each.job.partition if each.job else None,
+                queue.experiment_of.get(each.run.trial_id),
+                each.run.trial_id,
+                time_text(each.run.started or each.run.created, utc=utc),
+            ]
+            for each in queue.jobs
+            if not each.is_pending
+        ]
     waiting = [[item.experiment.id, item.trial.id, item.reason] for item in queue.waiting]
     if output == "json":
         names = ("slot_id", "node", "device", "experiment_id", "trial_id", "since")
+        if queue.jobs or queue.partitions:
+            names = ("job_id", "node", "partition", "experiment_id", "trial_id", "since")
         waits = ("experiment_id", "trial_id", "reason")
         show_json(
             {
@@ -63,6 +79,13 @@ def list_slots(utc: bool, output: Output) -> None:
         return
     for line in queue.skipped:
         click.echo(line)
+    for each in queue.partitions:
+        default = ", the default" if each.is_default else ""
+        size = f"{each.gpus} GPUs" if each.gpus else f"{each.cpus} CPUs"
+        click.echo(
+            f"Partition {each.name}{default}: {each.nodes} nodes of up to {size}, "
+            f"{each.idle} idle, {each.down} down or drained"
+        )
     if queue.without_slot:
         trials = ", ".join(str(run.trial_id) for run in queue.without_slot)
         click.echo(f"\nWithout a slot: trial {trials}")

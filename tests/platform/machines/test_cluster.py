@@ -56,7 +56,7 @@ def test_a_bad_variable_is_named(home: Home, address: str, monkeypatch: pytest.M
     ("text", "words"),
     [
         ("cluster: yes please", ":1: cluster: expected keys and values"),
-        ("cluster:\n  type: slurm", ":2: cluster.type: expected ray, got 'slurm'"),
+        ("cluster:\n  type: pbs", ":2: cluster.type: expected ray or slurm, got 'pbs'"),
         ("cluster:\n  type: ray\n  adress: a:1", ":3: cluster.adress: expected one of the keys"),
         ("cluster:\n  type: ray\n  address: 7", ":3: cluster.address: expected auto, host:port"),
         ("cluster:\n  type: ray\n  address: a:70000", ":3: cluster.address: expected auto, host"),

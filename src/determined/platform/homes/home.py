@@ -36,6 +36,7 @@ class Home:
         self.inbox = self.path / "inbox"
         self.tensorboard = self.path / "tensorboard"
         self.cluster = self.path / "cluster.json"
+        self.slurm = self.path / "slurm.json"
         self.supervisor_lock = self.path / "supervisor.lock"
         self.supervisor_log = self.path / "supervisor.log"
         self.wake = self.path / "wake"

@@ -1,5 +1,7 @@
 """Whether runs go to a cluster, and to which one: `DET_CLUSTER`, else `cluster:` in platform.yaml.
 
+For Slurm, see `slurm.py`; for Ray:
+
     cluster:
       type: ray
       address: auto         # or host:port, or ray://host:port
@@ -20,6 +22,7 @@ from typing import Any
 from determined._contracts.home import SETTINGS_FILE
 from determined.errors import DeterminedError
 from determined.platform.homes.home import Home
+from determined.platform.machines.slurm import SCHEME, SlurmSettings, from_name, from_section
 
 CLUSTER_VARIABLE = "DET_CLUSTER"
 INSECURE_VARIABLE = "DET_CLUSTER_INSECURE"
@@ -42,27 +45,33 @@ class ClusterSettings:
     way_back: str = field(default=f"unset {CLUSTER_VARIABLE}", compare=False)
 
 
-def find_cluster(home: Home) -> ClusterSettings | None:
+def find_cluster(home: Home) -> ClusterSettings | SlurmSettings | None:
     """The cluster that runs of a home go to, None for this machine."""
     named = os.environ.get(CLUSTER_VARIABLE)
     may_be_open = os.environ.get(INSECURE_VARIABLE, "") not in ("", "0")
     if named == "":
         return None
-    if named is not None and not _is_address(named):
+    is_slurm = named is not None and named.partition(":")[0] == SCHEME
+    if named is not None and not is_slurm and not _is_address(named):
         raise DeterminedError(
-            f"{CLUSTER_VARIABLE}: expected auto, host:port or ray://host:port, got {named!r}."
+            f"{CLUSTER_VARIABLE}: expected auto, host:port or ray://host:port, or slurm, "
+            f"got {named!r}."
         )
     written = _written(home.path / SETTINGS_FILE)
     if named is None and written is None:
         return None
-    settings = written or ClusterSettings("auto")
-    if named is not None:
-        settings = replace(settings, address=named)
+    way_back = f"unset {CLUSTER_VARIABLE}"
     if written is not None:
         file = home.path / SETTINGS_FILE
         way_back = f"set {CLUSTER_VARIABLE} to nothing, or remove `cluster:` from {file}"
-        settings = replace(settings, way_back=way_back)
-    return replace(settings, is_insecure=settings.is_insecure or may_be_open)
+    if is_slurm or (named is None and isinstance(written, SlurmSettings)):
+        known = written if isinstance(written, SlurmSettings) else None
+        return replace(from_name(named or SCHEME, known), way_back=way_back)
+    settings = written if isinstance(written, ClusterSettings) else ClusterSettings("auto")
+    if named is not None:
+        settings = replace(settings, address=named)
+    is_insecure = settings.is_insecure or may_be_open
+    return replace(settings, is_insecure=is_insecure, way_back=way_back)
 
 
 def _is_address(text: str) -> bool:
@@ -71,7 +80,7 @@ def _is_address(text: str) -> bool:
     return text == "auto" or 0 < int(text.rpartition(":")[2]) <= _LARGEST_PORT
 
 
-def _written(path: Path) -> ClusterSettings | None:
+def _written(path: Path) -> ClusterSettings | SlurmSettings | None:
     """The `cluster` section of a file; an error names file, line and key."""
     try:
         data = path.read_bytes()
@@ -98,11 +107,13 @@ def _written(path: Path) -> ClusterSettings | None:
 
     if not isinstance(section, dict):
         raise refuse(None, "keys and values (type, address, slot_type, insecure)", section)
+    if section.get("type") == SCHEME:
+        return from_section(section, refuse)
     for key in section:
         if key not in _KEYS:
             raise refuse(key, f"one of the keys {', '.join(_KEYS)}", key)
     if section.get("type") != "ray":
-        raise refuse("type", "ray", section.get("type"))
+        raise refuse("type", "ray or slurm", section.get("type"))
     address = section.get("address", "auto")
     if not isinstance(address, str) or not _is_address(address):
         raise refuse("address", "auto, host:port or ray://host:port", address)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from determined.platform.homes.home import Home
 from determined.platform.machines.cluster import find_cluster
-from determined.platform.machines.nodes import load_nodes
+from determined.platform.machines.nodes import NodeTable, load_nodes
 from determined.platform.machines.slots import Machine, count_cores, find_slots, threads_per_process
+from determined.platform.machines.slurm import SlurmSettings, SlurmTable, load_table
 
 
 def find_machine(home: Home) -> Machine:
@@ -13,7 +14,11 @@ def find_machine(home: Home) -> Machine:
     settings = find_cluster(home)
     if settings is None:
         return find_slots()
-    table = load_nodes(home.cluster)
+    table: NodeTable | SlurmTable | None
+    if isinstance(settings, SlurmSettings):
+        table = load_table(home.slurm)
+    else:
+        table = load_nodes(home.cluster)
     if table is None or table.address != settings.address:
         hint = "run `det supervisor start`"
         note = f"The cluster {settings.address} has not been contacted yet: {hint}."

@@ -52,7 +52,8 @@ class Slot:
 class Machine:
     """What there is to schedule on, and a line for each GPU or node that is left out.
 
-    `kind` says what the slots are: cpu, cuda, rocm or mps.
+    `kind` says what the slots are: cpu, cuda, rocm or mps. With `is_queued` each slot stands for
+    one job of a batch system, however many slots its trial needs.
     """
 
     slots: tuple[Slot, ...]
@@ -60,6 +61,7 @@ class Machine:
     nodes: tuple[Node, ...] = ()
     is_cluster: bool = False
     kind: str = CPU
+    is_queued: bool = False
 
     @property
     def has_gpus(self) -> bool:

@@ -120,6 +120,7 @@ EXITED = "exited"
 SIGNALLED = "signalled"
 NOT_STARTED = "not started"
 LOST = "lost"
+CANCELED = "canceled"  # by the user, with a command of the cluster
 
 
 LOG = "log"

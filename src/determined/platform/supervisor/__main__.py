@@ -13,6 +13,7 @@ from determined.errors import DeterminedError
 from determined.platform.homes.home import Home
 from determined.platform.machines.cluster import find_cluster
 from determined.platform.machines.slots import Machine, find_slots
+from determined.platform.machines.slurm import SlurmSettings
 from determined.platform.runs.launchers.local import LocalLauncher
 from determined.platform.runs.launchers.protocol import Launcher
 from determined.platform.runs.launchers.read_only import ReadOnlyLauncher
@@ -64,6 +65,13 @@ async def _open_launcher(home: Home) -> tuple[Launcher, Callable[[], Machine]]:
     if settings is None:
         machine = find_slots()
         return LocalLauncher(), lambda: machine
+    if isinstance(settings, SlurmSettings):
+        from determined.platform.runs.launchers.slurm.cluster import SlurmCluster
+        from determined.platform.runs.launchers.slurm.launcher import SlurmLauncher
+
+        slurm = SlurmCluster(home, settings)
+        await slurm.look()
+        return SlurmLauncher(home, slurm), slurm.machine
     from determined.platform.runs.launchers.ray.cluster import open_cluster
     from determined.platform.runs.launchers.ray.launcher import RayLauncher
 

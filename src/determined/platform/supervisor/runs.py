@@ -23,10 +23,12 @@ from determined.journal import Control
 from determined.platform.homes.creation import experiment_folder
 from determined.platform.homes.snapshot import load_snapshot, working_copy
 from determined.platform.machines.slots import Machine, device_variables, free_ports, port_variables
+from determined.platform.rules.scheduler import DEFAULT_PRIORITY
 from determined.platform.rules.states import State
 from determined.platform.runs.entrypoint import command_for
 from determined.platform.runs.environment import load_environment
 from determined.platform.runs.folder import LOST, NOT_STARTED, LogPolicy, RunExit, RunSpec
+from determined.platform.runs.job_order import JobOrder
 from determined.platform.runs.keeper._hook import FOLDER_VARIABLE as HOOK_VENV
 from determined.platform.runs.launchers.protocol import (
     Launcher,
@@ -151,13 +153,14 @@ class Runs:
         shutil.rmtree(run.folder.path, ignore_errors=True)
         run.folder.path.mkdir(parents=True, mode=0o700)
         parts = _parts(run, machine)
-        if live.record.snapshot_id is not None and not parts:
+        is_elsewhere = bool(parts) or machine.is_queued
+        if live.record.snapshot_id is not None and not is_elsewhere:
             snapshot = load_snapshot(home.snapshots, live.record.snapshot_id)
             working_copy(snapshot, run.folder.workdir)
         recorded = load_environment(folder)
         slots = [slot for slot in machine.slots if slot.id in run.slots]
         # Only a node knows which of its GPUs and ports are free.
-        gpus = [slot.gpu for slot in slots if slot.gpu and not parts]
+        gpus = [slot.gpu for slot in slots if slot.gpu and not is_elsewhere]
         info = self._info(run, live, trial, gpus, parts)
         environment = run_environment(
             recorded,
@@ -165,10 +168,10 @@ class Runs:
             info,
             configured=variables_for_device(
                 configuration.environment.environment_variables.as_dict(),
-                machine.kind_of(slots),
+                machine.kind if machine.is_queued else machine.kind_of(slots),
             ),
-            devices={} if parts else device_variables(slots, machine),
-            ports={} if parts else port_variables(free_ports()),
+            devices={} if is_elsewhere else device_variables(slots, machine),
+            ports={} if is_elsewhere else port_variables(free_ports()),
             tensorboard=home.tensorboard / str(trial.id),
             home=home.path,
         )
@@ -190,6 +193,22 @@ class Runs:
                 parts,
                 has_gpus=any(slot.gpu for slot in slots),
                 share=1 / configuration.resources.trials_per_slot,
+                code=live.record.snapshot_id,
+                snapshots=str(home.snapshots),
+                interpreter=recorded.interpreter,
+                expects=expected_versions(recorded.packages),
+                storage=live.record.checkpoint_storage,
+            ).save(run.folder)
+        if machine.is_queued:
+            resources, section = configuration.resources, configuration.slurm
+            priority = live.record.priority
+            JobOrder(
+                resources.slots_per_trial,
+                resources.resource_pool,
+                DEFAULT_PRIORITY if priority is None else priority,
+                sbatch_args=section.sbatch_args,
+                slots_per_node=section.slots_per_node,
+                gpu_type=section.gpu_type,
                 code=live.record.snapshot_id,
                 snapshots=str(home.snapshots),
                 interpreter=recorded.interpreter,
@@ -331,7 +350,8 @@ def _parts(run: LiveRun, machine: Machine) -> tuple[Part, ...]:
     """The nodes of a run's slots; empty on this machine."""
     parts = place(run.slots, machine, run.trial_id)
     there = {slot for part in parts for slot in part.slots}
-    if machine.is_cluster and (not parts or not there.issuperset(run.slots)):
+    is_ours_to_place = machine.is_cluster and not machine.is_queued
+    if is_ours_to_place and (not parts or not there.issuperset(run.slots)):
         raise RunNotPlacedError("A node that it was placed on has left the cluster.")
     return parts
 

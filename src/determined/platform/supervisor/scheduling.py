@@ -117,6 +117,8 @@ class Scheduling:
     ) -> Request:
         resources = live.record.configuration.resources
         priority = live.record.priority
+        if self._machine().is_queued:
+            return _job_request(live, trial, self._overtaken.get(trial.id, 0))
         return Request(
             key=trial.id,
             experiment=live.id,
@@ -129,6 +131,20 @@ class Scheduling:
             avoid=avoid,
             pool=resources.resource_pool,
         )
+
+
+def _job_request(live: LiveExperiment, trial: Trial, overtaken: int) -> Request:
+    """A trial as one job: a batch system finds the slots, of which `max_slots` is a number."""
+    most, each = live.record.max_slots, live.record.configuration.resources.slots_per_trial
+    priority = live.record.priority
+    return Request(
+        key=trial.id,
+        experiment=live.id,
+        submitted=trial.id,
+        priority=DEFAULT_PRIORITY if priority is None else priority,
+        max_slots=None if most is None else most // max(1, each),
+        overtaken=overtaken,
+    )
 
 
 def _slots_to_avoid(

@@ -15,6 +15,7 @@ from determined._os import processes
 from determined._os.regular_file import open_regular
 from determined.errors import DeterminedError
 from determined.platform.runs.folder import RUN_VARIABLE, RunExit, RunFolder
+from determined.platform.runs.job_order import load_order
 from determined.platform.runs.launchers.ends import lost
 from determined.platform.runs.launchers.protocol import (
     RunAlreadyStartedError,
@@ -221,7 +222,8 @@ def _start_keeper(run: RunFolder, alive: int, note: str, disown: bool) -> int:
 
 def _refuse_those_of_clusters(run: RunFolder) -> None:
     """It cannot be known here whether they are alive, so they must not start again."""
-    if load_placement(run) is not None and run.was_started and run.exit is None:
+    is_elsewhere = load_placement(run) is not None or load_order(run) is not None
+    if is_elsewhere and run.was_started and run.exit is None:
         raise DeterminedError(
             f"{run.path} was started on a cluster, and may still run there: set DET_CLUSTER, or "
             "`cluster:` in platform.yaml, to that cluster again until it has ended."

@@ -5,9 +5,6 @@
     agent.py       on a node: starts keepers there, and returns what their runs write
     launcher.py    the launcher: calls agents, and copies files home in pieces
     order.py       what an agent has to start, and what changes on the way to its node
-    mirror.py      the files of a run at home, as far as they are copied
-    merged_log.py  one log of the logs of several nodes
-    storage_probe.py  whether checkpoints can be saved from a node
 
 Only `connection.py`, `cluster.py` and `launcher.py` import Ray, and only the supervisor imports
 these. Agents run the local launcher on their node. Read `launcher.py` first.

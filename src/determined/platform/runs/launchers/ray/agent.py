@@ -33,9 +33,10 @@ from determined.platform.runs.environment import list_packages
 from determined.platform.runs.folder import LOST, RunExit, RunFolder
 from determined.platform.runs.launchers.local import LocalLauncher
 from determined.platform.runs.launchers.protocol import RunState
-from determined.platform.runs.launchers.ray.mirror import News, read_news
 from determined.platform.runs.launchers.ray.order import Order, interpreter_on, settled
-from determined.platform.runs.launchers.ray.storage_probe import FOLDERS, problem_with_folder
+from determined.platform.runs.launchers.remote import storage_probe
+from determined.platform.runs.launchers.remote.mirror import News, read_news
+from determined.platform.runs.launchers.remote.storage_probe import FOLDERS, problem_with_folder
 from determined.platform.runs.placement import expected_versions
 
 FOLDER_VARIABLE = "DET_NODE_DIR"
@@ -96,7 +97,7 @@ class Agent:
         """What keeps checkpoints from being saved from this node; "" if nothing."""
         if section.get("type") in FOLDERS:
             return await asyncio.to_thread(problem_with_folder, section, marker)
-        module = f"{__package__}.storage_probe"
+        module = storage_probe.__name__
         probe = await asyncio.to_thread(
             subprocess.run,
             [interpreter_on(interpreter, sys.executable), "-m", module],

@@ -28,11 +28,11 @@ from determined.platform.runs.launchers.protocol import (
     RunNotPlacedError,
     RunState,
 )
-from determined.platform.runs.launchers.ray import mirror, storage_probe
 from determined.platform.runs.launchers.ray.agent import Report
 from determined.platform.runs.launchers.ray.cluster import Cluster, NodeGoneError
-from determined.platform.runs.launchers.ray.merged_log import MergedLog
 from determined.platform.runs.launchers.ray.order import TENSORBOARD_VARIABLE, order_for
+from determined.platform.runs.launchers.remote import mirror, storage_probe
+from determined.platform.runs.launchers.remote.merged_log import MergedLog
 from determined.platform.runs.placement import Placement, load_placement
 
 logger = logging.getLogger("determined.supervisor")

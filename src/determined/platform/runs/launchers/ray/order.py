@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from determined.platform.runs.folder import RunFolder, RunSpec
+from determined.platform.runs.launchers.remote.mirror import TENSORBOARD
 from determined.platform.runs.placement import Placement
 
 _PATHS = {"DET_RUN_DIR": "path", "DET_INFO_DIR": "info", "DET_WORKDIR": "workdir"}
-TENSORBOARD = "tensorboard"
 TENSORBOARD_VARIABLE = "DET_TENSORBOARD_DIR"
 _OF_HOME = "DET_HOME"
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from determined._contracts.log_index import RECORD
-from determined.platform.runs.launchers.ray import mirror
-from determined.platform.runs.launchers.ray.merged_log import MergedLog
+from determined.platform.runs.launchers.remote import mirror
+from determined.platform.runs.launchers.remote.merged_log import MergedLog
 
 names = st.sampled_from(["log", "log.times", "journal-1", "journal-2", "tensorboard/a/events"])
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from determined.platform.runs.launchers.ray.order import TENSORBOARD
-
+TENSORBOARD = "tensorboard"
+"""The folder of event files in that of a run on its node."""
 _GROWING = ("log", "log.times", "keeper.err")
 _REPLACED = ("keeper.json", "log.matches")
 _JOURNAL = "journal-"
