@@ -43,6 +43,11 @@ from determined.experimental._client.metrics import (
 )
 from determined.experimental._client.model import Model, ModelVersion
 from determined.experimental._client.project import Project
+from determined.experimental._client.significance import (
+    ConfigurationResults,
+    SeedComparison,
+    Significance,
+)
 from determined.experimental._client.trial import Trial, TrialReference
 from determined.experimental._client.user import User
 from determined.experimental._client.workspace import ResourcePool, Workspace
@@ -53,6 +58,7 @@ __all__ = [
     "CheckpointSortBy",
     "CheckpointState",
     "CheckpointTrainingMetadata",
+    "ConfigurationResults",
     "Determined",
     "DownloadMode",
     "Experiment",
@@ -68,6 +74,8 @@ __all__ = [
     "OrderBy",
     "Project",
     "ResourcePool",
+    "SeedComparison",
+    "Significance",
     "TrainingMetrics",
     "Trial",
     "TrialMetrics",
@@ -79,6 +87,7 @@ __all__ = [
     "ValidationMetrics",
     "Workspace",
     "add_oauth_client",
+    "compare",
     "create_experiment",
     "create_model",
     "create_user",
@@ -160,6 +169,7 @@ def _function(method: Callable[Concatenate[Determined, P], T]) -> Callable[P, T]
 
 
 create_experiment = _function(Determined.create_experiment)
+compare = _function(Determined.compare)
 get_experiment = _function(Determined.get_experiment)
 get_trial = _function(Determined.get_trial)
 get_checkpoint = _function(Determined.get_checkpoint)

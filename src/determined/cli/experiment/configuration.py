@@ -130,7 +130,23 @@ def load_config(
     else:
         loaded = load_file(config_file, overrides, completion(template))
     _check_packages(loaded, config_file)
+    _check_search(loaded, config_file)
     return loaded
+
+
+def _check_search(loaded: Loaded, source: str) -> None:
+    """Raise if no search can begin from the configuration."""
+    from determined.config import Problem
+    from determined.errors import ConfigurationError
+    from determined.platform.search.searcher import Searcher
+
+    try:
+        Searcher(loaded.effective["searcher"], loaded.effective["hyperparameters"], 0)
+    except ValueError as error:
+        where, _, words = str(error).partition(": ")
+        path = tuple(where.split(".")) if words and " " not in where else ("searcher",)
+        problem = Problem(words or str(error), path=path, source=source)
+        raise ConfigurationError(source, [problem]) from None
 
 
 def _check_packages(loaded: Loaded, source: str) -> None:

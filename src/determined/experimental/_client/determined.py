@@ -27,6 +27,7 @@ from determined.experimental._client.experiment import Experiment
 from determined.experimental._client.metrics import TrialMetrics, iter_reports
 from determined.experimental._client.model import Model
 from determined.experimental._client.session import Session
+from determined.experimental._client.significance import Significance, compare_experiments
 from determined.experimental._client.trial import Trial
 from determined.experimental._client.user import User, no_accounts
 from determined.experimental._client.workspace import Workspace
@@ -201,6 +202,32 @@ class Determined:
             if (not labels or set(labels) & set(record.labels))
             and (users is None or record.owner in users)
         ]
+
+    def compare(
+        self,
+        *experiments: Experiment | int,
+        metric: str | None = None,
+        smaller_is_better: bool | None = None,
+    ) -> Significance:
+        """Compare configurations over the seeds of `repeat`: is a difference real, or noise?
+
+        With two configurations these two, else the best one with each of the others. They are
+        compared on the seeds that they share, if they do (give both the same `experiment_seed`).
+
+        Args:
+            experiments: Experiments or their ids: two with one configuration each, or any number
+                with any number of configurations.
+            metric: A validation metric; by default that of the first one's search.
+            smaller_is_better: Whether smaller values win; by default as in that search.
+        """
+        if not experiments:
+            raise ValueError("`experiments` must be one or more experiments or ids, got none.")
+        ids = [
+            one.id if isinstance(one, Experiment) else _number("experiment_id", one)
+            for one in experiments
+        ]
+        distinct = list(dict.fromkeys(ids))
+        return compare_experiments(self._session, distinct, metric, smaller_is_better)
 
     @deprecated("list_experiments()")
     def get_experiments(self, *args: Any, **kwargs: Any) -> list[Experiment]:

@@ -1,0 +1,1 @@
+"""Runs of the same configuration under several seeds: found, summed up, compared."""
