@@ -51,7 +51,7 @@ def test_defaults_are_those_of_the_specification() -> None:
         "debug": False,
         "retention_policy": {"log_retention_days": None},
         "bind_mounts": [],
-        "slurm": {},
+        "slurm": {"sbatch_args": [], "slots_per_node": None, "gpu_type": None},
         "pbs": {},
         "security": None,
     }

@@ -158,6 +158,6 @@ def test_missing_file_and_folder_are_told(tmp_path: Path) -> None:
 def test_types_of_other_libraries_are_told_with_ours(kind: str, instead: str) -> None:
     entry = f"{{type: {kind}, minval: 0, maxval: 1}}"
     (error,) = errors(_ENTRYPOINT + _SEARCHER + f"hyperparameters: {{lr: {entry}}}\n")
-    assert f"expected const, int, double, log or categorical, got '{kind}'" in error
+    assert f"expected const, int, double, log, log_int or categorical, got '{kind}'" in error
     assert f"(write `type: {instead}`" in error
     documented(f"a hyperparameter of `type: {kind}`", error.partition(": ")[2])

@@ -19,7 +19,7 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     (
         "hyperparameters:\n  model: {type: resnet, depth: 3}",
         [
-            "4:17: hyperparameters.model.type: expected const, int, double, log or categorical, got 'resnet' (a group cannot have a hyperparameter called `type`)"
+            "4:17: hyperparameters.model.type: expected const, int, double, log, log_int or categorical, got 'resnet' (a group cannot have a hyperparameter called `type`)"
         ],
     ),
     (
@@ -52,7 +52,7 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     (
         "hyperparameters:\n  lr: {type: itn, minval: 1, maxval: 2}",
         [
-            "4:14: hyperparameters.lr.type: expected const, int, double, log or categorical, got 'itn' (did you mean int?)"
+            "4:14: hyperparameters.lr.type: expected const, int, double, log, log_int or categorical, got 'itn' (did you mean int?)"
         ],
     ),
     (
@@ -146,22 +146,26 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     ),
     (
         "hyperparameters:\n  lr: {type: const, val: 1, count: 2}",
-        ["4:29: hyperparameters.lr.count: does not belong here; int, double or log takes it"],
+        [
+            "4:29: hyperparameters.lr.count: does not belong here; int, double, log or log_int takes it"
+        ],
     ),
     (
         "hyperparameters:\n  lr: {type: null}",
-        ["4:8: hyperparameters.lr.type: missing; expected const, int, double, log or categorical"],
+        [
+            "4:8: hyperparameters.lr.type: missing; expected const, int, double, log, log_int or categorical"
+        ],
     ),
     (
         "hyperparameters:\n  lr: {type: 5}",
         [
-            "4:14: hyperparameters.lr.type: expected const, int, double, log or categorical, got 5 (a group cannot have a hyperparameter called `type`)"
+            "4:14: hyperparameters.lr.type: expected const, int, double, log, log_int or categorical, got 5 (a group cannot have a hyperparameter called `type`)"
         ],
     ),
     (
         "hyperparameters:\n  optimizer:\n    type:\n      name: sgd",
         [
-            "6:7: hyperparameters.optimizer.type: expected const, int, double, log or categorical, got a mapping (a group cannot have a hyperparameter called `type`)"
+            "6:7: hyperparameters.optimizer.type: expected const, int, double, log, log_int or categorical, got a mapping (a group cannot have a hyperparameter called `type`)"
         ],
     ),
     (
@@ -171,7 +175,7 @@ AFTER_THE_SEARCHER: list[tuple[str, list[str]]] = [
     (
         "hyperparameters:\n  a:\n    b:\n      c: {type: duble, minval: 0, maxval: 1}",
         [
-            "6:17: hyperparameters.a.b.c.type: expected const, int, double, log or categorical, got 'duble' (did you mean double?)"
+            "6:17: hyperparameters.a.b.c.type: expected const, int, double, log, log_int or categorical, got 'duble' (did you mean double?)"
         ],
     ),
     ("resources: 4", ["3:12: resources: expected a mapping, got 4"]),
@@ -649,7 +653,7 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {metric: loss}",
         [
-            "2:1: searcher.name: missing; expected single, random, grid, async_halving, adaptive_asha or custom"
+            "2:1: searcher.name: missing; expected single, random, grid, async_halving, adaptive_asha, pbt or custom"
         ],
     ),
     (
@@ -659,19 +663,19 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {name: sinlge, metric: loss}",
         [
-            "2:18: searcher.name: expected single, random, grid, async_halving, adaptive_asha or custom, got 'sinlge' (did you mean single?)"
+            "2:18: searcher.name: expected single, random, grid, async_halving, adaptive_asha, pbt or custom, got 'sinlge' (did you mean single?)"
         ],
     ),
     (
         "searcher: {name: 5, metric: loss}",
         [
-            "2:18: searcher.name: expected single, random, grid, async_halving, adaptive_asha or custom, got 5"
+            "2:18: searcher.name: expected single, random, grid, async_halving, adaptive_asha, pbt or custom, got 5"
         ],
     ),
     (
         "searcher: {name: [random], metric: loss}",
         [
-            "2:18: searcher.name: expected single, random, grid, async_halving, adaptive_asha or custom, got a list (did you mean random?)"
+            "2:18: searcher.name: expected single, random, grid, async_halving, adaptive_asha, pbt or custom, got a list (did you mean random?)"
         ],
     ),
     (
@@ -789,7 +793,7 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {name: random, metric: loss, max_trials: 5, time_metric: epochs}",
         [
-            "2:55: searcher.time_metric: does not belong here; async_halving or adaptive_asha takes it"
+            "2:55: searcher.time_metric: does not belong here; async_halving, adaptive_asha or pbt takes it"
         ],
     ),
     (

@@ -59,3 +59,25 @@ def test_the_order_in_the_file_does_not_matter(names: list[str], seed: int) -> N
 def test_impossible_ranges_are_named(entry: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"hyperparameters\.group\.x"):
         sample_hparams({"group": {"x": entry}})
+
+
+def test_a_hyperparameter_whose_condition_is_not_met_is_left_out() -> None:
+    space: dict[str, Any] = {
+        "net": {"kind": {"type": "categorical", "vals": ["cnn", "mlp"]}},
+        "kernel": {"type": "int", "minval": 1, "maxval": 9, "step": 2, "when": {"net.kind": "cnn"}},
+        "deep": {"type": "const", "val": 1, "when": {"kernel": [1, 3, 5, 7, 9]}},
+        "width": {"type": "log_int", "minval": 4, "maxval": 64, "when": {"net": {"kind": "mlp"}}},
+    }
+    seen = set()
+    for seed in range(30):
+        values = sample_hparams(space, seed)
+        is_cnn = values["net"]["kind"] == "cnn"
+        assert ("kernel" in values, "deep" in values, "width" in values) == (
+            is_cnn,
+            is_cnn,
+            not is_cnn,
+        )
+        assert values.get("kernel", 1) % 2 == 1
+        assert 4 <= values.get("width", 4) <= 64
+        seen.add(is_cnn)
+    assert seen == {True, False}

@@ -44,7 +44,13 @@ def preview_search(config_file: str, overrides: tuple[str, ...], as_json: bool) 
     seed = loaded.effective["reproducibility"]["experiment_seed"]
     length, unit = _length(searcher.get("max_length"), searcher.get("time_metric"))
     try:
-        found = preview(searcher, loaded.effective["hyperparameters"], seed, length)
+        found = preview(
+            searcher,
+            loaded.effective["hyperparameters"],
+            seed,
+            length,
+            loaded.effective.get("repeat"),
+        )
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     if as_json:

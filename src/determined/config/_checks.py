@@ -10,6 +10,7 @@ from determined.config.messages.problems import Path, Problem, shown
 from determined.config.model.searcher import REMOVED
 from determined.config.model.storage import is_below
 from determined.config.reading.old_forms import uses_harness
+from determined.config.sbatch_options import refusal
 
 _LARGEST_LOG = 700.0  # of a float
 
@@ -19,11 +20,13 @@ def check(config: dict[str, Any], *, managed: bool) -> Iterator[Problem]:
     yield from _entrypoint(config, managed)
     yield from _workspace(config)
     yield from _searcher(config, _section(config, "searcher"))
+    yield from _repeat(config.get("repeat"), _section(config, "searcher").get("name"))
     yield from _resources(_section(config, "resources"))
     yield from _storage(_section(config, "checkpoint_storage"))
     yield from _profiling(_section(config, "profiling"))
     yield from _environment(_section(config, "environment"))
     yield from _log_policies(config.get("log_policies"))
+    yield from _slurm(_section(config, "slurm"))
     is_grid = _section(config, "searcher").get("name") == "grid"
     yield from _group(_section(config, "hyperparameters"), ("hyperparameters",), is_grid)
 
@@ -31,6 +34,13 @@ def check(config: dict[str, Any], *, managed: bool) -> Iterator[Problem]:
 def _section(config: dict[str, Any], name: str) -> dict[str, Any]:
     section = config.get(name)
     return section if isinstance(section, dict) else {}
+
+
+def _slurm(section: dict[str, Any]) -> Iterator[Problem]:
+    words = section.get("sbatch_args")
+    for number, word in enumerate(words if isinstance(words, (list, tuple)) else ()):
+        if isinstance(word, str) and (why := refusal(word)):
+            yield Problem(why, ("slurm", "sbatch_args", number))
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
@@ -74,6 +84,66 @@ def _searcher(config: dict[str, Any], searcher: dict[str, Any]) -> Iterator[Prob
         words = "a custom search draws no samples from a model"
         yield Problem(words, ("searcher", "sampler"), "remove it", points_at="key")
     yield from _rungs(searcher)
+    if name == "pbt":
+        yield from _population(config, searcher)
+
+
+def _population(config: dict[str, Any], searcher: dict[str, Any]) -> Iterator[Problem]:
+    interval, max_time = searcher.get("interval"), searcher.get("max_time")
+    if _is_number(interval) and _is_number(max_time) and interval >= 1 and max_time % interval:
+        words = f"expected a multiple of interval ({shown(interval)}), got {shown(max_time)}"
+        lower = int(max_time // interval * interval)
+        near = f"{lower} or {lower + int(interval)}" if lower else str(int(interval))
+        yield Problem(words, ("searcher", "max_time"), f"use {near}")
+    given = searcher.get("inherit")
+    inherited = {name for name in given if isinstance(name, str)} if _is_list(given) else set()
+    searched = set(_searched(_section(config, "hyperparameters"), ""))
+    if unknown := sorted(inherited - searched):
+        words = f"{shown(unknown[0])} is not a searched hyperparameter"
+        known = ", ".join(sorted(searched)) or "none"
+        yield Problem(words, ("searcher", "inherit"), f"these are: {known}")
+    elif not searched - inherited:
+        words = "nothing would change from member to member"
+        hint = "give at least one hyperparameter a range" if not searched else "inherit fewer"
+        yield Problem(words, ("searcher", "inherit" if searched else "name"), hint)
+    factors = searcher.get("perturb")
+    if _is_list(factors) and factors and all(_is_number(f) and f == 1 for f in factors):
+        words = "a factor of 1 changes nothing"
+        yield Problem(words, ("searcher", "perturb"), "for example [0.8, 1.25]")
+
+
+def _is_list(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
+    return isinstance(value, (list, tuple))
+
+
+def _searched(group: dict[str, Any], before: str) -> Iterator[str]:
+    """The names of hyperparameters that have more than one value."""
+    for name, entry in group.items():
+        if not isinstance(entry, dict):
+            continue
+        if "type" not in entry:
+            yield from _searched(entry, f"{before}{name}.")
+        elif entry["type"] == "categorical":
+            values = entry.get("vals")
+            if not _is_list(values) or len(values) > 1:
+                yield f"{before}{name}"
+        elif entry["type"] != "const":
+            yield f"{before}{name}"
+
+
+def _repeat(repeat: Any, searcher: Any) -> Iterator[Problem]:
+    if not _is_number(repeat) or repeat <= 1 or searcher in (None, "single", "grid"):
+        return
+    why = {
+        "random": "a random search draws new values instead of training the same ones again",
+        "custom": "a custom search decides by itself which trials run",
+    }.get(str(searcher), "trials that are stopped early have no results to average over seeds")
+    yield Problem(
+        f"only for `single` and `grid`, and this is `{searcher}`: {why}",
+        ("repeat",),
+        "search first, then repeat the best values with `searcher: {name: single, ...}`",
+        points_at="key",
+    )
 
 
 def _rungs(searcher: dict[str, Any]) -> Iterator[Problem]:
@@ -159,16 +229,19 @@ def _range(entry: dict[str, Any], path: Path, is_grid: bool) -> Iterator[Problem
     kind = entry.get("type")
     if kind == "categorical" and is_grid and isinstance(entry.get("vals"), list):
         yield from _repeated(entry["vals"], (*path, "vals"))
-    if kind not in ("int", "double", "log"):
+    if kind not in ("int", "double", "log", "log_int"):
         return
-    low, high = entry.get("minval"), entry.get("maxval")
+    low, high, step = entry.get("minval"), entry.get("maxval"), entry.get("step")
     if _is_number(low) and _is_number(high) and math.isfinite(low) and math.isfinite(high):
         if low >= high:
             words = f"expected less than maxval ({shown(high)}), got {shown(low)}"
             yield Problem(words, (*path, "minval"))
         elif kind == "log":
             yield from _overflow(entry, path)
-    if is_grid and entry.get("count") is None:
+        elif kind in ("int", "double") and _is_number(step) and step > high - low:
+            words = f"expected at most maxval - minval ({shown(high - low)}), got {shown(step)}"
+            yield Problem(words, (*path, "step"))
+    if is_grid and entry.get("count") is None and step is None:
         words = "missing; a grid search needs the number of points in this range"
         yield Problem(words, (*path, "count"), points_at="key")
 

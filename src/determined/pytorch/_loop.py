@@ -87,8 +87,12 @@ class TrainLoop:
                     self._check_stop(preemption_only=True)
                     if run.segment.is_open and run.due:  # whose report had failed
                         self._report_training()
-                    if run.record.validation_pending or self._wants_step_zero_validation():
+                    is_pending = run.record.validation_pending
+                    if is_pending or self._wants_step_zero_validation():
                         self._validate()
+                    if is_pending and run.stop.is_end(run.state.batches_trained):
+                        run.state.last_ckpt = 0  # the saved state would be validated again
+                        self._end_at_fork()
                     while not run.is_finished:
                         with user_code("a batch or its callbacks"):
                             self._train_segment()
@@ -347,7 +351,7 @@ class TrainLoop:
             stack.callback(self._profile.stop)
 
     def _end_at_fork(self) -> None:
-        """Leave the loop where a fork's part of its parent's training ends, as if asked to."""
+        """Leave the loop where a fork's part, or an interval of a search, ends, as if asked to."""
         if self._run.stop.is_end(self._run.state.batches_trained):
             self._core.preempt._stop_here()
             raise _ShouldExit

@@ -111,7 +111,11 @@ def open_run(
     train._describe_run(_description(fit, place))
     # Even if the script continues after a failure, its training has failed.
     stack.push(lambda kind, error, tb: None if error is None else train._note_failure(error))
-    stop = StopRequests(context, state.batches_trained, plan.ends_at)
+    pauses_at = plan.interval_end(
+        state.batches_trained, data.epoch_length, record.validation_pending
+    )
+    ends = [batch for batch in (plan.ends_at, pauses_at) if batch is not None]
+    stop = StopRequests(context, state.batches_trained, min(ends, default=None))
     warn_of_windows(context, plan.batches(data.epoch_length))
     if record.best is not None:
         train._set_best_tracking(plan.metric, plan.smaller_is_better, record.best)
@@ -142,7 +146,9 @@ def open_run(
         validates=data.validates,
         epoch_length=data.epoch_length,
         started_from=place.started_from,
-        schedule=Schedule(plan.units, data.epoch_length, every_batch=plan.test_mode),
+        schedule=Schedule(
+            plan.units, data.epoch_length, every_batch=plan.test_mode, pauses_at=pauses_at
+        ),
         watchdog=watchdog,
         stop=stop,
         updates=Checks(updates, first),

@@ -66,11 +66,38 @@ class FitPlan:
     limit_validation_batches: int | None = None
     settings_from: str = "checkpoint"
     fork: Fork | None = None
+    interval: TrainUnit | None = None  # of a search that compares trials: they stop after each
 
     @property
     def ends_at(self) -> int | None:
         """Return the batch at which a fork's part of its parent's training ends, if this is one."""
         return None if self.fork is None else self.fork.ends_at
+
+    def interval_end(self, trained: int, epoch_length: int, is_pending: bool) -> int | None:
+        """Return the batch at which the current interval of a search ends, if there are any.
+
+        Args:
+            trained: how many batches were trained.
+            epoch_length: how many make an epoch.
+            is_pending: whether the last of them is yet to be validated: its interval goes on then.
+
+        Raises:
+            ValueError: if it is counted in epochs, and nobody knows how long these are.
+        """
+        if self.interval is None:
+            return None
+        assert isinstance(self.interval.value, int)
+        length = self.interval.value
+        if isinstance(self.interval, Epoch):
+            if epoch_length == sys.maxsize:
+                raise ValueError(
+                    "searcher.time_metric is epochs, but the training data has no known length: "
+                    "count searcher.interval and searcher.max_time in batches."
+                )
+            length *= epoch_length
+        if is_pending and trained and trained % length == 0:
+            return trained
+        return (trained // length + 1) * length
 
     @property
     def length(self) -> int:
@@ -112,6 +139,7 @@ class FitPlan:
             "limit_validation_batches",
             "settings_from",
             "fork",
+            "interval",
         )
         return {name: re.sub(" at 0x[0-9a-f]+", "", repr(getattr(self, name))) for name in names}
 
@@ -210,6 +238,7 @@ def plan_fit(
         limit_validation_batches=limit_validation_batches,
         settings_from=settings_from,
         fork=fork,
+        interval=None if context._core._trial is None else _interval(context._exp_conf),
     )
 
 
@@ -346,6 +375,14 @@ def _check_max_time(max_length: TrainUnit, exp_conf: dict[str, Any] | None) -> N
             f"searcher.max_time is {max_time} {metric}, but fit trains for {max_length}; make "
             "them agree."
         )
+
+
+def _interval(exp_conf: dict[str, Any] | None) -> TrainUnit | None:
+    searcher = (exp_conf or {}).get("searcher") or {}
+    if searcher.get("name") != "pbt":
+        return None
+    unit = Epoch if searcher.get("time_metric") == "epochs" else Batch
+    return unit(int(searcher["interval"]))
 
 
 def _checked_policy(

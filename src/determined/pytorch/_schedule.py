@@ -146,16 +146,27 @@ _ORDER = (
 )
 
 
+_AT_PAUSE = (_TrainBoundaryType.VALIDATE, _TrainBoundaryType.CHECKPOINT)
+
+
 class Schedule:
     """Knows which boundaries a batch reaches, and when to look next."""
 
     def __init__(
-        self, units: Mapping[_TrainBoundaryType, TrainUnit], epoch_length: int, every_batch: bool
+        self,
+        units: Mapping[_TrainBoundaryType, TrainUnit],
+        epoch_length: int,
+        every_batch: bool,
+        pauses_at: int | None = None,
     ) -> None:
-        """Hold the units; with `every_batch` (test mode) the TRAIN boundary falls on each batch."""
+        """Hold the units; with `every_batch` (test mode) the TRAIN boundary falls on each batch.
+
+        At the batch `pauses_at`, a validation and a checkpoint are due whatever the units say.
+        """
         self._units = [(kind, units[kind]) for kind in _ORDER if kind in units]
         self._epoch_length = epoch_length
         self._every_batch = every_batch
+        self._pauses_at = pauses_at
 
     def due(self, batches_trained: int) -> list[_TrainBoundaryType]:
         """Return what the last trained batch reached, in the order in which to handle it."""
@@ -169,13 +180,18 @@ class Schedule:
                     reached.append(kind)
             elif unit.should_stop(batches_trained):
                 reached.append(kind)
+        if batches_trained == self._pauses_at:
+            reached = [kind for kind in _ORDER if kind in reached or kind in _AT_PAUSE]
         return reached
 
     def next_check(self, batches_trained: int) -> int:
         """Return the smallest later count at which `due` may answer with anything."""
         if self._every_batch:
             return batches_trained + 1
-        return min(self._next(unit, batches_trained) for _, unit in self._units)
+        found = min(self._next(unit, batches_trained) for _, unit in self._units)
+        if self._pauses_at is not None and batches_trained < self._pauses_at:
+            return min(found, self._pauses_at)
+        return found
 
     def _next(self, unit: TrainUnit, batches_trained: int) -> int:
         value = unit.value

@@ -66,14 +66,43 @@ def pinned(connection: sqlite3.Connection, experiment_id: int) -> dict[str, int]
     return dict(rows.fetchall())
 
 
-def needed_steps(connection: sqlite3.Connection, experiment_id: int) -> dict[int, int]:
-    """The trials of an experiment that have forks, and the last step that any of them needs."""
+def bases(connection: sqlite3.Connection) -> dict[str, int]:
+    """The checkpoints that must stay because forks start from them, and one fork of each.
+
+    A fork within an experiment, which its search made, needs its base only until it has a
+    checkpoint of its own: there may be many, and what they share can be trained again.
+    """
     rows = connection.execute(
-        "SELECT t.id, max(f.at) FROM fork f JOIN trial t ON t.id=f.parent_trial_id "
-        "WHERE t.experiment_id=? GROUP BY t.id",
-        (experiment_id,),
+        "SELECT f.checkpoint_uuid, f.trial_id FROM fork f JOIN trial t ON t.id=f.trial_id "
+        "JOIN trial p ON p.id=f.parent_trial_id WHERE f.checkpoint_uuid IS NOT NULL AND "
+        "(t.experiment_id<>p.experiment_id OR NOT EXISTS (SELECT 1 FROM checkpoint c "
+        f"WHERE c.trial_id=f.trial_id AND c.state='COMPLETED' AND {is_exact('c')}))"
     )
     return dict(rows.fetchall())
+
+
+def needed_steps(connection: sqlite3.Connection, experiment_id: int) -> dict[int, int]:
+    """The trials of an experiment that forks outside it need, and up to which step."""
+    rows = connection.execute(
+        "SELECT p.id, max(f.at) FROM fork f JOIN trial p ON p.id=f.parent_trial_id "
+        "JOIN trial t ON t.id=f.trial_id WHERE p.experiment_id=? AND t.experiment_id<>? "
+        "GROUP BY p.id",
+        (experiment_id, experiment_id),
+    )
+    found: dict[int, int] = dict(rows.fetchall())
+    waiting = list(found)
+    while waiting:  # a trial that a search forked needs its parent, in the same experiment
+        fork = FORKS.find(connection, "trial_id=?", waiting.pop())
+        if fork is None:
+            continue
+        parent = connection.execute(
+            "SELECT id FROM trial WHERE id=? AND experiment_id=?",
+            (fork.parent_trial_id, experiment_id),
+        ).fetchone()
+        if parent is not None and found.get(fork.parent_trial_id, -1) < fork.at:
+            found[fork.parent_trial_id] = fork.at
+            waiting.append(fork.parent_trial_id)
+    return found
 
 
 class Forks:

@@ -95,7 +95,6 @@ def test_trial_class_is_an_old_form(entrypoint: str) -> None:
         ("optimizations: {mixed_precision: O1}", "torch.autocast"),
         ("records_per_epoch: 50000", "an epoch is one pass over the data loader"),
         ("bind_mounts: [{host_path: /a, container_path: /b}]", "there are no containers"),
-        ("slurm: {slots_per_node: 4}", "Slurm is not supported"),
         ("pbs: {a: 1}", "PBS is not supported"),
         ("environment: {image: x/y}", "there are no containers"),
         ("integrations: {webhooks: {webhook_id: [1]}}", "integrations.on_end"),

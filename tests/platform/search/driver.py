@@ -50,7 +50,8 @@ class Driver:
             self.is_over = True
         elif isinstance(action, e.Create):
             assert action.request_id not in self.state
-            self.state[action.request_id], self.epochs[action.request_id] = "running", 0
+            begun = self.epochs[action.parent_id] if isinstance(action, e.Fork) else 0
+            self.state[action.request_id], self.epochs[action.request_id] = "running", begun
         elif isinstance(action, e.Resume):
             assert self.state[action.request_id] in ("paused", "ended")
             self.state[action.request_id] = "running"
@@ -58,8 +59,9 @@ class Driver:
             assert self.state[action.request_id] in ("running", "pausing", "paused")
             self.state[action.request_id] = "stopping"
         elif isinstance(action, (e.Pause, e.FailTrial)):
-            assert self.state[action.request_id] == "running"
             is_pause = isinstance(action, e.Pause)
+            allowed = ("running",) if is_pause else ("running", "paused")
+            assert self.state[action.request_id] in allowed
             self.state[action.request_id] = "pausing" if is_pause else "failing"
 
     def play(self, first: e.Event | None = None, most: int = 100_000) -> None:

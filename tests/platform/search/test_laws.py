@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from typing import Any
@@ -27,6 +28,23 @@ class Chance:
 
     def propose(self, request: ProposalRequest) -> Point:
         return Space(SPACE).draw(Stream(request.seed))
+
+
+@st.composite
+def populations(draw: st.DrawFn) -> dict[str, Any]:
+    interval = draw(st.integers(1, 20))
+    return {
+        "name": "pbt",
+        "metric": "loss",
+        "population": draw(st.integers(2, 12)),
+        "interval": interval,
+        "max_time": interval * draw(st.integers(1, 6)),
+        "time_metric": "epochs",
+        "quantile": draw(st.sampled_from([0.1, 0.25, 0.5])),
+        "perturb": draw(st.sampled_from([[0.8, 1.25], [2.0]])),
+        "resample": draw(st.sampled_from([0.0, 0.25, 1.0])),
+        "inherit": draw(st.sampled_from([[], ["n"]])),
+    }
 
 
 @st.composite
@@ -87,8 +105,71 @@ def test_promotion_leaves_nobody_behind_who_is_among_the_best(
             assert rung.place(trial.values[-1]) >= max(len(rung.values) // 3, 1)
 
 
+@settings(max_examples=150)
+@given(search=populations(), seed=st.integers(0, 10**6), failures=st.sampled_from([0.0, 0.05, 0.4]))
+def test_a_population_ends_within_its_budget(
+    search: dict[str, Any], seed: int, failures: float
+) -> None:
+    searcher = Searcher(search, SPACE, seed)
+    driver = Driver(searcher, seed, failures, length=search["max_time"])
+    driver.play()
+    size, generations = search["population"], search["max_time"] // search["interval"]
+    assert driver.most_running <= size
+    forks = [a for step in driver.steps for a in step.actions if isinstance(a, e.Fork)]
+    assert len(forks) <= size * (generations - 1)
+    assert all(fork.changed for fork in forks)
+    assert not any(set(fork.changed) & set(search["inherit"]) for fork in forks)
+    assert searcher.progress() == 1.0
+
+
 @settings(max_examples=60)
-@given(search=searches(), seed=st.integers(0, 10**6))
+@given(
+    search=populations(), seed=st.integers(0, 10**6), orders=st.tuples(st.integers(), st.integers())
+)
+def test_a_population_is_the_same_in_whatever_order_its_members_report(
+    search: dict[str, Any], seed: int, orders: tuple[int, int]
+) -> None:
+    created = []
+    for order in orders:
+        driver = ByTrial(Searcher(search, SPACE, seed), order)
+        driver.play()
+        actions = [action for step in driver.steps for action in step.actions]
+        created.append([a for a in actions if isinstance(a, e.Create)])
+    assert created[0] == created[1]
+
+
+class ByTrial(Driver):
+    """Trials whose results depend on the trial and its position alone; so do some failures."""
+
+    def __init__(self, searcher: Searcher, order: int) -> None:
+        super().__init__(searcher, order, failures=0.0, length=10**6)
+
+    def _train(self, request_id: str) -> None:
+        self.epochs[request_id] += 1
+        epoch = self.epochs[request_id]
+        chance = random.Random(f"{request_id} {epoch}")
+        if chance.random() < 0.01:
+            self._end(request_id, chance.choice([e.ERRORED, e.INVALID_HP]))
+            return
+        loss = float("nan") if chance.random() < 0.02 else round(chance.random(), 1)
+        self.handle(e.ValidationCompleted(request_id, {"epochs": epoch, "loss": loss}, epoch * 7))
+
+    def _happen(self, request_id: str) -> None:
+        if self.state[request_id] in ("stopping", "pausing"):
+            self._settle(request_id)
+        else:
+            super()._happen(request_id)
+
+    def _settle(self, request_id: str) -> None:
+        if self.state[request_id] == "stopping":
+            self._end(request_id, None)
+        else:
+            self.state[request_id] = "paused"
+            self.handle(e.TrialPaused(request_id))
+
+
+@settings(max_examples=60)
+@given(search=searches() | populations(), seed=st.integers(0, 10**6))
 def test_records_replayed_from_zero_give_the_same_bytes(search: dict[str, Any], seed: int) -> None:
     driver = Driver(Searcher(search, SPACE, seed, model=Chance()), seed)
     driver.play()
@@ -117,9 +198,41 @@ def test_a_continued_search_ends_within_its_new_budget(
     assert dump(again.snapshot()) == dump(searcher.snapshot())
 
 
-@pytest.mark.parametrize("stop_once", [True, False])
-def test_a_search_cut_after_any_event_continues_identically(stop_once: bool) -> None:
-    search = {
+@settings(max_examples=60)
+@given(search=populations(), seed=st.integers(0, 10**6), more=st.integers(1, 3))
+def test_a_continued_population_ends_within_its_new_budget(
+    search: dict[str, Any], seed: int, more: int
+) -> None:
+    searcher = Searcher(search, SPACE, seed)
+    driver = Driver(searcher, seed, failures=0.1, length=10**6)
+    driver.play()
+    longer = search["max_time"] + more * search["interval"]
+    driver.play(e.LimitsRaised(max_time=longer, rerun_failed=True))
+    assert driver.most_running <= search["population"]
+    records = [load(dump(step.record)) for step in driver.steps]
+    again = Searcher.restore(search, SPACE, seed, records=records)
+    assert dump(again.snapshot()) == dump(searcher.snapshot())
+
+
+@settings(max_examples=30)
+@given(search=populations(), seed=st.integers(0, 10**6))
+def test_a_longer_population_continues_as_if_it_had_been_longer_from_the_start(
+    search: dict[str, Any], seed: int
+) -> None:
+    created = []
+    for begins_with in (search["max_time"], search["max_time"] + search["interval"]):
+        longer = search["max_time"] + search["interval"]
+        driver = ByTrial(Searcher({**search, "max_time": begins_with}, SPACE, seed), seed)
+        driver.play()
+        if begins_with < longer:
+            driver.play(e.LimitsRaised(max_time=longer))
+        actions = [action for step in driver.steps for action in step.actions]
+        created.append([a for a in actions if isinstance(a, e.Create)])
+    assert created[0] == created[1]
+
+
+CUT = [
+    {
         "name": "adaptive_asha",
         "metric": "loss",
         "max_trials": 64,
@@ -127,6 +240,22 @@ def test_a_search_cut_after_any_event_continues_identically(stop_once: bool) -> 
         "time_metric": "epochs",
         "stop_once": stop_once,
     }
+    for stop_once in (True, False)
+]
+CUT.append(
+    {
+        "name": "pbt",
+        "metric": "loss",
+        "population": 12,
+        "interval": 8,
+        "max_time": 64,
+        "time_metric": "epochs",
+    }
+)
+
+
+@pytest.mark.parametrize("search", CUT, ids=["stopping", "promotion", "population"])
+def test_a_search_cut_after_any_event_continues_identically(search: dict[str, Any]) -> None:
     driver = Driver(Searcher(search, SPACE, 3), seed=5)
     driver.play()
     end = dump(driver.searcher.snapshot())

@@ -44,11 +44,13 @@ _OLD_NAMES: dict[Path, str] = {
 _DOUBLE = "write `type: double` with minval and maxval"
 _INT = "write `type: int` with minval and maxval"
 _LOG = "write `type: log`; its minval and maxval are exponents of 10, such as -4 and -1"
+_LOG_INT = "write `type: log_int` with minval and maxval"
 _CATEGORICAL = "write `type: categorical` with vals, a list"
 _TYPES_ELSEWHERE = {
     **dict.fromkeys(("float", "uniform", "number", "real", "quniform"), _DOUBLE),
     **dict.fromkeys(("integer", "randint", "int_uniform", "q_uniform_int"), _INT),
     **dict.fromkeys(("loguniform", "log_uniform", "log_uniform_values", "logfloat"), _LOG),
+    **dict.fromkeys(("lograndint", "logint", "int_log", "log_uniform_int"), _LOG_INT),
     **dict.fromkeys(("choice", "choices", "values", "bool", "boolean"), _CATEGORICAL),
 }
 _OLD_STORAGES = {"hdfs": "it was removed; mount it and use shared_fs"}

@@ -12,7 +12,6 @@ from determined.config.reading.old_forms import uses_harness
 
 _NO_EFFECT: dict[Path, str] = {
     ("bind_mounts",): "there are no containers; trials see the machine's own paths",
-    ("slurm",): "Slurm is not supported",
     ("pbs",): "PBS is not supported",
     ("environment", "image"): "there are no containers; see environment.python and virtualenv",
     ("integrations", "pachyderm"): "Pachyderm is not supported",
@@ -35,7 +34,7 @@ _LARGER_IS_BETTER = re.compile(
 )
 _ENORMOUS = 1e15  # beyond what anybody samples on purpose
 _OTHER_LAUNCHERS = ("horovod", "deepspeed", "tensorflow")
-_RANGES = ("int", "double", "log", "categorical")
+_RANGES = ("int", "double", "log", "log_int", "categorical")
 _LENGTHS = ("min_validation_period", "min_checkpoint_period")
 _DEFAULTS: dict[Path, Any] = {
     ("checkpoint_policy",): "best",

@@ -18,6 +18,7 @@ from determined.config.model.sections import (
     Reproducibility,
     Resources,
     RetentionPolicy,
+    Slurm,
 )
 from determined.config.model.storage import AnyStorage
 from determined.config.model.types import (
@@ -70,6 +71,10 @@ class Configuration(Section):
         dict[str, Hyperparameter], Expected("a mapping of names to values or ranges")
     ] = Field(default={}, description="Constants, ranges to search, and nested groups of both.")
     searcher: AnySearcher = Field(description="Which trials run, and for how long.")
+    repeat: Annotated[AtLeast1, Field(le=1000)] = Field(
+        default=1,
+        description="How many seeds to train each configuration with; `single` and `grid` only.",
+    )
     resources: Resources = Field(default=Resources(), description="What each trial runs on.")
     checkpoint_storage: AnyStorage = Field(
         description="Where checkpoints are stored, and which are kept."
@@ -139,7 +144,9 @@ class Configuration(Section):
     bind_mounts: Items[BindMount] = Field(
         default=(), description="No effect: there are no containers."
     )
-    slurm: FreeMap = Field(default={}, description="No effect: Slurm is not supported.")
+    slurm: Slurm = Field(
+        default=Slurm(), description="How jobs are submitted; no effect without a Slurm cluster."
+    )
     pbs: FreeMap = Field(default={}, description="No effect: PBS is not supported.")
     security: Free = Field(default=None, description=_DEAD)
     tensorboard_storage: Free = Field(default=None, description=_DEAD)

@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, JsonValue, Tag
 from typing_extensions import TypeAliasType
 
-from determined.config.model.types import AtLeast1, Free, Number, Section, Whole
+from determined.config.model.types import AtLeast1, Expected, Free, Number, Section, Whole
 
-TYPES = ("const", "int", "double", "log", "categorical")
+TYPES = ("const", "int", "double", "log", "log_int", "categorical")
+_WHEN = (
+    "Other hyperparameters and the value, or list of values, that each must have; otherwise a "
+    "trial does not have this one. Names are full paths, with dots or nested."
+)
+Conditions = Annotated[
+    dict[str, Any],
+    Field(min_length=1),
+    Expected("a mapping such as {booster: gbtree}"),
+]
 
 
 class Const(Section):
@@ -18,6 +27,7 @@ class Const(Section):
     keeps_null: ClassVar[frozenset[str]] = frozenset({"val"})
     type: Literal["const"] = Field(description="This entry is a constant.")
     val: Free = Field(description="The value, of any type.")
+    when: Conditions | None = Field(default=None, description=_WHEN)
 
 
 class Int(Section):
@@ -29,10 +39,14 @@ class Int(Section):
     count: AtLeast1 | None = Field(
         default=None, description="How many points of the range a grid search tries."
     )
+    step: AtLeast1 | None = Field(
+        default=None, description="Draw `minval`, `minval + step`, ..., up to `maxval`, only."
+    )
+    when: Conditions | None = Field(default=None, description=_WHEN)
 
 
 class Double(Section):
-    """A number from `minval` (inclusive) to `maxval` (exclusive)."""
+    """A number from `minval` (inclusive) to `maxval` (exclusive, unless a `step` reaches it)."""
 
     type: Literal["double"] = Field(description="This entry is a range of numbers.")
     minval: Number = Field(description="The smallest value.")
@@ -40,6 +54,11 @@ class Double(Section):
     count: AtLeast1 | None = Field(
         default=None, description="How many points of the range a grid search tries."
     )
+    step: Annotated[Number, Field(gt=0)] | None = Field(
+        default=None,
+        description="Draw `minval`, `minval + step`, ..., up to `maxval` inclusive, only.",
+    )
+    when: Conditions | None = Field(default=None, description=_WHEN)
 
 
 class Log(Section):
@@ -54,6 +73,21 @@ class Log(Section):
     count: AtLeast1 | None = Field(
         default=None, description="How many points of the range a grid search tries."
     )
+    when: Conditions | None = Field(default=None, description=_WHEN)
+
+
+class LogInt(Section):
+    """An integer from `minval` to `maxval`, both inclusive, uniform on a logarithmic scale."""
+
+    type: Literal["log_int"] = Field(
+        description="This entry is a range of integers on a logarithmic scale."
+    )
+    minval: AtLeast1 = Field(description="The smallest value: itself, not an exponent.")
+    maxval: AtLeast1 = Field(description="The largest value.")
+    count: AtLeast1 | None = Field(
+        default=None, description="How many points of the range a grid search tries."
+    )
+    when: Conditions | None = Field(default=None, description=_WHEN)
 
 
 class Categorical(Section):
@@ -63,9 +97,10 @@ class Categorical(Section):
     vals: Annotated[tuple[Free, ...], Field(min_length=1)] = Field(
         description="The values to choose from: at least one, of any type."
     )
+    when: Conditions | None = Field(default=None, description=_WHEN)
 
 
-RANGES: tuple[type[Section], ...] = (Const, Int, Double, Log, Categorical)
+RANGES: tuple[type[Section], ...] = (Const, Int, Double, Log, LogInt, Categorical)
 
 
 def kind(value: Any) -> str:
@@ -85,6 +120,7 @@ else:
             | Annotated[Int, Tag("(int)")]
             | Annotated[Double, Tag("(double)")]
             | Annotated[Log, Tag("(log)")]
+            | Annotated[LogInt, Tag("(log_int)")]
             | Annotated[Categorical, Tag("(categorical)")]
             | Annotated[dict[str, "Hyperparameter"], Tag("(group)")]
             | Annotated[JsonValue, Tag("(plain)")],
@@ -93,10 +129,13 @@ else:
     )
 
 
+_OPTIONAL = ("count", "step", "when")
+
+
 def canonical(entry: Any) -> Any:
     """Write a typed entry in the one form that search methods read: every leaf has a `type`."""
     if isinstance(entry, Section):
-        dump = {key: value for key, value in entry if not (key == "count" and value is None)}
+        dump = {key: value for key, value in entry if not (key in _OPTIONAL and value is None)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in dump.items()}
     if isinstance(entry, dict):
         return {name: canonical(value) for name, value in entry.items()}

@@ -131,6 +131,49 @@ class AdaptiveAsha(Halving):
     )
 
 
+class Pbt(Searcher):
+    """Population-based training: poor members go on from copies of good ones, with other values.
+
+    After each interval, the last members are replaced by forks of the first ones.
+    """
+
+    name: Literal["pbt"] = Field(description="Population-based training.")
+    population: Annotated[AtLeast1, Field(ge=2)] = Field(
+        description="How many members train side by side, or in turns if there are fewer slots."
+    )
+    interval: AtLeast1 = Field(
+        description="How long members train between two comparisons, in units of `time_metric`. "
+        "Trials validate, save and stop there by themselves."
+    )
+    max_time: AtLeast1 = Field(
+        description="How long members train in all, a multiple of `interval`."
+    )
+    time_metric: Literal["batches", "epochs"] = Field(
+        default="batches", description="The unit of `interval` and `max_time`: batches or epochs."
+    )
+    quantile: Annotated[Number, Field(gt=0, le=0.5)] = Field(
+        default=0.25,
+        description="Which share of the members is replaced after an interval, by forks of as many "
+        "of the best; at least one member.",
+    )
+    perturb: Annotated[Items[Annotated[Number, Field(gt=0)]], Field(min_length=1)] = Field(
+        default=(0.8, 1.25),
+        description="The factors of which one, drawn at random, multiplies each hyperparameter of "
+        "a fork; categories move to a neighbor in `vals` instead.",
+    )
+    resample: Annotated[Number, Field(ge=0, le=1)] = Field(
+        default=0.25,
+        description="The probability that a hyperparameter is drawn anew from its whole range "
+        "instead.",
+    )
+    inherit: Items[Name] = Field(
+        default=(),
+        description="Searched hyperparameters that a fork takes over from its parent as they are, "
+        "such as those that decide the architecture. Nested names have dots.",
+    )
+    initial: Items[FreeMap] = Field(default=(), description=_INITIAL)
+
+
 class Custom(Searcher):
     """A search method of your own; all further keys are passed to it."""
 
@@ -152,13 +195,13 @@ SEARCHERS: dict[str, type[Searcher]] = {
     "grid": Grid,
     "async_halving": AsyncHalving,
     "adaptive_asha": AdaptiveAsha,
+    "pbt": Pbt,
     "custom": Custom,
 }
 REMOVED = {
     "adaptive": "adaptive_asha",
     "adaptive_simple": "adaptive_asha",
     "sync_halving": "async_halving",
-    "pbt": "adaptive_asha",
 }
 
 
@@ -173,6 +216,7 @@ AnySearcher = Annotated[
     | Annotated[Grid, Tag("(grid)")]
     | Annotated[AsyncHalving, Tag("(async_halving)")]
     | Annotated[AdaptiveAsha, Tag("(adaptive_asha)")]
+    | Annotated[Pbt, Tag("(pbt)")]
     | Annotated[Custom, Tag("(custom)")],
     Discriminator(_name),
 ]

@@ -223,6 +223,21 @@ class RetentionPolicy(Section):
     )
 
 
+class Slurm(Section):
+    """How the jobs of an experiment are submitted to Slurm."""
+
+    sbatch_args: Items[Text] = Field(
+        default=(),
+        description="More options of `sbatch`, such as `--time=12:00:00`; those that the platform "
+        "decides itself are refused.",
+    )
+    slots_per_node: AtLeast1 | None = Field(
+        default=None,
+        description="The most slots of a trial on one node; without it, those of the largest node.",
+    )
+    gpu_type: Text | None = Field(default=None, description="The type of GPU, as Slurm calls it.")
+
+
 class Reproducibility(Section):
     """What makes runs reproducible."""
 

@@ -29,7 +29,7 @@ routes = Routes("experiments")
 
 _SECRET_ENVIRONMENT = ("calls", "searched_with")
 _MOST_EVENTS = 200
-_RANGES = ("const", "categorical", "int", "double", "log")
+_RANGES = ("const", "categorical", "int", "double", "log", "log_int")
 
 
 class BestJson(TypedDict):

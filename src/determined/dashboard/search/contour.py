@@ -10,7 +10,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-_RANGES = ("int", "double", "log")
+_RANGES = ("int", "double", "log", "log_int")
 
 
 class ContourJson(TypedDict):
@@ -80,7 +80,7 @@ class _Axis:
             return
         low, high = min(numbers), max(numbers)
         is_wide = column.kind not in _RANGES and low > 0 and high / low > 1000
-        is_log = low > 0 and (column.kind == "log" or is_wide)
+        is_log = low > 0 and (column.kind in ("log", "log_int") or is_wide)
         self.labels = _edges(low, high, bins, is_log=is_log)
         self.size = bins
 

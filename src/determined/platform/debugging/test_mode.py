@@ -50,6 +50,7 @@ def shortened(config: Mapping[str, Any]) -> Loaded:
             "smaller_is_better": searcher["smaller_is_better"],
             "max_length": {"batches": 1},
         },
+        "repeat": 1,
         "checkpoint_storage": {**storage, **dict.fromkeys(_KEPT, 0)},
         "environment": {
             **config["environment"],

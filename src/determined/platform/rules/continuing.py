@@ -11,12 +11,14 @@ from determined.errors import RefusedError
 _HALVING = ("async_halving", "adaptive_asha")
 _TAKES = {
     "max_trials": ("random", *_HALVING, "custom"),
-    "max_time": (*_HALVING, "custom"),
+    "max_time": (*_HALVING, "pbt", "custom"),
     "max_length": ("single", "random", "grid", "custom"),
 }
 _INSTEAD = {
     ("max_length", "async_halving"): " Raise max_time: its rungs determine how long trials train.",
     ("max_length", "adaptive_asha"): " Raise max_time: its rungs determine how long trials train.",
+    ("max_trials", "pbt"): " Raise max_time: its population stays as large as it is.",
+    ("max_length", "pbt"): " Raise max_time.",
     ("max_time", "single"): " Raise max_length.",
     ("max_time", "random"): " Raise max_length.",
     ("max_time", "grid"): " Raise max_length.",
@@ -71,6 +73,12 @@ def continued_config(
     if new["searcher"]["name"] != name:
         raise RefusedError(
             f"searcher.name: a {name} experiment cannot become {new['searcher']['name']}."
+        )
+    if (new.get("repeat") or 1) != (config.get("repeat") or 1):
+        raise RefusedError(
+            f"repeat: it is {config.get('repeat') or 1} and stays so when an experiment is "
+            "continued. Create a new one: with the same experiment_seed, its first seeds are the "
+            "same."
         )
     for key in ("workspace", "project"):
         if new[key] != config[key]:

@@ -135,6 +135,7 @@ def fork_config(
         "name": name,
         "hyperparameters": _constants(hparams),
         "searcher": {"name": "single", **single},
+        "repeat": 1,
     }
     return load(new).effective
 

@@ -40,6 +40,10 @@ class RunEnd:
     brought_checkpoint: bool = False
     """It saved a checkpoint that is further than the one it started from."""
     was_killed_by_us: bool = False
+    canceled_elsewhere: str = ""
+    """That its user has canceled it with a command of the cluster, in words."""
+    loss: str = ""
+    """What is known about a loss."""
     cancels_retries: bool = False
     """A log policy matched that rules out another try."""
     lasted_seconds: float = 0.0
@@ -76,6 +80,8 @@ def after_run(trial: TrialFacts, end: RunEnd) -> Verdict:
         return _closed(trial, State.COMPLETED, "invalid hyperparameters", EarlyExit.INVALID_HP)
     if trial.state.is_stopping:
         return _after_stopping(trial, end)
+    if end.canceled_elsewhere:
+        return _closed(trial, State.CANCELED, end.canceled_elsewhere, EarlyExit.USER_CANCELED)
     if end.exit_code is None:
         return _after_loss(trial, end)
     if end.is_acknowledged and (end.exit_code == 0 or end.exit_code in _INTERRUPTED):
@@ -99,7 +105,7 @@ def _after_loss(trial: TrialFacts, end: RunEnd) -> Verdict:
     """Continue at once, unless that would be a loop: runs that are lost as soon as they start."""
     is_progress = end.brought_checkpoint or end.lasted_seconds >= _LONG_ENOUGH_SECONDS
     wait = 0.0 if is_progress else _WAIT_AFTER_LOSS_SECONDS
-    reason = "its process was lost; this does not count as a restart"
+    reason = f"{end.loss or 'its process was lost'}; this does not count as a restart"
     return Verdict(trial.state, reason, trial.restarts, None, wait)
 
 

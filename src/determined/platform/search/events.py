@@ -128,6 +128,19 @@ class Create(Action):
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Fork(Create):
+    """Create a trial that shares the first `at` batches of another one, and run it from there.
+
+    `changed` has the old and the new value of each hyperparameter that differs, by dotted name.
+    """
+
+    kind = "fork"
+    parent_id: str = ""
+    at: int = 0
+    changed: dict[str, list[Any]] = field(default_factory=dict)
+
+
 class Continue(TrialAction):
     """A trial passed a rung and keeps training: nothing to do, but recorded."""
 

@@ -12,11 +12,15 @@ class UnreadableMetricError(ValueError):
     """A validation lacks what the search needs; the text is for the user."""
 
 
+class NotFiniteError(UnreadableMetricError):
+    """A metric is NaN or infinite, as of a training that diverges."""
+
+
 def read_value(settings: Settings, metrics: dict[str, Any], steps: int) -> float:
     """Return the searcher's metric so that smaller is better."""
     value = _number("metric", settings.metric, metrics, steps)
     if not math.isfinite(value):
-        raise UnreadableMetricError(
+        raise NotFiniteError(
             f"metric `{settings.metric}` is {value} in the validation at step {steps}, which "
             f"cannot be ranked; {_reported(metrics)}."
         )

@@ -10,6 +10,7 @@ from determined.platform.search.events import (
     Continue,
     Create,
     FailTrial,
+    Fork,
     FreeCheckpoints,
     LimitsRaised,
     Pause,
@@ -116,12 +117,20 @@ class SearchState:
         self.num_errored = 0
         self.num_canceled = 0
         self.is_closing = False  # nothing new may start
+        self.steps = 0  # batches trained at the validation that is being processed
         self.actions: list[Action] = []
 
     def create(
-        self, bracket: int = 0, hparams: dict[str, Any] | None = None, reason: str = ""
+        self,
+        bracket: int = 0,
+        hparams: dict[str, Any] | None = None,
+        reason: str = "",
+        seed: int | None = None,
     ) -> Trial:
-        """Ask for a new trial; without `hparams`, the next sample of the stream or of the model."""
+        """Ask for a new trial; without `hparams`, the next sample of the stream or of the model.
+
+        Without a `seed`, it gets the next one of the stream, which is drawn in any case.
+        """
         number, point = len(self.trials), None
         if hparams is None:
             point = self.space.draw(self.stream)
@@ -135,14 +144,37 @@ class SearchState:
                 point, reason = chosen.point, reason or chosen.reason
                 hparams = self.space.values(point)
         trial = Trial(number, self.stream.request_id(), bracket)
-        seed = self.stream.trial_seed()
+        drawn = self.stream.trial_seed()
         if self.proposals.needs_points:
-            trial.point = point
+            trial.point = None if point is None else self.space.settled(point)
+        self._add(trial)
+        self.actions.append(
+            Create(trial.request_id, drawn if seed is None else seed, hparams, reason)
+        )
+        return trial
+
+    def fork(
+        self,
+        parent: Trial,
+        at: int,
+        hparams: dict[str, Any],
+        changed: dict[str, list[Any]],
+        bracket: int,
+        reason: str,
+    ) -> Trial:
+        """Ask for a new trial that shares the first batches of another one."""
+        trial = Trial(len(self.trials), self.stream.request_id(), bracket)
+        seed = self.stream.trial_seed()
+        self._add(trial)
+        self.actions.append(
+            Fork(trial.request_id, seed, hparams, reason, parent.request_id, at, changed)
+        )
+        return trial
+
+    def _add(self, trial: Trial) -> None:
         self.trials.append(trial)
         self.by_request[trial.request_id] = trial
-        self.live[number] = trial
-        self.actions.append(Create(trial.request_id, seed, hparams, reason))
-        return trial
+        self.live[trial.number] = trial
 
     def stop(self, trial: Trial, reason: str) -> None:
         self._leave(trial, STOPPED)
@@ -171,6 +203,12 @@ class SearchState:
     def fail(self, trial: Trial, reason: str) -> None:
         trial.status = FAILING
         self.actions.append(FailTrial(trial.request_id, reason))
+
+    def revive(self, trial: Trial) -> None:
+        """Count a trial that was ended from outside as paused again: it may be resumed."""
+        self.num_errored -= trial.status == ERRORED
+        self.num_canceled -= trial.status == CANCELED
+        trial.status = PAUSED
 
     def end(self, trial: Trial, status: str) -> None:
         """Record that a trial ended, by itself or because it was stopped."""

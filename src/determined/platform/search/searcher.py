@@ -16,10 +16,17 @@ from determined.platform.search.failures import FailureStreak
 from determined.platform.search.methods.custom import Custom, Oracle
 from determined.platform.search.methods.exhaustive import Exhaustive
 from determined.platform.search.methods.halving import Halving
-from determined.platform.search.metric_values import UnreadableMetricError, read_time, read_value
+from determined.platform.search.methods.population import Population
+from determined.platform.search.metric_values import (
+    NotFiniteError,
+    UnreadableMetricError,
+    read_time,
+    read_value,
+)
 from determined.platform.search.sampling.model import Model
 from determined.platform.search.sampling.proposals import Proposals
 from determined.platform.search.sampling.randomness import Stream
+from determined.platform.search.sampling.results import WORST
 from determined.platform.search.search_state import (
     CANCELED,
     ERRORED,
@@ -70,6 +77,7 @@ class Searcher:
         seed: the experiment's seed.
         oracle: where a `custom` method runs; not needed to replay.
         model: answers for a `sampler`; by default it runs in this process.
+        repeat: how many seeds each configuration of `single` and `grid` gets.
     """
 
     def __init__(
@@ -79,17 +87,19 @@ class Searcher:
         seed: int,
         oracle: Oracle | None = None,
         model: Model | None = None,
+        repeat: int | None = None,
     ) -> None:
-        self.settings = Settings.from_dict(searcher)
+        self.settings = Settings.from_dict(searcher, repeat)
         space = Space(hyperparameters)
         proposals = Proposals(self.settings.sampler, space, seed, self.settings.time_metric, model)
         initial = [
             space.fixed(chosen, f"searcher.initial[{i}]")
             for i, chosen in enumerate(self.settings.initial)
         ]
-        if len(initial) > self.settings.max_trials:
+        if len(initial) > self.settings.most_initial:
+            limit = "population" if self.settings.name == "pbt" else "max_trials"
             raise ValueError(
-                f"searcher.initial: expected at most max_trials ({self.settings.max_trials}) "
+                f"searcher.initial: expected at most {limit} ({self.settings.most_initial}) "
                 f"configurations, got {len(initial)}."
             )
         self.state = SearchState(space, Stream(seed), proposals, initial)
@@ -100,10 +110,12 @@ class Searcher:
         self._method: Method
         if self.settings.is_halving:
             self._method = Halving(self.settings)
+        elif self.settings.name == "pbt":
+            self._method = Population(self.settings, space)
         elif self.settings.name == "custom":
             self._method = Custom(oracle)
         else:
-            self._method = Exhaustive(self.settings, self.state)
+            self._method = Exhaustive(self.settings, self.state, seed)
 
     def handle(self, event: e.Event) -> Step:
         """Process an event; models and custom methods are asked if needed.
@@ -175,19 +187,28 @@ class Searcher:
         if trial.status != RUNNING:  # decided already; what it still reports changes nothing
             return False
         self._streak.reset()
-        is_halving, time = self.settings.is_halving, 0
+        needs_results, time = self.settings.needs_results, 0
         try:
-            value = read_value(self.settings, event.metrics, event.steps)
-            if trial.best is None or value < trial.best:
+            value = self._value(event)
+            if value < WORST and (trial.best is None or value < trial.best):
                 trial.best = value
-            if is_halving:
+            if needs_results:
                 time = read_time(self.settings, event.metrics, event.steps)
         except UnreadableMetricError as error:
-            if is_halving:  # other methods do not use it
+            if needs_results:  # other methods do not use it
                 self.state.fail(trial, str(error))
             return True
+        self.state.steps = event.steps
         self._method.validated(self.state, trial, value, time)
         return True
+
+    def _value(self, event: e.ValidationCompleted) -> float:
+        try:
+            return read_value(self.settings, event.metrics, event.steps)
+        except NotFiniteError:
+            if self.settings.name == "pbt":  # a member that diverges is replaced, not failed
+                return WORST
+            raise
 
     def _exited_early(self, trial: Trial, event: e.TrialExitedEarly) -> bool:
         if trial.exited or trial.status in (*FAILED, INVALID):
@@ -275,6 +296,7 @@ class Searcher:
         records: Iterable[dict[str, Any]] = (),
         oracle: Oracle | None = None,
         model: Model | None = None,
+        repeat: int | None = None,
     ) -> Searcher:
         """Return the search as it was after `records`: those since `snapshot`, or all of them.
 
@@ -284,7 +306,7 @@ class Searcher:
             raise ValueError(
                 "A custom method is restored from all of its records, not from a snapshot."
             )
-        restored = cls(searcher, hyperparameters, seed, oracle, model)
+        restored = cls(searcher, hyperparameters, seed, oracle, model, repeat)
         if snapshot is not None:
             restored._load(snapshot)
         for record in records:

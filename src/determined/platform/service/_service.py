@@ -286,7 +286,7 @@ class Service:
         Args:
             experiment_id: which one.
             max_trials: try more values (random, async_halving, adaptive_asha, custom).
-            max_time: train the best longer (async_halving, adaptive_asha, custom).
+            max_time: train the best longer (async_halving, adaptive_asha, pbt, custom).
             max_length: train all that finished for longer (single, random, grid, custom).
             rerun_failed: run trials again that failed or were canceled.
             overrides: changes of a `single` experiment's configuration, as `key=value`.

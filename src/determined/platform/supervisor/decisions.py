@@ -20,7 +20,7 @@ from determined.platform.rules.states import (
     more_severe,
     paused,
 )
-from determined.platform.runs.folder import RunExit
+from determined.platform.runs.folder import CANCELED, RunExit
 from determined.platform.search import events as search
 from determined.platform.supervisor.changes import Changes
 from determined.platform.supervisor.forks import after_part
@@ -33,6 +33,12 @@ from determined.platform.supervisor.live_state import (
 from determined.platform.supervisor.searches.restoring import check_search
 from determined.platform.supervisor.searches.steps import SearchSteps
 from determined.store import AcceptedRecord, Experiment, NewExperiment, Transaction, Trial
+
+_SHORT_WORDS = 200
+_INHERIT = (
+    "(A hyperparameter that cannot change in the middle of a training belongs into "
+    "`searcher.inherit`.)"
+)
 
 
 class Decisions:
@@ -246,12 +252,16 @@ class Decisions:
                 brought_checkpoint=self._has_come_further(run),
                 was_killed_by_us=end.stopped_by is not None and not run.fault,
                 lasted_seconds=self._now - run.created,
+                canceled_elsewhere=(end.message or "") if end.reason == CANCELED else "",
+                loss=_loss(end),
                 cancels_retries=any(match.action == "cancel_retries" for match in end.matches),
                 error=error,
             ),
         )
         if brought and not verdict.state.is_terminal:
             verdict = dataclasses.replace(verdict, reason=brought)
+        if verdict.state is State.ERROR and _is_refused_fork(live, end):
+            verdict = dataclasses.replace(verdict, reason=f"{verdict.reason} {_INHERIT}")
         self.transaction.end_run(run.trial_id, run.run_id, end.exit_code, verdict.reason)
         del self._live_state.runs[run.trial_id]
         self._live_state.version += 1
@@ -305,10 +315,22 @@ class Decisions:
             self.search_steps.feed(live, search.TrialPaused(trial.request_id))
 
 
+def _is_refused_fork(live: LiveExperiment, end: RunExit) -> bool:
+    """Whether a fork that a search asked for cannot change what it was to change."""
+    is_population = live.record.configuration.searcher.name == "pbt"
+    return is_population and end.traceback is not None and "ForkError" in end.traceback.text
+
+
 def _exit_code(end: RunExit, run: LiveRun) -> int | None:
     if run.fault:
         return end.exit_code or 1  # an exit code of 0 does not make it a success
     return None if end.is_infrastructure_fault else end.exit_code
+
+
+def _loss(end: RunExit) -> str:
+    """Why a run was lost, if that is known in a few words."""
+    words = (end.message or "").strip().rstrip(".") if end.is_infrastructure_fault else ""
+    return words if len(words) <= _SHORT_WORDS and "\n" not in words else ""
 
 
 def is_invalid_hp(trial: Trial) -> bool:

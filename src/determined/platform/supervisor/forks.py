@@ -6,6 +6,7 @@ from typing import Any
 
 from determined.errors import RefusedError
 from determined.platform.rules.forking import ForkedRun, Part, check_place, part_of, told
+from determined.platform.search import events as search
 from determined.store import Checkpoint, Experiment, Fork, Run, Transaction, Trial
 
 
@@ -44,6 +45,15 @@ def add_fork(transaction: Transaction, trial: Trial, asked: dict[str, Any]) -> N
     )
 
 
+def add_fork_of_search(
+    transaction: Transaction, trial: Trial, parent: Trial, action: search.Fork
+) -> None:
+    """Record that a new trial is a fork of another trial of its search."""
+    base = transaction.forks.base(parent.id, action.at)
+    uuid = None if base is None else base.uuid
+    transaction.forks.add(Fork(trial.id, parent.id, action.at, uuid, action.changed, None))
+
+
 def start_of(transaction: Transaction, trial: Trial) -> tuple[int, str | None]:
     """Return at which step, and from which checkpoint, the next run of a trial starts."""
     own = transaction.latest_checkpoint(trial.id)
@@ -54,6 +64,10 @@ def start_of(transaction: Transaction, trial: Trial) -> tuple[int, str | None]:
         return 0, trial.warm_start_checkpoint
     if fork.checkpoint_uuid is not None:
         base = transaction.checkpoint(fork.checkpoint_uuid)
+        if base is not None and base.state == "DELETED":
+            # Once a fork of a search has checkpoints of its own, it does not keep this one.
+            base = transaction.forks.base(fork.parent_trial_id, fork.at)
+            return (0, None) if base is None else (base.steps_completed, base.uuid)
         return (0 if base is None else base.steps_completed), fork.checkpoint_uuid
     if fork.changed and not fork.is_checked:
         # Any state of the parent tells whether the changes are possible.

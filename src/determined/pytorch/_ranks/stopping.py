@@ -47,7 +47,7 @@ class StopRequests:
         return agreement.is_proposed and agreement.is_reached(batches_trained)
 
     def is_end(self, batches_trained: int) -> bool:
-        """Say whether a fork's part of its parent's training ends here."""
+        """Say whether a fork's part, or an interval of a search, ends here."""
         return batches_trained == self._ends_at
 
     def check(self, batches_trained: int) -> None:

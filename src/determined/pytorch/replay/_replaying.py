@@ -47,6 +47,7 @@ class Replaying(Overrides):
             plan,
             latest_checkpoint=self._span.checkpoint,
             fork=dataclasses.replace(plan.fork or Fork(None), ends_at=self._span.last),
+            interval=None,
             progress=False,
             export=None,
             profile=ProfileOptions(),

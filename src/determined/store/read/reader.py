@@ -11,7 +11,7 @@ from typing import Any
 from determined._contracts.retention import Candidate, Retention, kept
 from determined._contracts.tensor_hashes import TensorHashes
 from determined.errors import StoreError
-from determined.store._forks import ForkQueries
+from determined.store._forks import ForkQueries, bases
 from determined.store._identity import Identity, read_identity
 from determined.store._records import (
     CHECKPOINTS,
@@ -308,7 +308,6 @@ class Reader(Queries):
         terminal = ",".join("?" * len(TERMINAL_STATES))
         rows = self._connection.execute(
             "SELECT v.checkpoint_uuid FROM model_version v UNION "
-            "SELECT f.checkpoint_uuid FROM fork f UNION "
             "SELECT t.warm_start_checkpoint FROM trial t WHERE t.warm_start_checkpoint IS NOT NULL "
             "UNION SELECT (SELECT c.uuid FROM checkpoint c WHERE c.trial_id=t.id "
             f"AND c.state='COMPLETED' AND {is_exact('c')} "
@@ -316,7 +315,8 @@ class Reader(Queries):
             f"FROM trial t WHERE t.experiment_id=? AND t.state NOT IN ({terminal})",
             (experiment_id, *TERMINAL_STATES),
         )
-        return frozenset(uuid for (uuid,) in rows if uuid is not None)
+        found = frozenset(uuid for (uuid,) in rows if uuid is not None)
+        return found | bases(self._connection).keys()
 
     def deletion(self, uuid: str) -> Deletion | None:
         """The pending deletion of a checkpoint, None if there is none."""

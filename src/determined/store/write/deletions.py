@@ -10,7 +10,7 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 
-from determined.store._forks import pinned
+from determined.store._forks import bases, pinned
 from determined.store._records import CHECKPOINTS, DELETIONS, TERMINAL_STATES, Deletion
 from determined.store.series.writer import SeriesKey, SeriesWriter
 from determined.store.write.ingest import set_checkpoint_files
@@ -140,9 +140,7 @@ class Deletions:
             if uuid in wanted:
                 found[uuid] = f"trial {trial_id} resumes from it"
         if outside is None:  # an experiment that is deleted keeps what its forks need
-            for uuid, trial_id in self._connection.execute(
-                "SELECT checkpoint_uuid, trial_id FROM fork WHERE checkpoint_uuid IS NOT NULL"
-            ):
+            for uuid, trial_id in bases(self._connection).items():
                 if uuid in wanted:
                     found[uuid] = f"trial {trial_id} is a fork that starts from it"
         versions = self._connection.execute(

@@ -329,8 +329,10 @@ class Transaction:
         parents = [fork.parent_trial_id for fork in self._forks_in(experiment_id)]
         needed = needed_steps(self._connection, experiment_id)
         unneeded = f"experiment_id=? AND id NOT IN ({','.join('?' * len(needed))})"
+        # The newest first: a trial that a search forked refers to an older one.
+        newest = f"SELECT id FROM trial WHERE {unneeded} ORDER BY id DESC LIMIT ?"
         self._connection.execute(
-            f"DELETE FROM trial WHERE id IN (SELECT id FROM trial WHERE {unneeded} LIMIT ?)",
+            f"DELETE FROM trial WHERE id IN ({newest})",
             (experiment_id, *needed, most_trials),
         )
         is_over = TRIALS.find(self._connection, unneeded, experiment_id, *needed) is None

@@ -22,28 +22,28 @@ points = st.tuples(st.integers(0, 2), st.floats(-4, -0.001), st.integers(1, 64))
 
 def test_a_proposal_far_from_all_trials_stays_as_it_is() -> None:
     tried = [[0, -4.0, 60], [1, -1.0, 1]]
-    assert keep_apart(SPACE.searched, [0, -1.0, 1], [2, -2.0, 2], tried, 20) == [0, -1.0, 1]
+    assert keep_apart(SPACE, [0, -1.0, 1], [2, -2.0, 2], tried, 20) == [0, -1.0, 1]
 
 
 def test_a_proposal_that_repeats_a_trial_takes_a_value_of_the_random_sample() -> None:
     proposed, drawn = [0, -1.0, 1], [2, -3.9, 60]
-    assert keep_apart(SPACE.searched, proposed, drawn, [proposed], 31) == [0, -3.9, 1]
-    assert keep_apart(SPACE.searched, proposed, drawn, [proposed], 32) == [0, -1.0, 60]
-    assert keep_apart(SPACE.searched, proposed, [2, -1.0, 60], [proposed], 31) == [0, -1.0, 60]
-    assert keep_apart(SPACE.searched, proposed, [2, -1.0, 1], [proposed], 31) == [2, -1.0, 1]
+    assert keep_apart(SPACE, proposed, drawn, [proposed], 31) == [0, -3.9, 1]
+    assert keep_apart(SPACE, proposed, drawn, [proposed], 32) == [0, -1.0, 60]
+    assert keep_apart(SPACE, proposed, [2, -1.0, 60], [proposed], 31) == [0, -1.0, 60]
+    assert keep_apart(SPACE, proposed, [2, -1.0, 1], [proposed], 31) == [2, -1.0, 1]
 
 
 def test_the_more_trials_the_nearer_a_proposal_may_be() -> None:
     near: list[Any] = [0, -1.1, 1]
     tried = [[0, -1.0, 1]]
-    assert keep_apart(SPACE.searched, near, [0, -4.0, 1], tried, 40) != near
-    assert keep_apart(SPACE.searched, near, [0, -4.0, 1], tried, 4000) == near
+    assert keep_apart(SPACE, near, [0, -4.0, 1], tried, 40) != near
+    assert keep_apart(SPACE, near, [0, -4.0, 1], tried, 4000) == near
 
 
 def test_with_categories_alone_only_the_same_values_repeat_a_trial() -> None:
     space = Space({name: {"type": "categorical", "vals": [1, 2]} for name in "ab"})
-    assert keep_apart(space.searched, [0, 0], [1, 1], [[0, 1], [1, 0]], 3) == [0, 0]
-    assert keep_apart(space.searched, [0, 0], [1, 1], [[0, 0], [1, 0]], 2) == [1, 1]
+    assert keep_apart(space, [0, 0], [1, 1], [[0, 1], [1, 0]], 3) == [0, 0]
+    assert keep_apart(space, [0, 0], [1, 1], [[0, 0], [1, 0]], 2) == [1, 1]
 
 
 @given(
@@ -52,7 +52,7 @@ def test_with_categories_alone_only_the_same_values_repeat_a_trial() -> None:
 def test_every_value_is_the_models_or_that_of_the_sample(
     proposed: list[float], drawn: list[float], tried: list[list[float]], number: int
 ) -> None:
-    found = keep_apart(SPACE.searched, proposed, drawn, tried, number)
+    found = keep_apart(SPACE, proposed, drawn, tried, number)
     assert all(value in pair for value, *pair in zip(found, proposed, drawn, strict=True))
     if found not in (proposed, drawn):
         assert found not in tried

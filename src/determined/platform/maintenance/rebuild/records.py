@@ -208,7 +208,8 @@ def _begin_anew(config: dict[str, Any]) -> list[Step]:
     if settings["name"] not in _PLAIN or settings.get("sampler", "random") != "random":
         return []
     seed = stored(config).reproducibility.experiment_seed
-    searcher = Searcher(settings, config["hyperparameters"], seed)
+    repeat = config.get("repeat")
+    searcher = Searcher(settings, config["hyperparameters"], seed, repeat=repeat)
     first = searcher.handle(search.InitialTrials())
     created = [action for action in first.actions if isinstance(action, search.Create)]
     return [first, *(searcher.handle(search.TrialCreated(a.request_id)) for a in created)]

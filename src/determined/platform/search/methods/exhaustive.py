@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from determined.platform.search.events import LimitsRaised
+from determined.platform.search.sampling.randomness import Stream, repeat_seeds
 from determined.platform.search.search_state import (
     DONE,
     INVALID,
@@ -17,15 +18,22 @@ from determined.platform.search.settings import Settings
 
 
 class Exhaustive:
-    """Creates a fixed number of trials, a few at a time; results have no influence."""
+    """Creates a fixed number of trials, a few at a time; results have no influence.
 
-    def __init__(self, settings: Settings, search: SearchState) -> None:
+    With `repeat`, every configuration is trained with the first seed, then every one with the next:
+    a search that ends early has results that can be compared.
+    """
+
+    def __init__(self, settings: Settings, search: SearchState, seed: int) -> None:
         self._name = settings.name
         self._grid = search.space.grid() if settings.name == "grid" else None
         self._limit = settings.max_concurrent_trials
-        self._total = {"single": 1, "grid": len(self._grid or ())}.get(
+        self._seeds = repeat_seeds(seed, settings.repeat) if settings.repeat > 1 else []
+        self._seed = seed
+        configurations = {"single": 1, "grid": len(self._grid or ())}.get(
             settings.name, settings.max_trials
         )
+        self._total = configurations * max(len(self._seeds), 1)
         self._created = 0
         self._invalid = 0
         self._again: list[int] = []
@@ -87,21 +95,37 @@ class Exhaustive:
 
     def _create(self, search: SearchState) -> None:
         if self._grid is not None:
-            left = self._total - self._created
-            place = f"point {self._created + 1} of {self._total} of the grid"
-            search.create(hparams=self._grid[left - 1], reason=place)
-        elif self._name == "single" and search.space.searched:
-            names = ", ".join(leaf.name for leaf in search.space.searched)
-            search.create(
-                reason=f"the only sample, drawn from ranges: {names}; a single experiment does not "
-                "search for better values"
-            )
+            round_, index = divmod(self._created, len(self._grid))
+            place = f"point {index + 1} of {len(self._grid)} of the grid"
+            self._create_one(search, round_, self._grid[len(self._grid) - index - 1], place)
+        elif self._name == "single":
+            hparams = None
+            if self._seeds:  # a new stream each time: every repeat has the same values
+                hparams = search.space.values(search.space.draw(Stream(self._seed)))
+            self._create_one(search, self._created, hparams, self._only(search))
         else:
-            search.create(reason="the only trial" if self._name == "single" else "")
+            search.create()
         self._created += 1
 
+    def _create_one(
+        self, search: SearchState, round_: int, hparams: dict[str, Any] | None, reason: str
+    ) -> None:
+        if not self._seeds:
+            search.create(hparams=hparams, reason=reason)
+            return
+        reason += f", seed {round_ + 1} of {len(self._seeds)}"
+        search.create(hparams=hparams, reason=reason, seed=self._seeds[round_])
+
+    def _only(self, search: SearchState) -> str:
+        if not search.space.searched:
+            return "the only configuration" if self._seeds else "the only trial"
+        names = ", ".join(leaf.name for leaf in search.space.searched)
+        reason = f"the only sample, drawn from ranges: {names}; a single experiment does not "
+        return reason + "search for better values"
+
     def progress(self, search: SearchState) -> float:
-        whole = self._total if self._name == "grid" else self._created - self._invalid
+        is_known = self._name == "grid" or self._seeds
+        whole = self._total if is_known else self._created - self._invalid
         if whole <= 0:
             return 0.0
         closed = len(search.trials) - len(search.live) - self._invalid

@@ -7,10 +7,13 @@ of the request alone.
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
+from determined.platform.search.canonical_json import dump
 from determined.platform.search.sampling.gaussian_process import Array, Axes, GaussianProcess
 from determined.platform.search.sampling.model import ProposalRequest
 from determined.platform.search.space import Leaf, Point, Space
@@ -27,6 +30,8 @@ class AutoModel:
 
     def __init__(self, space: Space) -> None:
         self._leaves = space.searched
+        self._logs = [(i, leaf) for i, leaf in enumerate(self._leaves) if leaf.kind == "log_int"]
+        self._conditions = list(_conditions(space))
         self._is_category = np.array([leaf.kind == "categorical" for leaf in self._leaves])
         self._sizes = np.array([_num_values(leaf) for leaf in self._leaves], dtype=float)
         self._axes = Axes(np.append(self._is_category, False), trend=len(self._leaves))
@@ -48,11 +53,14 @@ class AutoModel:
 
     def _first(self, random: np.random.RandomState, others: Array) -> Array:
         """Return the middle of all ranges, then points far from the trials that there are."""
+        found: Array
         candidates = self._anywhere(random, _FAR)
         if not len(others):  # categories have no middle
-            return self._snap(np.where(self._is_category, candidates[0], 0.5))
+            middle = np.where(self._is_category, candidates[0], 0.5)
+            found = self._snap(middle[None, :])[0]
+            return found
         gaps = self._axes.gaps(_at_end(candidates), _at_end(others)).sum(axis=0)
-        found: Array = candidates[np.round(gaps.min(axis=1), _DIGITS).argmax()]
+        found = candidates[np.round(gaps.min(axis=1), _DIGITS).argmax()]
         return found
 
     def _best(self, random: np.random.RandomState, process: GaussianProcess, tried: Array) -> Array:
@@ -94,14 +102,31 @@ class AutoModel:
         snapped: Array = np.where(
             self._sizes > 0, (cells + 0.5) / np.maximum(self._sizes, 1), np.round(points, 6)
         )
-        return snapped
+        for column, leaf in self._logs:
+            snapped[:, column] = [
+                _to_share(leaf, _from_share(leaf, share)) for share in snapped[:, column].tolist()
+            ]
+        return self._settle(snapped)
+
+    def _settle(self, points: Array) -> Array:
+        """Give inactive hyperparameters one number: what differs in nothing else is equal."""
+        active = np.ones(points.shape, dtype=bool)
+        for column, parent, cells in self._conditions:
+            if parent is None:
+                active[:, column] &= bool(cells)
+                continue
+            cell = np.floor(points[:, parent] * self._sizes[parent])
+            active[:, column] &= np.isin(cell, cells) & active[:, parent]
+        settled: Array = np.where(active, points, 0.5)
+        return settled
 
     def _encode(self, points: list[Point]) -> Array:
         rows = [
             [_to_share(leaf, number) for leaf, number in zip(self._leaves, point, strict=True)]
             for point in points
         ]
-        return np.array(rows, dtype=float).reshape(len(points), len(self._leaves))
+        encoded = np.array(rows, dtype=float).reshape(len(points), len(self._leaves))
+        return self._settle(encoded)
 
     def _decode(self, row: Array) -> Point:
         shares = row.tolist()
@@ -112,17 +137,39 @@ def _num_values(leaf: Leaf) -> int:
     """Return how many values a hyperparameter has; 0 for a range of real numbers."""
     if leaf.kind == "categorical":
         return len(leaf.values)
-    return int(leaf.high) - int(leaf.low) + 1 if leaf.kind == "int" else 0
+    return int(leaf.high) - int(leaf.low) + 1 if leaf.kind in ("int", "steps") else 0
+
+
+def _conditions(space: Space) -> Iterator[tuple[int, int | None, list[int]]]:
+    """Return columns with a condition: the column it depends on, and the cells that allow it.
+
+    A column that depends on a constant has no such column; its list says whether it exists.
+    """
+    columns = {leaf.path: i for i, leaf in enumerate(space.searched)}
+    for leaf in space.ordered if space.is_conditional else ():
+        for path, allowed in space.conditions(leaf) if leaf.is_searched else ():
+            parent = space.leaves_by_path[path]
+            if parent.is_searched:
+                numbers = [int(parent.number(json.loads(text))) for text in sorted(allowed)]
+                yield columns[leaf.path], columns[path], [n - int(parent.low) for n in numbers]
+            else:
+                yield columns[leaf.path], None, [0] * (dump(parent.values[0]) in allowed)
 
 
 def _to_share(leaf: Leaf, number: float) -> float:
     """Return a sampled number as a share of its range."""
+    if leaf.kind == "log_int":
+        low, high = leaf.log_bounds
+        return round((math.log(number) - low) / (high - low), _DIGITS)
     if count := _num_values(leaf):
         return (int(number) - int(leaf.low) + 0.5) / count
     return number / 2 / _half(leaf) - leaf.low / 2 / _half(leaf)
 
 
 def _from_share(leaf: Leaf, share: float) -> float:
+    if leaf.kind == "log_int":
+        low, high = leaf.log_bounds
+        return leaf.nearest(low + share * (high - low))
     if count := _num_values(leaf):
         return int(leaf.low) + min(int(share * count), count - 1)
     number = leaf.low + share * _half(leaf) + share * _half(leaf)

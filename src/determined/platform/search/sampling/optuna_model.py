@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 from determined.platform.search.sampling.model import ProposalRequest
+from determined.platform.search.sampling.randomness import Stream
 from determined.platform.search.sampling.results import WORST
 from determined.platform.search.space import Leaf, Point, Space
 
@@ -30,6 +31,7 @@ class OptunaModel:
         self._optuna = optuna
         self._sampler = sampler
         self._leaves = space.searched
+        self._space = space
         # These two see an index as a number; the others know categories.
         ordered = sampler in ("cmaes", "qmc")
         self._names = [f"p{i:04d}" for i in range(len(self._leaves))]
@@ -75,6 +77,8 @@ class OptunaModel:
 
     def _trial(self, number: int, point: Point | None, value: float | None) -> Any:
         state = self._optuna.trial.TrialState
+        if point is not None:  # an inactive value must not attract or repel proposals
+            point = self._space.completed(point, Stream(number))
         params = {} if point is None else dict(zip(self._names, point, strict=True))
         return self._optuna.trial.FrozenTrial(
             number=number,
@@ -92,15 +96,16 @@ class OptunaModel:
 
     @staticmethod
     def _number(leaf: Leaf, value: Any) -> float:
-        if leaf.kind in ("int", "categorical"):
+        if leaf.is_whole:
             return int(value)
         # The upper end is not part of a range.
         return min(float(value), math.nextafter(leaf.high, leaf.low))
 
 
 def _distribution(distributions: Any, leaf: Leaf, ordered: bool) -> Any:
-    if leaf.kind == "int":
-        return distributions.IntDistribution(int(leaf.low), int(leaf.high))
+    if leaf.kind in ("int", "steps", "log_int"):
+        is_log = {"log": True} if leaf.kind == "log_int" else {}
+        return distributions.IntDistribution(int(leaf.low), int(leaf.high), **is_log)
     if leaf.kind == "categorical":
         count = len(leaf.values)
         return (

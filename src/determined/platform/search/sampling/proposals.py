@@ -59,7 +59,7 @@ class Proposals:
     def note(self, number: int, point: Point) -> None:
         """Take note of a trial that was given, so that a model can learn from it."""
         if self.needs_points:
-            self.points[number] = point
+            self.points[number] = self._space.settled(point)
 
     def point(self, number: int, drawn: Point, live: Iterable[int]) -> Choice:
         """Return the point of a new trial, given the next sample of the random stream.
@@ -77,7 +77,7 @@ class Proposals:
                 answer = [drawn, f"a random sample, because {self.sampler} failed: {error!r}"]
         self.made.append(answer)
         choice = Choice(drawn, "a random sample") if answer is None else Choice(*answer)
-        self.points[number] = choice.point
+        self.points[number] = self._space.settled(choice.point)
         return choice
 
     def _ask(self, number: int, drawn: Point, live: Iterable[int]) -> list[Any] | None:
@@ -100,7 +100,7 @@ class Proposals:
         proposed = self._propose(ProposalRequest(seed, number, observed, pending))
         known = {*level.chosen(), *self._recent(number)}
         tried = [self.points[n] for n in known]
-        point = keep_apart(self._space.searched, proposed, drawn, tried, number)
+        point = keep_apart(self._space, proposed, drawn, tried, number)
         return [point, reason if point == proposed else f"{reason}, away from earlier trials"]
 
     def _ask_auto(
@@ -122,7 +122,7 @@ class Proposals:
         reason = f"proposed by auto from {len(observed)} results{upto}"
         proposed = self._propose(ProposalRequest(seed, number, observed, pending))
         tried = [self.points[n] for n in {*(n for n, _, _ in scored), *self._recent(number)}]
-        point = keep_apart(self._space.searched, proposed, drawn, tried, number, width=0.0)
+        point = keep_apart(self._space, proposed, drawn, tried, number, width=0.0)
         return [point, reason if point == proposed else f"{reason}, away from earlier trials"]
 
     def _newest(self, live: Iterable[int]) -> list[tuple[int, Point]]:
@@ -142,7 +142,7 @@ class Proposals:
 
 
 def keep_apart(
-    leaves: Sequence[Leaf],
+    space: Space,
     proposed: Point,
     drawn: Point,
     tried: Collection[Point],
@@ -155,12 +155,19 @@ def keep_apart(
     the space into as many cells as there are trials, and take the width of a cell: it shrinks with
     each trial, so models can still refine.
     """
-    result = list(proposed)
+    leaves, result = space.searched, list(proposed)
+    active = space.active(result)
     width = _cell(leaves, number) if width is None else width
     for axis in _order(leaves, number):
-        if not any(_is_near(leaves, result, point, width) for point in tried):
+        if not any(_is_near(leaves, space.settled(result), point, width) for point in tried):
             break
         result[axis] = drawn[axis]
+        if space.is_conditional:  # what exists now has no proposed value
+            now = space.active(result)
+            for i, (was, is_now) in enumerate(zip(active, now, strict=True)):
+                if is_now and not was:
+                    result[i] = drawn[i]
+            active = now
     return result
 
 

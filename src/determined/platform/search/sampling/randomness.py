@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 import random
 import struct
@@ -14,6 +15,21 @@ _WORDS = 624
 def between(low: float, high: float, share: float) -> float:
     """Return the number at this share of the way, however far apart the ends are."""
     return low * (1 - share) + high * share
+
+
+def repeat_seeds(seed: int, count: int) -> list[int]:
+    """Return the trial seeds of `repeat`, which depend on the experiment's seed alone.
+
+    So configurations and experiments share them, whatever their spaces, and the first ones stay
+    the same if there are more.
+    """
+    found: dict[int, None] = {}
+    number = 0
+    while len(found) < count:
+        digest = hashlib.sha256(f"repeat {seed} {number}".encode()).digest()
+        found.setdefault(int.from_bytes(digest[:4], "little") & 0x7FFFFFFF)
+        number += 1
+    return list(found)
 
 
 class Stream:

@@ -75,15 +75,20 @@ def preview(
     hyperparameters: dict[str, Any],
     seed: int = 0,
     max_length: int | None = None,
+    repeat: int | None = None,
 ) -> Preview:
     """Predict a search; `max_length` is the length of trials that no rung ends."""
-    settings = Settings.from_dict(searcher)
+    settings = Settings.from_dict(searcher, repeat)
     if settings.is_halving:
         return _of_halving(settings, searcher, hyperparameters, seed)
+    if settings.name == "pbt":
+        return _of_population(settings)
     counts = {"single": 1, "random": settings.max_trials}
     if settings.name == "grid":
         counts["grid"] = len(Space(hyperparameters).grid())
     trials = counts.get(settings.name)
+    if trials is not None and settings.name != "random":
+        trials *= settings.repeat
     units = None if trials is None or max_length is None else trials * max_length
     warnings = [*_about_ranges(settings, hyperparameters), *_about_model(settings)]
     return Preview(
@@ -105,6 +110,28 @@ def _of_halving(
         brackets=brackets,
         estimate=estimate(settings, searcher, hyperparameters, seed),
         warnings=[*_about_rungs(settings, brackets), *_about_model(settings)],
+    )
+
+
+def _of_population(settings: Settings) -> Preview:
+    generations = max(settings.max_time // settings.interval, 1)
+    replaced = max(int(settings.population * settings.quantile), 1)
+    units = settings.population * settings.max_time
+    decided = generations - 1
+    ends = {settings.interval * (g + 1): replaced for g in range(decided)}
+    warnings = []
+    if not decided:
+        warnings.append(
+            "there is one generation, so no member is ever replaced: this is a random search. "
+            "Lower `interval` or raise `max_time`."
+        )
+    return Preview(
+        num_trials=settings.population + decided * replaced,
+        unit=settings.time_metric,
+        ends=ends | {settings.max_time: settings.population},
+        predicted_units=units,
+        most_units=units,
+        warnings=warnings,
     )
 
 

@@ -151,7 +151,8 @@ class Simulator:
 
     def _act(self, action: e.Action) -> None:
         if isinstance(action, e.Create):
-            self._runs[action.request_id] = _Run(action, is_running=True)
+            begun = self._runs[action.parent_id].units if isinstance(action, e.Fork) else 0
+            self._runs[action.request_id] = _Run(action, begun, is_running=True)
             self._queue.append(action.request_id)
         elif isinstance(action, e.Resume):
             self._runs[action.request_id].is_running = True

@@ -64,6 +64,7 @@ def _check(transaction: Transaction, record: Experiment, event: search.LimitsRai
     hints = {
         "random": "a larger max_trials or max_length",
         "grid": "a larger max_length",
+        "pbt": "a larger max_time",
     }
     hint = hints.get(searcher.settings.name, "a larger max_trials or max_time")
     again = f", or leave out --no-rerun-failed: {failed} did not finish" if failed else ""
@@ -92,10 +93,10 @@ def _change(transaction: Transaction, record: Experiment, config: dict[str, Any]
 
 
 def _draw_again(transaction: Transaction, experiment_id: int, config: dict[str, Any]) -> None:
-    """Give the one trial the values of the new configuration."""
+    """Give the one trial, or all repeats of it, the values of the new configuration."""
     seed = stored(config).reproducibility.experiment_seed
     drawn = Searcher(config["searcher"], config["hyperparameters"], seed)
-    (create,) = drawn.handle(search.InitialTrials()).actions
+    create = drawn.handle(search.InitialTrials()).actions[0]
     assert isinstance(create, search.Create)
     for trial in transaction.trials(experiment_id):
         transaction.update_trial(trial.id, hparams=create.hparams)

@@ -38,7 +38,7 @@ def check_search(config: dict[str, Any]) -> None:
     if sentence := missing_packages(searcher.get("sampler", "random")):
         raise RefusedError(sentence)
     try:
-        Searcher(searcher, config["hyperparameters"], 0)
+        Searcher(searcher, config["hyperparameters"], 0, repeat=config.get("repeat"))
     except ValueError as error:
         raise RefusedError(str(error)) from error
 
@@ -85,6 +85,7 @@ def _restored(
         [step.event for step in transaction.search_steps(record.id, after)],
         oracle,
         model,
+        record.config.get("repeat"),  # never changes; older experiments have none
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from determined.platform.search import events as search
 from determined.platform.search.searcher import Step
 from determined.platform.supervisor.changes import Changes
 from determined.platform.supervisor.fault_isolation import FaultySearch, isolating
-from determined.platform.supervisor.forks import add_fork
+from determined.platform.supervisor.forks import add_fork, add_fork_of_search
 from determined.platform.supervisor.live_state import LiveExperiment, LiveState
 from determined.store import NewTrial, Transaction
 
@@ -113,18 +114,23 @@ class SearchSteps:
 
     def _create_trial(self, live: LiveExperiment, action: search.Create) -> list[search.Event]:
         state = State.PAUSED if live.state is State.PAUSED else State.ACTIVE
-        fork = live.record.environment.get("fork")
-        trial = self._transaction.create_trial(
-            NewTrial(
-                live.id,
-                action.request_id,
-                action.trial_seed if fork is None else fork["trial_seed"],
-                action.hparams if fork is None else fork["hparams"],
-                state.value,
-                live.record.environment.get("warm_start"),
-            )
+        fork, parent = live.record.environment.get("fork"), None
+        new = NewTrial(
+            live.id,
+            action.request_id,
+            action.trial_seed if fork is None else fork["trial_seed"],
+            action.hparams if fork is None else fork["hparams"],
+            state.value,
+            live.record.environment.get("warm_start"),
         )
-        if fork is not None:
+        if isinstance(action, search.Fork):
+            parent = self._transaction.trial(live.requests[action.parent_id])
+            # Its data continues where its parent's was, so it differs by what changed alone.
+            new = dataclasses.replace(new, seed=parent.seed)
+        trial = self._transaction.create_trial(new)
+        if isinstance(action, search.Fork) and parent is not None:
+            add_fork_of_search(self._transaction, trial, parent, action)
+        elif fork is not None:
             add_fork(self._transaction, trial, fork)
         self._live_state.version += 1
         live.trials[trial.id] = trial
