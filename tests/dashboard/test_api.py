@@ -67,10 +67,87 @@ def test_experiments_are_filtered_sorted_and_paged(shown: Served) -> None:
     assert names(label="search,digits") == ["digits-adaptive"]
     assert names(unmanaged=1) == ["python train.py"]
     assert names(sort="name", order="asc", limit=2, offset=1) == ["digits-adaptive", "digits-grid"]
-    assert names(metric_max=0.2, sort="best", order="asc")[0] == "digits-adaptive"
-    best = shown.json("/api/experiments", sort="best", order="asc")["rows"]
-    values = [row["best_validation"] for row in best]
-    assert values == sorted(values)
+    assert names(metric="validation_loss", metric_max=0.2, sort="best")[0] == "digits-adaptive"
+
+
+@pytest.mark.parametrize("path", ["/api/experiments", "/api/trials"])
+def test_the_best_is_sorted_within_each_metric(shown: Served, path: str) -> None:
+    rows = shown.json(path, sort="best", order="desc")["rows"]
+    best = [row for row in rows if row["best_validation"] is not None]
+    assert rows[: len(best)] == best  # what has none comes last
+    metrics = [row["searcher"]["metric"] for row in best]
+    assert metrics == sorted(metrics)
+    assert len(set(metrics)) > 1
+    for metric in set(metrics):
+        mine = [row for row in best if row["searcher"]["metric"] == metric]
+        values = [row["best_validation"] for row in mine]
+        assert values == sorted(values, reverse=not mine[0]["searcher"]["smaller_is_better"])
+
+
+def test_all_trials_are_filtered_by_what_they_are(shown: Served) -> None:
+    def found(**params: Any) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = shown.json("/api/trials", limit=1000, **params)["rows"]
+        return rows
+
+    everything = found()
+    assert len({row["experiment_id"] for row in everything}) > 3
+    assert [row["id"] for row in everything] == sorted((r["id"] for r in everything), reverse=True)
+    project = shown.json("/api/experiments/1")["project"]["id"]
+    assert {row["experiment_name"] for row in found(project=project, search="grid")} == {
+        "digits-grid"
+    }
+    for operator, fits in (("<", float.__lt__), (">=", float.__ge__)):
+        low = found(search="digits-adaptive", hparams=f"lr {operator} 0.01")
+        assert low
+        assert all(fits(row["hparams"]["lr"], 0.01) for row in low)
+    relu = found(hparams="net.activation=relu;net.units>100")
+    assert relu
+    assert all(row["hparams"]["net.activation"] == "relu" for row in relu)
+    assert found(hparams="net.activation>0.1") == []  # a word is not a number
+    columns = shown.json("/api/trials", project=project)["columns"]["available"]
+    assert columns[0] == {"key": "hparam:lr", "label": "lr", "differs": True} or "lr" in {
+        one["label"] for one in columns if one["differs"]
+    }
+    assert shown.client.get("/api/trials", params={"hparams": "lr"}).status_code == 422
+    csv = shown.client.get("/api/export/all-trials.csv", params={"search": "digits-grid"}).text
+    assert csv.splitlines()[0].count("hparam:lr") == 1
+    assert "digits-grid" in csv
+
+
+def test_a_trial_that_the_search_ended_early_is_not_completed(shown: Served) -> None:
+    rows = shown.json("/api/experiments/1/trials", limit=100)["rows"]
+    words = {row["state"] for row in rows}
+    assert words == {"COMPLETED", "STOPPED", "ERROR"}
+    for row in rows:
+        if row["state"] == "STOPPED":
+            assert not row["reason"].startswith("finished")
+        elif row["state"] == "COMPLETED":
+            assert row["reason"].startswith("finished")
+    for word in words:
+        chosen = shown.json("/api/experiments/1/trials", state=word, limit=100)["rows"]
+        assert [row["id"] for row in chosen] == [r["id"] for r in rows if r["state"] == word]
+    counted = shown.json("/api/experiments/1")["states"]
+    assert counted == {word: sum(row["state"] == word for row in rows) for word in words}
+    assert shown.json("/api/experiments/1/points")["states"] == [row["state"] for row in rows]
+
+
+def test_a_failed_experiment_tells_the_error_of_its_trial(shown: Served) -> None:
+    failed = shown.json("/api/experiments", state="ERROR")["rows"][0]["id"]
+    error = shown.json(f"/api/experiments/{failed}")["error"]
+    trial = shown.json(f"/api/experiments/{failed}/trials")["rows"][0]["id"]
+    assert error == shown.json(f"/api/trials/{trial}")["error"]
+    assert error["trial_id"] == trial
+    assert shown.json("/api/experiments/1")["error"] is None
+
+
+def test_an_address_without_a_page_is_a_page_for_browsers(shown: Served) -> None:
+    as_browser = shown.client.get("/no/such/place", headers={"accept": "text/html,*/*"})
+    assert (as_browser.status_code, as_browser.headers["content-type"]) == (
+        404,
+        "text/html; charset=utf-8",
+    )
+    other = shown.client.get("/no/such/place", headers={"accept": "application/json"})
+    assert (other.status_code, other.json()) == (404, {"error": "There is no such page."})
 
 
 def test_columns_are_those_in_which_rows_differ_first(shown: Served) -> None:

@@ -164,6 +164,7 @@ class OwnerJson(TypedDict):
 class ErrorJson(TypedDict):
     """The error of a failed trial: the line of its log, if known, and the traceback."""
 
+    trial_id: int
     line: int | None
     text: str
 
@@ -303,9 +304,12 @@ def error_of(view: View, record: Trial) -> ErrorJson | None:
             continue
         if end.traceback is not None:
             line = traceback_line(view, record.id, run.run_id)
-            return {"line": line, "text": end.traceback.text}
-        return {"line": None, "text": "\n".join(end.last_lines) or end.message or run.reason}
-    return {"line": None, "text": record.reason} if record.state == "ERROR" else None
+            return {"trial_id": record.id, "line": line, "text": end.traceback.text}
+        text = "\n".join(end.last_lines) or end.message or run.reason
+        return {"trial_id": record.id, "line": None, "text": text}
+    if record.state != "ERROR":
+        return None
+    return {"trial_id": record.id, "line": None, "text": record.reason}
 
 
 def _best_checkpoint(view: View, record: Trial) -> tuple[str | None, str]:

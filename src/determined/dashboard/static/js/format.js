@@ -66,6 +66,13 @@ export const measuredFirst = (metrics) => [
  */
 export const metricTitle = ({ group, name }) => (name.startsWith(group) ? name : `${group} ${name}`);
 
+/**
+ * What a search is after, in two words.
+ * @param {Pick<Api.SearcherName, "metric" | "smaller_is_better">} searcher
+ */
+export const goal = ({ metric, smaller_is_better: smaller }) =>
+  metric ? `${smaller ? "minimize" : "maximize"} ${metric}` : "";
+
 /** @param {Api.Number | null | undefined} it */
 export function percent(it) {
   const share = real(it);
