@@ -95,7 +95,7 @@ declare namespace Api {
     metrics: MetricName[];
   };
 
-  /** A trial with the name of its experiment. */
+  /** A trial with the name of its experiment, and by what that is measured. */
   type ComparedTrial = {
     id: number;
     experiment_id: number;
@@ -121,6 +121,7 @@ declare namespace Api {
     decision: string;
     columns: Record<string, Json>;
     experiment_name: string;
+    searcher: SearcherName;
   };
 
   /** Cells in rows of y and columns of x; edges of ranges, or categories. */
@@ -154,7 +155,7 @@ declare namespace Api {
     truncated: boolean;
   };
 
-  /** Values in the order of the trials, by name; null where a trial has none. */
+  /** Values in the order of the trials, by name; null where a trial has none. `config` has only what all of them set: the keys of one searcher say nothing of another. */
   type DifferencesJson = {
     hparams: Record<string, Json[]>;
     metrics: Record<string, Json[]>;

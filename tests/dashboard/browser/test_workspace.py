@@ -74,7 +74,7 @@ def test_an_address_without_a_page_says_where_to_go(page: Page) -> None:
     ):
         page.goto(address)
         page.get_by_text(words).wait_for()
-        page.get_by_role("link", name="All experiments").click()
+        page.get_by_role("link", name="All experiments", exact=True).click()
         page.locator("tr[data-id='1']").wait_for()
     assert all("404" in fault for fault in page.faults)  # as the browser reports them
     page.faults.clear()
@@ -124,3 +124,48 @@ def test_all_trials_of_a_project_are_one_table_with_its_filters_in_the_address(p
     page.locator("tbody .pick input").first.check()
     page.get_by_role("button", name="Compare").click()
     page.wait_for_url("**/compare?trials=*")
+
+
+def test_a_comparison_begins_with_curves_and_marks_the_best(page: Page) -> None:
+    page.goto("/compare?trials=1,3,13")
+    page.locator("table.differs .best-mark").first.wait_for()
+    grid, table = (page.locator(one).bounding_box() for one in (".chart-grid", "table.differs"))
+    assert grid["y"] < table["y"]
+    assert texts(page, ".differs .section")[:2] == ["Result", "Hyperparameters"]
+    row = page.locator(".differs tr", has_text="best validation_loss")
+    values = [float(one.replace("★", "")) for one in row.locator("td").all_inner_texts()]
+    assert float(row.locator(".best-mark").inner_text().replace("★", "")) == min(values)
+    for text in texts(page, ".differs tbody tr:not(.section)"):
+        assert len(set(text.split("\t")[1:])) > 1, f"{text} does not differ"
+    assert (
+        page.locator(".differs th", has_text="searcher.").count() == 0
+    )  # one search, no internals
+    heads = page.eval_on_selector_all(
+        ".differs thead th", "all => all.map(one => Math.round(one.getBoundingClientRect().width))"
+    )
+    assert len(set(heads)) == 1
+
+
+def test_charts_without_data_have_no_axes_and_others_name_theirs(page: Page) -> None:
+    held: list[Any] = []
+    page.route("**/api/series*", held.append)
+    page.goto("/compare?trials=1,3")
+    page.locator(".plot").first.wait_for()
+    eventually(lambda: len(held) > 0, "curves to be asked for")
+    assert page.locator(".plot[data-ready]").count() == 0
+    page.unroute("**/api/series*")
+    for route in held:
+        route.continue_()
+    page.locator(".plot[data-ready]").first.wait_for()
+
+
+def test_every_metric_of_an_experiment_has_its_chart(page: Page) -> None:
+    page.goto("/experiments/1/metrics?top=5")
+    page.locator(".chart-count:not(:empty)").first.wait_for()
+    titles = texts(page, ".chart h2")
+    assert titles[0] == "validation_loss"  # what the search is after
+    assert len(titles) == len(set(titles)) > 2
+    assert page.locator(".legend-row li").count() == 5
+    page.get_by_label("Find a metric").fill("accuracy")
+    eventually(lambda: all("accuracy" in one for one in texts(page, ".chart h2")), "those found")
+    until_address(page, "find=accuracy")

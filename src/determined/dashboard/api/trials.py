@@ -20,6 +20,7 @@ from determined.dashboard.endpoints.answers import (
     Values,
     flat,
     run_json,
+    searcher_name,
     trial_json,
 )
 from determined.dashboard.endpoints.endpoints import Routes
@@ -220,11 +221,7 @@ def trial(view: View, id: Id) -> TrialDetail:
             "name": owner.name,
             "state": owner.state,
             "unmanaged": owner.unmanaged,
-            "searcher": {
-                "name": str(owner.config.get("searcher", {}).get("name", "")),
-                "metric": owner.searcher_metric,
-                "smaller_is_better": owner.smaller_is_better,
-            },
+            "searcher": searcher_name(owner),
         },
         "metrics": metrics_of(view, id),
         "run_list": [run_json(run, environments.get(run.run_id)) for run in view.reader.runs(id)],

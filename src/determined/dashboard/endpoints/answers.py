@@ -157,6 +157,15 @@ class RunJson(TypedDict):
     differences: list[str]
 
 
+def searcher_name(record: Experiment) -> SearcherName:
+    """An experiment's searcher and its metric."""
+    return {
+        "name": str(record.config.get("searcher", {}).get("name", "")),
+        "metric": record.searcher_metric,
+        "smaller_is_better": record.smaller_is_better,
+    }
+
+
 def shown_state(state: str, is_running: bool) -> str:
     """The displayed state: ACTIVE is replaced by what it means right now."""
     if state != "ACTIVE":

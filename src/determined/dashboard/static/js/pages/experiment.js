@@ -22,6 +22,7 @@ import { notThere } from "./lost.js";
 const TABS = {
   overview: ["Overview", () => import("./experiment/overview.js")],
   curves: ["Curves", () => import("./experiment/curves.js")],
+  metrics: ["Metrics", () => import("./experiment/metrics.js")],
   trials: ["Trials", () => import("./experiment/trials.js")],
   search: ["Search", () => import("./experiment/search.js")],
   checkpoints: ["Checkpoints", () => import("./checkpoints.js")],
