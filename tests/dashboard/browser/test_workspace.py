@@ -146,15 +146,14 @@ def test_a_comparison_begins_with_curves_and_marks_the_best(page: Page) -> None:
     assert max(heads[:-1]) - min(heads[:-1]) <= 1  # the last one also has the card's margin
 
 
-def test_charts_without_data_have_no_axes_and_others_name_theirs(page: Page) -> None:
+def test_charts_have_no_axes_before_they_have_data(page: Page) -> None:
     held: list[Any] = []
     page.route("**/api/series*", lambda route: held.append(route))
     page.goto("/compare?trials=1,3")
     page.locator(".plot").first.wait_for()
     eventually(lambda: len(held) > 0, "curves to be asked for")
     assert page.locator(".plot[data-ready]").count() == 0
-    page.unroute("**/api/series*")
-    for route in held:
+    for route in list(held):
         route.continue_()
     page.locator(".plot[data-ready]").first.wait_for()
 
@@ -169,3 +168,31 @@ def test_every_metric_of_an_experiment_has_its_chart(page: Page) -> None:
     page.get_by_label("Find a metric").fill("accuracy")
     eventually(lambda: all("accuracy" in one for one in texts(page, ".chart h2")), "those found")
     until_address(page, "find=accuracy")
+
+
+def test_charts_of_a_search_begin_with_what_matters_most(page: Page) -> None:
+    page.goto("/experiments/1/search?view=importance")
+    page.locator(".importance").wait_for()
+    first, second = texts(page, ".importance .mono")[:2]
+    for view in ("scatter", "contour", "heat"):
+        page.goto(f"/experiments/1/search?view={view}")
+        page.locator(".plot[data-ready]").wait_for()
+        assert page.get_by_label("x", exact=True).input_value() == first
+        expected = "metric" if view == "scatter" else second
+        assert page.get_by_label("y", exact=True).input_value() == expected
+    page.goto("/experiments/1/search?view=contour&sx=net.activation&sy=lr")
+    page.get_by_text("Between categories nothing is interpolated.").wait_for()
+    page.goto("/experiments/1/search")
+    page.locator(".axis-title").first.wait_for()
+    assert texts(page, ".axis-title")[:2] == [first, second]
+    # The legend at the right: the strongest colour at its top, the weakest at its foot.
+    columns = """() => {
+        const canvas = document.querySelector(".parallel canvas");
+        const dense = canvas.width / canvas.clientWidth;
+        const at = y => [...canvas.getContext("2d").getImageData(
+            (canvas.clientWidth - 70) * dense, y * dense, 1, 1).data];
+        return [at(54), at(208)];
+    }"""
+    eventually(lambda: page.evaluate(columns)[0][3] == 255, "the legend to be drawn")
+    best, worst = page.evaluate(columns)
+    assert sum(best[:3]) < sum(worst[:3])  # dark on a light ground

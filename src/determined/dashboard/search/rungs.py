@@ -154,11 +154,8 @@ def sentence_of(who: str, reason: str, unit: str) -> str:
     place = f"it was {ordinal(int(rank))} of the {amount(int(count), 'results')} there"
     if kept:
         best = "best one goes" if kept == "1" else f"best {kept} go"
-        place += f", and only the {best} on" if verb != "continues" else f", and the {best} on"
-    did = {"stopped": "was stopped", "paused": "was paused", "continues": "went on"}.get(verb, verb)
-    return (
-        f"{who} {did} {'from' if 'promoted' in verb else 'at'} {amount(int(units), unit)}: {place}."
-    )
+        place += f", and {'only ' if verb in ('stopped', 'paused') else ''}the {best} on"
+    return f"{who} {_DID[verb]} {amount(int(units), unit)}: {place}."
 
 
 def ordinal(number: int) -> str:
