@@ -19,6 +19,7 @@ from determined.config.model.types import (
     Section,
     Text,
     Unit,
+    Whole,
     matching,
 )
 
@@ -138,7 +139,7 @@ class Pbt(Searcher):
     """
 
     name: Literal["pbt"] = Field(description="Population-based training.")
-    population: Annotated[AtLeast1, Field(ge=2)] = Field(
+    population: Annotated[Whole, Field(ge=2)] = Field(
         description="How many members train side by side, or in turns if there are fewer slots."
     )
     interval: AtLeast1 = Field(
