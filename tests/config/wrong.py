@@ -924,7 +924,11 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {name: pbt, metric: loss, population_size: 40, num_rounds: 10}",
         [
-            "2:18: searcher.name: `pbt` was removed and is not valid for new experiments (use adaptive_asha)"
+            "2:1: searcher.interval: missing; expected an integer >= 1",
+            "2:1: searcher.max_time: missing; expected an integer >= 1",
+            "2:18: searcher.name: nothing would change from member to member (give at least one hyperparameter a range)",
+            "2:37: searcher.population_size: unknown key (did you mean population?)",
+            "2:58: searcher.num_rounds: unknown key (write `max_time`, the rounds times `interval`)",
         ],
     ),
     (
