@@ -41,7 +41,7 @@ def test_a_failed_trial_shows_its_traceback_and_its_log(lab: Lab) -> None:
 def test_the_python_that_is_shown_loads_the_best_trial(lab: Lab, tmp_path: Path) -> None:
     folder = tmp_path / "line"
     folder.mkdir()
-    shutil.copy(Path(__file__).parents[1] / "docs" / "line.py", folder)
+    shutil.copy(Path(__file__).parents[2] / "docs" / "line.py", folder)
     (folder / "config.yaml").write_text(
         "name: line\nentrypoint: line:Line\nmax_restarts: 0\n"
         "searcher: {name: single, metric: error, max_length: {batches: 4}}\n"
