@@ -47,7 +47,7 @@ _LINES = (
     "exec experimental horovod",
     "selftest",
     "common.experimental",
-    "dashboard",
+    "dashboard mcp",
     "cli",
     "demo",
 )
