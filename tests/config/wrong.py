@@ -922,12 +922,6 @@ SEARCHERS: list[tuple[str, list[str]]] = [
         ["2:1: searcher.class: missing; expected a class as `module:Class`"],
     ),
     (
-        "searcher: {name: pbt, metric: loss, population_size: 40, num_rounds: 10}",
-        [
-            "2:18: searcher.name: `pbt` was removed and is not valid for new experiments (use adaptive_asha)"
-        ],
-    ),
-    (
         "searcher: {name: single, metric: loss, direction: maximize}",
         [
             "2:40: searcher.direction: unknown key (write `smaller_is_better: false` to maximize the metric, `true` to minimize it)"
