@@ -75,6 +75,8 @@ def _show(found: Preview, unit: str) -> None:
             f"{percent(estimate.share)} of full training; {estimate.full_trials} trials train to "
             "the end"
         )
+    for note in found.notes:
+        click.echo(note)
     for warning in found.warnings:
         click.echo(f"Warning: {warning}", err=True)
 
