@@ -25,6 +25,7 @@ class Lost extends Page {
 export const lost = (words, address) =>
   h(
     "div.lost",
+    { role: "alert" },
     h("div.lost-number", { "aria-hidden": "true" }, "404"),
     empty(
       words,
