@@ -56,6 +56,7 @@ export class Parallel {
     this.flipped = new Set();
     /** @type {{ share: number, text: string }[]} */
     this.legend = [];
+    this.apart = NARROWEST;
     this.moved = false;
     /** @type {number | null} */
     this.pending = null;
@@ -115,6 +116,7 @@ export class Parallel {
   /** @param {number} width */
   #measure(width) {
     const step = (width - 152 - (this.legend.length ? LEGEND : 0)) / Math.max(1, this.axes.length - 1);
+    this.apart = step;
     this.measured = this.axes.map((axis, at) => {
       const [top, bottom] = this.flipped.has(axis.name)
         ? [this.height - FOOT, TOP]
@@ -146,7 +148,7 @@ export class Parallel {
         type: "button",
         "data-axis": axis.name,
         title: `${axis.title}: drag it or press ← → to move the axis, click to reverse it`,
-        style: { left: `${axis.px}px` },
+        style: { left: `${axis.px}px`, "max-width": `${this.apart - 2}px` },
         onclick: () => this.#flip(axis),
         onkeydown: (event) => this.#key(event, axis.name),
       },
