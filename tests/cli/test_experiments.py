@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -165,6 +166,27 @@ def test_lists_and_descriptions_agree_in_every_form(lab: Lab, tmp_path: Path) ->
     assert "# of Batches" in _det("e", "lt", "1")
 
 
+def test_lists_on_a_terminal_of_80_columns_keep_what_matters(lab: Lab) -> None:
+    number = lab.create(STEPS, hyperparameters={"lr": 0.25, "note": "x" * 100}, name="n" * 40)
+    lab.wait(number)
+    for words, kept in (
+        (("e", "list"), ("Name", "COMPLETED", "loss 0.3", "Duration")),
+        (("e", "list-trials", "1"), ("COMPLETED", "Best loss", "0.3", "Duration")),
+        (("e", "describe", "1"), ("Best trial: 1, loss 0.3", "Best loss")),
+    ):
+        with det_on_a_terminal(*words, columns=80) as terminal:
+            assert terminal.end() == 0
+        assert all(text in terminal.output for text in kept), terminal.output
+        rows = [re.sub(r"\x1b\[\d*m", "", line) for line in terminal.output.splitlines()]
+        assert all(len(row) <= 80 for row in rows if "|" in row)
+    assert _det("e", "list", "--csv").startswith(
+        "ID,Owner,Name,Parent ID,State,Progress,Started,Ended,Resource Pool\n"
+    )
+    assert _det("e", "list-trials", "1", "--csv").startswith(
+        "Trial ID,State,H-Params,Started,Ended,# of Batches\n"
+    )
+
+
 def test_an_experiment_that_has_not_begun_can_be_described(lab: Lab) -> None:
     number = lab.create(STEPS, paused=True)
     assert "PAUSED" in _det("e", "describe", str(number), "--metrics")
@@ -242,7 +264,8 @@ def test_names_labels_and_priorities_can_be_set(lab: Lab) -> None:
     _det("e", "set", "priority", "1", "100", code=2)
     with det_on_a_terminal("e", "describe", "1") as terminal:
         assert terminal.end() == 0
-    assert "\x1b" not in terminal.output
+    assert terminal.output.startswith("Experiment 1 is \x1b[33mPAUSED\x1b[0m.")
+    assert "\x1b[31m" not in terminal.output
     lab.service.kill(1)
 
 
