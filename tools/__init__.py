@@ -6,6 +6,7 @@
     python -m tools.config_reference      docs/reference/configuration.md and the JSON schema
     python -m tools.original_commands     docs/reference/original_commands.md
     python -m tools.dashboard_pictures    pictures of the dashboard in docs/images
+    python -m tools.demo_recording        docs/images/demo.svg, the demo in a terminal
 
 `command_tree.py` lists the commands of `det`, also for tests. Figures of measurements are written
 by `benchmarks`.
