@@ -48,7 +48,7 @@ _LINES = (
     "exec experimental horovod",
     "selftest",
     "common.experimental",
-    "dashboard",
+    "dashboard mcp",
     "cli",
     "demo",
 )

@@ -28,6 +28,7 @@ def test_defaults_are_those_of_the_specification() -> None:
         "checkpoint_policy": "best",
         "max_restarts": 5,
         "max_wall_time": None,
+        "max_slot_time": None,
         "max_trial_wall_time": None,
         "preemption_timeout": 300,
         "min_validation_period": {"batches": 0},
@@ -228,3 +229,12 @@ def test_a_damaged_stored_configuration_names_the_key() -> None:
     complete = effective(MINIMAL)
     with pytest.raises(ConfigurationError, match="max_restarts"):
         config.stored(complete | {"max_restarts": "many"})
+
+
+def test_a_number_of_trials_may_say_so() -> None:
+    text = (
+        "searcher: {name: random, metric: loss, max_trials: 5, stop_when: {no_improvement_for: %s}}"
+    )
+    for written in ("20", "20 trials", "20trials", "'20 trial'"):
+        found = effective(f"entrypoint: a\n{text % written}\n")["searcher"]
+        assert found["stop_when"] == {"no_improvement_for": 20, "max_total_units": None}

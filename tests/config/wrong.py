@@ -797,6 +797,22 @@ SEARCHERS: list[tuple[str, list[str]]] = [
         ],
     ),
     (
+        "searcher: {name: random, metric: loss, max_trials: 5, stop_when: {no_improvement_for: soon}}",
+        [
+            "2:87: searcher.stop_when.no_improvement_for: expected `20 trials`, or another number >= 1, got 'soon'"
+        ],
+    ),
+    (
+        "searcher: {name: random, metric: loss, max_trials: 5, stop_when: {max_total_units: 0}}",
+        ["2:84: searcher.stop_when.max_total_units: expected an integer >= 1, got 0"],
+    ),
+    (
+        "searcher: {name: single, metric: loss, stop_when: {max_total_units: 9}}",
+        [
+            "2:40: searcher.stop_when: does not belong here; random, grid, async_halving or adaptive_asha takes it"
+        ],
+    ),
+    (
         "searcher: {name: grid, metric: loss}",
         ["hyperparameters: a grid search needs hyperparameters, and there are none"],
     ),

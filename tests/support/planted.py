@@ -109,6 +109,8 @@ class Trial(pytorch.PyTorchTrial):
         loss = ((self.model(x) - y) ** 2).mean()
         if "packages" in KNOBS:
             loss = loss * fancy.FACTOR
+        if KNOBS.get("wide"):  # a sum that threads share, each adding up its own part
+            loss = loss + (torch.linspace(0, 1, 200_000) * self.model[0].weight[0, 0]).sin().mean()
         self.context.backward(loss)
         if "rate" in KNOBS and batch_idx >= 30:
             self.optimizer.param_groups[0]["lr"] = KNOBS["rate"]
@@ -131,7 +133,7 @@ if __name__ == "__main__":
         pytorch.Trainer(Trial(context), context).fit(
             max_length=pytorch.Batch(LENGTH),
             checkpoint_period=pytorch.Batch(PERIOD),
-            validation_period=pytorch.Batch(20),
+            validation_period=pytorch.Batch(KNOBS.get("validation", 20)),
             reporting_period=pytorch.Batch(5),
             checkpoint_policy="none",
             progress=False,

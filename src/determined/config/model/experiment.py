@@ -97,6 +97,11 @@ class Configuration(Section):
         default=None,
         description="Time limit of the experiment; its trials then save a checkpoint and it ends.",
     )
+    max_slot_time: Duration | None = Field(
+        default=None,
+        description="Limit of the time of all slots together, such as 12h: 4 slots for 3 hours. "
+        "Trials then save a checkpoint and the experiment ends.",
+    )
     max_trial_wall_time: Duration | None = Field(
         default=None, description="Time limit of each trial; it then saves a checkpoint and ends."
     )

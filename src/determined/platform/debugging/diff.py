@@ -72,10 +72,11 @@ def _why_not_in_step(
 ) -> str | None:
     """Say why two trials cannot be trained again in step; None if they can."""
     slots = [replays.slots for replays in both]
-    if max(slots) > 1:
+    if slots[0] != slots[1]:
         return (
-            f"They were trained by {slots[0]} and {slots[1]} processes, and only single ones are "
-            "trained again in step: nothing more is known than what checkpoints tell."
+            f"They were trained by {slots[0]} and {slots[1]} processes, each with its own part of "
+            "every batch, so they cannot be trained again in step: nothing more is known than what "
+            "checkpoints tell."
         )
     for trial in trials:
         fork = reader.forks.fork(trial.id)
