@@ -13,7 +13,7 @@ import pytest
 from tests import accelerator
 from tests.support.fake_gpus import FakeGpu, install_nvidia
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # many processes, one after another
 
 # Comes with `import torch` into every process of a check.
 _SABOTAGE = """
