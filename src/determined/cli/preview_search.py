@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from determined.cli._commands.group import Command
-from determined.cli._present.tables import percent, show_json, table
+from determined.cli._present.layout import table
+from determined.cli._present.tables import percent, show_json
 
 if TYPE_CHECKING:
     from determined.platform.search.simulation.preview import Preview
@@ -75,6 +76,8 @@ def _show(found: Preview, unit: str) -> None:
             f"{percent(estimate.share)} of full training; {estimate.full_trials} trials train to "
             "the end"
         )
+    for note in found.notes:
+        click.echo(note)
     for warning in found.warnings:
         click.echo(f"Warning: {warning}", err=True)
 
