@@ -106,13 +106,16 @@ class Bench:
         presence.stop(self.home)
         self.service.close()
 
-    def create(self, script: str, trials: int) -> int:
+    def create(self, script: str, trials: int, at_once: int = 16) -> int:
         code = Path(tempfile.mkdtemp(dir=self._folder))
         (code / "script.py").write_text(script)
         config = {
             "name": "bench",
             "entrypoint": ["python3", "script.py"],
-            "searcher": {"name": "random", "metric": "loss", "max_trials": trials},
+            "searcher": {
+                **{"name": "random", "metric": "loss", "max_trials": trials},
+                "max_concurrent_trials": at_once,
+            },
             "hyperparameters": {"x": {"type": "double", "minval": 0, "maxval": 1}},
         }
         storage = {"type": "shared_fs", "host_path": str(self.home.checkpoints)}

@@ -41,7 +41,10 @@ def main() -> None:
         folder = Path(name)
         (folder / "slurm").mkdir()
         slurm = PrivateSlurm(folder / "slurm")
-        os.environ.update(slurm.environment, DET_CLUSTER="slurm", DET_HOME=str(folder / "home"))
+        os.environ.update(slurm.environment, DET_HOME=str(folder / "home"))
+        (folder / "home").mkdir()
+        settings = f"cluster: {{type: slurm, max_jobs: {max(100, arguments.pending)}}}\n"
+        (folder / "home" / "platform.yaml").write_text(settings)
         bench = Bench(folder)
         try:
             bench.run(_TRIAL, 1)
@@ -77,13 +80,12 @@ def lists(slurm: PrivateSlurm, bench: Bench, pending: int) -> None:
     before = _list_seconds()
     for node in ("n1", "n2"):
         slurm.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=bench")
-    experiment_id = bench.create(_TRIAL, pending)
+    experiment_id = bench.create(_TRIAL, pending, at_once=pending)
 
     def listed() -> int:
         return len(slurm.run("squeue", "--noheader", "--me").splitlines())
 
-    most = min(pending, 100)  # cluster.max_jobs
-    while listed() < most:
+    while listed() < pending:
         time.sleep(0.2)
     print(f"det e list: {before:.3f} s without jobs, {_list_seconds():.3f} s beside {listed()}")
     bench.service.kill(experiment_id)
