@@ -78,7 +78,7 @@ def test_a_requeued_trial_continues_in_another_job(lab: SlurmLab, slurm: Private
     assert job not in slurm.run("squeue", "--noheader", "--me", "--format=%i").split()
 
 
-def test_a_supervisor_that_dies_again_and_again_forgets_no_job_and_starts_none_twice(
+def test_supervisors_that_die_around_sbatch_forget_no_job_and_start_none_twice(
     lab: SlurmLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once at each point between the commit, `sbatch`, its answer, and the record of that."""
