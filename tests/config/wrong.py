@@ -938,6 +938,16 @@ SEARCHERS: list[tuple[str, list[str]]] = [
         ["2:1: searcher.class: missing; expected a class as `module:Class`"],
     ),
     (
+        "searcher: {name: pbt, metric: loss, population_size: 40, num_rounds: 10}",
+        [
+            "2:1: searcher.interval: missing; expected an integer >= 1",
+            "2:1: searcher.max_time: missing; expected an integer >= 1",
+            "2:18: searcher.name: nothing would change from member to member (give at least one hyperparameter a range)",
+            "2:37: searcher.population_size: unknown key (did you mean population?)",
+            "2:58: searcher.num_rounds: unknown key (write `max_time`, the rounds times `interval`)",
+        ],
+    ),
+    (
         "searcher: {name: single, metric: loss, direction: maximize}",
         [
             "2:40: searcher.direction: unknown key (write `smaller_is_better: false` to maximize the metric, `true` to minimize it)"

@@ -53,6 +53,7 @@ SHORT = {
         "searcher.interval=1",
         "searcher.max_time=2",
     ],
+    "digits/seeds.yaml": ["python3 train.py --epochs 1", "repeat=2"],
     "digits/adaptive.yaml": ["python3 train.py --epochs 3", *_search(3, max_trials=3)],
     "transformers_trainer/adaptive.yaml": ["python3 train.py --max_steps 40", *_search(40)],
     "lightning_module/adaptive.yaml": ["python3 train.py --epochs 2", *_search(2)],

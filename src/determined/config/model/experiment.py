@@ -33,6 +33,7 @@ from determined.config.model.types import (
     FreeMap,
     Items,
     Length,
+    Repeats,
     Section,
     Text,
 )
@@ -71,7 +72,7 @@ class Configuration(Section):
         dict[str, Hyperparameter], Expected("a mapping of names to values or ranges")
     ] = Field(default={}, description="Constants, ranges to search, and nested groups of both.")
     searcher: AnySearcher = Field(description="Which trials run, and for how long.")
-    repeat: Annotated[AtLeast1, Field(le=1000)] = Field(
+    repeat: Repeats = Field(
         default=1,
         description="How many seeds to train each configuration with; `single` and `grid` only.",
     )

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from determined.config.model.types import (
     AtLeast0,
     AtLeast1,
+    AtLeast2,
     Expected,
     Flag,
     FreeMap,
@@ -176,7 +177,7 @@ class Pbt(Searcher):
     """
 
     name: Literal["pbt"] = Field(description="Population-based training.")
-    population: Annotated[AtLeast1, Field(ge=2)] = Field(
+    population: AtLeast2 = Field(
         description="How many members train side by side, or in turns if there are fewer slots."
     )
     interval: AtLeast1 = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,6 +71,18 @@ class Preview:
         if not self.ends:
             return [f"{self.num_trials} trials, train to completion"]
         return [f"{count} trials end at {units} {self.unit}" for units, count in self.ends.items()]
+
+
+def preview_of(config: Mapping[str, Any]) -> tuple[Preview, str]:
+    """Predict the search of a whole configuration; also return the unit of training length."""
+    searcher = config["searcher"]
+    length, unit = searcher.get("max_length"), searcher.get("time_metric") or "batches"
+    if isinstance(length, dict):
+        ((unit, number),) = length.items()
+        length = int(number)
+    seed = config["reproducibility"]["experiment_seed"]
+    found = preview(searcher, config["hyperparameters"], seed, length, config.get("repeat"))
+    return found, str(unit)
 
 
 def preview(

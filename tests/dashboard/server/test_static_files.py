@@ -1,0 +1,19 @@
+"""The files of the page."""
+
+from __future__ import annotations
+
+from tests.dashboard.served import Served
+
+
+def test_files_are_checked_before_they_are_sent_again(shown: Served) -> None:
+    first = shown.client.get("/static/js/api.js")
+    assert first.headers["content-encoding"] == "gzip"
+    assert first.headers["cache-control"] == "no-cache"
+    again = shown.client.get("/static/js/api.js", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    plain = shown.client.get("/static/js/api.js", headers={"Accept-Encoding": "identity"})
+    assert plain.content == first.content
+    page = shown.client.get("/experiments/1/curves")
+    assert page.headers["content-type"].startswith("text/html")
+    assert page.headers["cache-control"] == "no-cache"
+    assert shown.client.get("/experiments/1/a/b").status_code == 404
