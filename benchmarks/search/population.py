@@ -1,6 +1,6 @@
 """Population-based training against Ray Tune's, on a task where schedules matter.
 
-    python -m benchmarks.search.population [--seeds 5] [--without-ray]
+    python -m benchmarks.search.population [--seeds 100] [--without-ray]
 
 A member descends a noisy, ill-conditioned quadratic function. A large learning rate is best at
 first and a small one at the end, so no constant rate comes near a schedule. All contenders have
@@ -10,11 +10,8 @@ the same members, intervals, quantiles and factors, and thus the same budget.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from determined.platform.search import events as e
@@ -103,75 +100,84 @@ def _play(searcher: Searcher, seed: int) -> float:
     return min(m.loss for m in members.values() if m.steps == _LENGTH)
 
 
+class _Member:
+    """What Ray Tune's scheduler asks of a trial, and its state."""
+
+    experiment_tag = ""
+
+    def __init__(self, number: int, rate: float) -> None:
+        self.number, self.rate, self.descent = number, rate, Descent()
+
+    def is_finished(self) -> bool:
+        return False
+
+
 def rays(seed: int, synch: bool) -> float:
-    """Return the best final loss of Ray Tune's population."""
-    from ray import tune
-    from ray.tune.schedulers import PopulationBasedTraining
+    """Return the best final loss of a population that Ray Tune's own scheduler ranks and changes.
 
-    class Member(tune.Trainable):  # type: ignore[misc]  # untyped
-        def setup(self, config: dict[str, Any]) -> None:
-            self.member, self.rate = Descent(), config["rate"]
-
-        def step(self) -> dict[str, float]:
-            return {"loss": self.member.train(self.rate, f"{seed} {self.trial_id}")}
-
-        def save_checkpoint(self, folder: str) -> None:
-            state = [self.member.weights, self.member.steps]
-            Path(folder, "state.json").write_text(json.dumps(state))
-
-        def load_checkpoint(self, folder: str) -> None:
-            self.member = Descent(*json.loads(Path(folder, "state.json").read_text()))
-
-        def reset_config(self, config: dict[str, Any]) -> bool:
-            self.rate = config["rate"]
-            return True
-
-    random.seed(seed)
+    Its ranking and exploration run here without its actors, which changes nothing but the time.
+    Without `synch`, its default, members are compared when they report, in a random order.
+    """
     import numpy as np
+    from ray.tune.schedulers import PopulationBasedTraining, pbt
+    from ray.tune.search.sample import Float
 
+    timing = random.Random()
+    random.seed(seed)
     np.random.seed(seed)
-    rates = tune.loguniform(10**_LOW, 10**_HIGH)
+    rates = Float(10**_LOW, 10**_HIGH).loguniform()
     scheduler = PopulationBasedTraining(
         time_attr="training_iteration", perturbation_interval=1, synch=synch,
         hyperparam_mutations={"rate": rates}, quantile_fraction=_QUANTILE,
-        resample_probability=_RESAMPLE, perturbation_factors=_FACTORS, require_attrs=True,
+        resample_probability=_RESAMPLE, perturbation_factors=_FACTORS,
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        found = tune.Tuner(
-            Member,
-            param_space={"rate": rates},
-            tune_config=tune.TuneConfig(
-                metric="loss", mode="min", num_samples=MEMBERS, scheduler=scheduler,
-                reuse_actors=True,
-            ),
-            run_config=tune.RunConfig(
-                stop={"training_iteration": GENERATIONS}, storage_path=folder, verbose=0
-            ),
-        ).fit()  # fmt: skip
-        return min(float(result.metrics["loss"]) for result in found)
+    members = [_Member(i, float(rates.sample())) for i in range(MEMBERS)]
+    scores = scheduler._trial_state
+    for member in members:
+        scores[member] = pbt._PBTTrialState(member)
+
+    def replace(member: _Member) -> None:
+        lower, upper = scheduler._quantiles()
+        if member in lower:
+            parent = random.choice(upper)
+            member.descent = Descent(parent.descent.weights, parent.descent.steps)
+            explored, _ = pbt._explore(
+                {"rate": parent.rate}, {"rate": rates}, _RESAMPLE, _FACTORS, None
+            )
+            member.rate = explored["rate"]
+
+    for _ in range(GENERATIONS):
+        order = members if synch else timing.sample(members, len(members))
+        for member in order:
+            loss = member.descent.train(member.rate, f"{seed} {member.number}")
+            scores[member].last_score = -loss
+            if not synch:
+                replace(member)
+        if synch:
+            lower, _ = scheduler._quantiles()
+            for member in lower:
+                replace(member)
+    return min(member.descent.loss for member in members)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--without-ray", action="store_true")
     arguments = parser.parse_args()
     seeds = range(arguments.seeds)
     contenders: dict[str, Any] = {"ours": ours, "constant rates": constant}
     if not arguments.without_ray:
-        import ray
-
-        ray.init(num_cpus=MEMBERS, include_dashboard=False, log_to_driver=False)
         contenders["Ray Tune, synch"] = lambda seed: rays(seed, synch=True)
+        contenders["Ray Tune"] = lambda seed: rays(seed, synch=False)
     for name, contender in contenders.items():
         losses = [contender(seed) for seed in seeds]
-        again = contender(0)
-        values = " ".join(f"{loss:.4f}" for loss in losses)
-        mean, repeats = (
-            statistics.mean(losses),
-            "the same" if again == losses[0] else "not the same",
+        error = statistics.stdev(losses) / len(losses) ** 0.5
+        repeats = "the same" if contender(0) == losses[0] else "not the same"
+        print(
+            f"{name:16} mean {statistics.mean(losses):.4f} +- {1.96 * error:.4f}, "
+            f"median {statistics.median(losses):.4f}; seed 0 again: {repeats}"
         )
-        print(f"{name:16} mean {mean:.4f}  ({values}); seed 0 again: {repeats}", flush=True)
 
 
 if __name__ == "__main__":
